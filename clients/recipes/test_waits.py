@@ -1,0 +1,103 @@
+"""A wait is one wait, however many requests a client cuts it into: LOCK.TOP, LOCK.WAITERS, the counters and what the
+alerts RedisLockStuck and RedisLockSlowWaits read (contrib/prometheus/redis-lock.lua) go by the whole of it. With each
+client as its users have it, and its own slices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from programs import NODE, ROOT, TARGET, ended, kill
+from servers import Server, fields, until
+
+SCRIPT = (ROOT / "contrib/prometheus/redis-lock.lua").read_text()
+
+PYTHON = """
+import sys, redis, redislock
+r = redis.Redis(port=int(sys.argv[1]), socket_timeout=0.5)
+lock = redislock.Lock(r, sys.argv[2], timeout=30, blocking_timeout=float(sys.argv[3]))
+print("granted" if lock.acquire() else "not granted", flush=True)
+"""
+
+IOREDIS = """
+import { Redis } from "ioredis";
+import { Lock } from "redis-lock-client";
+const redis = new Redis(Number(process.argv[2]));
+const hold = await new Lock(redis, process.argv[3], { lease: 30_000 })
+  .tryAcquire({ wait: 1000 * process.argv[4] });
+console.log(hold ? "granted" : "not granted");
+process.exit();
+"""
+
+NODE_REDIS = IOREDIS.replace("{ Redis }", "{ createClient }").replace('"ioredis"', '"redis"').replace(
+    "new Redis(Number(process.argv[2]))",
+    "await createClient({ socket: { port: Number(process.argv[2]) } }).connect()",
+)
+
+# The length of a slice, which is 5 s where the connection has no time-out of its own.
+SLICE_S: Dict[str, float] = {"python": 0.5, "ioredis": 5, "node-redis": 5, "command line": 5}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+def start(client: str, server: Server, wait_s: float) -> subprocess.Popen[str]:
+    arguments = [str(server.port), "key", str(wait_s)]
+    if client == "python":
+        words = [sys.executable, "-c", PYTHON, *arguments]
+    elif client == "command line":
+        program = str(TARGET / "quick/redis-lock")
+        words = [program, "-p", arguments[0], "run", "--wait", f"{wait_s}s", "key", "--", "echo", "granted"]
+    else:
+        # Inside of the package: its own name and its dependencies resolve there.
+        file = ROOT / "clients/node/build" / f"wait-{client}-{server.port}.mjs"
+        file.write_text(IOREDIS if client == "ioredis" else NODE_REDIS)
+        words = [NODE, str(file), *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def counts(server: Server) -> Dict[str, int]:
+    info: Any = server.admin.info("lock")
+    return {name: info[f"lock_{name}"] for name in ("superseded", "wait_timeouts", "wait_ms_max")}
+
+
+def longest_ms(server: Server) -> Tuple[int, int, int]:
+    """The wait that goes on, as LOCK.TOP, LOCK.WAITERS and the exporter's script tell it."""
+    [lock] = [fields(lock) for lock in server.ask("LOCK.TOP")] or [{"longest": 0}]
+    waiters: List[Any] = [fields(waiter) for waiter in server.ask("LOCK.WAITERS", "key")] or [{"waited": 0}]
+    exported = fields(server.ask("EVAL", SCRIPT, 0))
+    return lock["longest"], waiters[0]["waited"], int(exported.get("lock_top_longest_ms", 0))
+
+
+@pytest.mark.parametrize("client", SLICE_S)
+def test_a_wait_that_goes_on_is_longer_than_a_slice(server: Server, client: str) -> None:
+    past_a_slice = SLICE_S[client] * 1000 + 1000
+    server.ask("LOCK.ACQUIRE", "key", "holder", "EX", 300)
+    waiting = start(client, server, 60)
+    try:
+        until(lambda: min(longest_ms(server)) > past_a_slice, "the wait is told from its beginning")
+        assert counts(server) == {"superseded": 0, "wait_timeouts": 0, "wait_ms_max": 0}
+        server.ask("LOCK.RELEASE", "key", "holder")
+        assert ended(waiting) == (0, "granted\n")
+        told = counts(server)
+        assert told.pop("wait_ms_max") > past_a_slice
+        assert told == {"superseded": 0, "wait_timeouts": 0}
+    finally:
+        kill(waiting)
+
+
+@pytest.mark.parametrize("client", SLICE_S)
+def test_a_wait_times_out_once(server: Server, client: str) -> None:
+    server.ask("LOCK.ACQUIRE", "key", "holder", "EX", 300)
+    status, printed = ended(start(client, server, SLICE_S[client] + 1))
+    assert "granted\n" not in printed or "not granted\n" in printed, printed
+    until(lambda: counts(server)["wait_timeouts"] > 0, "the kept place has ended")
+    assert counts(server) == {"superseded": 0, "wait_timeouts": 1, "wait_ms_max": 0}
