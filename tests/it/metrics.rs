@@ -263,9 +263,31 @@ fn the_user_of_the_docs_may_do_what_the_exporter_does() {
     let world = world();
     let Some(exporter) = exporter(&world.primary, "") else { return };
     assert_eq!(value(&exporter.scrape(), "redis_up"), 1.0);
-    let refused = world.primary.client().run("ACL LOG");
-    let refused: Vec<&str> = refused.items().iter().map(|entry| entry.get("object").text()).collect();
-    assert_eq!(refused, ["config|get"]);
+    assert_eq!(refused(&mut world.primary.client()), ["config|get"]);
+}
+
+/// The same with the dashboard of docs/acl.md, which may look at locks besides.
+#[test]
+fn the_dashboard_of_the_permissions_may_do_what_the_exporter_does() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let line = crate::permissions::user_of_the_document(&mut client, "dashboard");
+    let rules: Vec<&str> = line.split(' ').skip(1).collect();
+    assert_eq!(client.cmd(&[&["ACL", "SETUSER"], &rules[..]].concat()), Reply::ok());
+    let Some(program) = tool("exporter") else { return };
+    let command = "prometheus-redis-exporter -redis.addr redis://127.0.0.1:6379 \
+        -script contrib/prometheus/redis-lock.lua -web.listen-address 127.0.0.1:9121";
+    let command = format!("export REDIS_USER=dashboard REDIS_PASSWORD=dashboard-secret; {command}");
+    let exporter = Exporter::start(&program, &command, server.port(), server.dir(), "");
+    let samples = exporter.scrape();
+    assert_eq!((value(&samples, "redis_up"), value(&samples, "lock_top_waiters")), (1.0, 0.0), "{}", exporter.log());
+    assert_eq!(refused(&mut client), ["config|get"]);
+}
+
+/// What ACL LOG says was refused.
+fn refused(client: &mut Client) -> Vec<String> {
+    let log = client.run("ACL LOG");
+    log.items().iter().map(|entry| entry.get("object").text().to_string()).collect()
 }
 
 /// It refuses scripts meanwhile, and the exporter reports that as down; nothing stays wrong.

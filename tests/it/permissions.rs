@@ -197,13 +197,20 @@ fn users(language: &str) -> Vec<String> {
     block.lines().map(String::from).collect()
 }
 
+/// The line of a user, in the words that this server takes.
+pub fn user_of_the_document(client: &mut Client, name: &str) -> String {
+    let lines = users(if has_categories(client) { "acl-with-categories" } else { "acl-by-name" });
+    lines.into_iter().find(|line| line.starts_with(&format!("user {name} "))).expect("the user")
+}
+
 #[test]
 fn the_users_of_the_document_may_do_what_it_says() {
     let has_categories = has_categories(&mut Server::start().client());
     let lines = users(if has_categories { "acl-with-categories" } else { "acl-by-name" });
     let server = lines.iter().fold(Server::builder(), |builder, line| builder.config(line.as_str())).start();
     let mut tried = 0;
-    for row in DOCUMENT.lines().filter(|line| line.starts_with("| `")) {
+    let (_, table) = DOCUMENT.split_once("\n## What each may do\n").expect("the table");
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         let [command, told @ ..] = cells.as_slice() else { panic!("{row}") };
         let words = words_of(command.trim_matches('`'));
