@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{
     getpid, kill_process, kill_process_group, setpgid, test_kill_process_group, wait, Pid, Signal, WaitOptions,
@@ -14,6 +15,7 @@ use rustix::process::{
 use super::dispositions::{self, AllBlocked, Mask};
 use super::signals::{Receiver, HANDLED};
 use super::terminal::Terminal;
+use super::watchdog::{self, Watchdog};
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,30 +37,49 @@ pub struct CommandGroup {
     leader: Pid,
     /// The leader's pid is valid only until it has been waited for; the group's id, as long as the group has a process.
     leader_ended: bool,
+    /// Until the command has ended.
+    watchdog: Option<Watchdog>,
 }
 
 impl CommandGroup {
     /// Starts the command with our environment and `variables`, our standard streams, and the signal state that `mask`
-    /// and our parent had. With `terminal`, the command has the terminal from its first instruction on.
+    /// and our parent had. With `terminal`, the command has the terminal from its first instruction on. If SIGKILL ends
+    /// this process, the lock is renewed no more: the group then gets SIGTERM, and SIGKILL after `kill_after`.
     pub fn start(
         command: &[OsString],
         variables: &[(&str, OsString)],
         terminal: Option<&Terminal>,
         mask: Mask,
+        kill_after: Duration,
     ) -> io::Result<CommandGroup> {
         let (program, arguments) = command.split_first().expect("clap requires a command");
         let mut process = Command::new(program);
         // A command may be a `run` of its own: only the first one may have a slot.
         process.args(arguments).env_remove("REDIS_LOCK_SLOT").envs(variables.iter().cloned());
         let terminal = terminal.map(|terminal| terminal.device().as_raw_fd());
-        let us = getpid();
-        // SAFETY: system calls only. The terminal stays open until `start` returns, which is after the exec.
-        unsafe { dispositions::before_exec(&mut process, mask, HANDLED, move || lead_a_group(terminal, us)) };
+        let watchdog = Watchdog::start(kill_after)?;
+        let pipe = watchdog.descriptor();
+        // SAFETY: system calls only. Terminal and pipe stay open until `start` returns, which is after the exec.
+        unsafe { dispositions::before_exec(&mut process, mask, HANDLED, move || lead_a_group(terminal, pipe)) };
         // A signal to the group must not run our handlers in the new process: it would be lost.
         let _blocked = AllBlocked::new();
-        let child = process.spawn()?;
-        let leader = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
-        Ok(CommandGroup { leader, leader_ended: false })
+        match process.spawn() {
+            Ok(child) => {
+                let leader = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
+                Ok(CommandGroup { leader, leader_ended: false, watchdog: Some(watchdog) })
+            }
+            Err(error) => {
+                watchdog.dismiss();
+                Err(error)
+            }
+        }
+    }
+
+    /// The command has ended, or was ended with its group: what it left running is ended no more.
+    pub fn is_over(&mut self) {
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.dismiss();
+        }
     }
 
     pub fn id(&self) -> Pid {
@@ -93,33 +114,16 @@ impl CommandGroup {
     }
 }
 
-/// Runs between fork and exec.
-fn lead_a_group(terminal: Option<i32>, parent: Pid) -> io::Result<()> {
+/// Runs between fork and exec. The watchdog knows the group before the command runs: at no time is it without one.
+fn lead_a_group(terminal: Option<i32>, watchdog: i32) -> io::Result<()> {
     setpgid(None, None)?;
+    watchdog::introduce(watchdog)?;
     if let Some(terminal) = terminal {
         // SAFETY: the descriptor is open in our parent, and so here. From the background the call is allowed, as every
         // signal is blocked.
         let terminal = unsafe { std::os::fd::BorrowedFd::borrow_raw(terminal) };
         rustix::termios::tcsetpgrp(terminal, getpid())?;
     }
-    end_with(parent)
-}
-
-/// If SIGKILL ends this process, the lock is renewed no more: the kernel then sends the command SIGTERM, as after a
-/// lost lock.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn end_with(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    if rustix::process::getppid() == Some(parent) {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::ESRCH))
-    }
-}
-
-/// Other systems have no parent-death signal.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn end_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 

@@ -41,7 +41,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts the command with `variables` in its environment.
+    /// Starts the command with `variables` in its environment. If SIGKILL ends this process, the command and its group
+    /// get SIGTERM, and SIGKILL after `kill_after`.
     ///
     /// # Errors
     /// If there is no such command, or it cannot be executed.
@@ -50,6 +51,7 @@ impl Job {
         variables: &[(&str, OsString)],
         signals: Signals,
         mask: Mask,
+        kill_after: Duration,
     ) -> io::Result<Job> {
         let signals = signals.with_a_command()?;
         let mut terminal = Terminal::controlling();
@@ -58,7 +60,7 @@ impl Job {
             terminal.lent();
             &*terminal
         });
-        let started = CommandGroup::start(command, variables, lent, mask);
+        let started = CommandGroup::start(command, variables, lent, mask, kill_after);
         match (started, terminal) {
             (Ok(command), terminal) => Ok(Job { command, terminal, signals }),
             (Err(error), terminal) => {
@@ -77,6 +79,7 @@ impl Job {
             outcome = self.follow(lock) => outcome,
         };
         if let Outcome::Ended(ended) = outcome {
+            self.command.is_over();
             self.take_back_terminal(ended);
         }
         outcome
@@ -142,6 +145,7 @@ impl Job {
                 () = tokio::time::sleep(GROUP_CHECK), if ended.is_some() => {}
             }
         }
+        self.command.is_over();
         if let Some(ended) = ended {
             self.take_back_terminal(ended);
         }

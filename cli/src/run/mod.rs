@@ -9,7 +9,8 @@
 //! | which process group has the terminal | `terminal` |
 //! | what is done when the command stops | `supervise` |
 //! | how this process ends | `exit` |
-//! | the system's handling of signals; all unsafe code | `dispositions` |
+//! | what ends the command when SIGKILL ends this process | `watchdog` |
+//! | the system's handling of signals | `dispositions` |
 
 mod command_group;
 mod dispositions;
@@ -19,6 +20,7 @@ mod lock;
 mod signals;
 mod supervise;
 mod terminal;
+mod watchdog;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -157,7 +159,7 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
         ("REDIS_LOCK_FENCE", fence),
     ];
     variables.extend(guard.slot().map(|slot| ("REDIS_LOCK_SLOT", slot.to_string().into())));
-    let mut job = match Job::start(&args.command, &variables, signals, mask) {
+    let mut job = match Job::start(&args.command, &variables, signals, mask, args.kill_after) {
         Ok(job) => job,
         Err(error) => {
             let why = exit::why_not_started(&error);

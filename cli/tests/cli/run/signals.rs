@@ -92,14 +92,31 @@ fn a_signal_while_it_waits_leaves_the_queue_and_ends_it() {
 }
 
 #[test]
-fn sigkill_of_ours_ends_the_command_and_the_lease_the_lock() {
+fn sigkill_of_ours_ends_the_command_and_all_of_its_group_and_the_lease_the_lock() {
     let server = Server::start();
-    let mut runner = run(&server, "--lease 500ms k", "echo command $$; sleep 300");
-    let command = runner.printed_id("command");
-    runner.signal(Signal::KILL);
-    runner.wait();
-    until_gone(command);
-    until("the lease has ended", || !is_held(&server, "k"));
+    // The shell ignores SIGTERM, as do its children.
+    for (ignores, options) in [("", "--lease 500ms k"), ("trap '' TERM;", "--lease 500ms --kill-after 200ms k")] {
+        let script = format!("{ignores} sh -c 'sleep 300 & echo grandchild $!; wait' & echo command $$; wait; exit 0");
+        let mut runner = run(&server, options, &script);
+        let (command, grandchild) = (runner.printed_id("command"), runner.printed_id("grandchild"));
+        runner.signal(Signal::KILL);
+        runner.wait();
+        until_gone(command);
+        until_gone(grandchild);
+        let mark = runner.mark().clone();
+        until("none of its processes is left", || mark.processes().is_empty());
+        until("the lease has ended", || !is_held(&server, "k"));
+    }
+}
+
+#[test]
+fn what_a_command_that_has_ended_left_running_is_not_ended() {
+    let server = Server::start();
+    let mut runner = run(&server, "--kill-after 0s k", "sleep 300 >/dev/null 2>&1 & echo left $!");
+    let left = runner.printed_id("left");
+    assert_eq!(runner.wait().code(), Some(0));
+    let mark = runner.mark().clone();
+    until("it is the only process", || mark.processes() == [left]);
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! A process beside this one that ends the command when SIGKILL ends this process: the command itself and all that it
+//! has started in its group, as after a lost lock. No other process can: SIGKILL has no handler, and the kernel's
+//! parent-death signal reaches the command alone, not its children.
+//!
+//! It is a fork that knows the command's group and reads from a pipe. This process never closes its end of the pipe: the
+//! kernel does, when this process ends, however it ends.
+
+use std::io::{self, PipeWriter, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use super::dispositions::AllBlocked;
+
+/// Poll interval for a group that was told to end.
+const GROUP_CHECK: Duration = Duration::from_millis(20);
+
+pub struct Watchdog {
+    pipe: PipeWriter,
+}
+
+impl Watchdog {
+    /// `kill_after`: the time from SIGTERM to SIGKILL.
+    pub fn start(kill_after: Duration) -> io::Result<Watchdog> {
+        let (reader, pipe) = io::pipe()?;
+        // No handler of ours may run in the fork, and no signal may end it before this process.
+        let _blocked = AllBlocked::new();
+        // SAFETY: the fork makes system calls only, until it ends: another thread may hold any lock.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => watch(reader.as_raw_fd(), kill_after),
+            _ => Ok(Watchdog { pipe }),
+        }
+    }
+
+    /// Where the command's process writes its pid, between fork and exec: see [`introduce`].
+    pub fn descriptor(&self) -> RawFd {
+        self.pipe.as_raw_fd()
+    }
+
+    /// The command has ended, or was never started: what is left of its group is not ended.
+    pub fn dismiss(mut self) {
+        // Fails if someone has killed the watchdog.
+        let _ = self.pipe.write_all(&[0]);
+    }
+}
+
+/// Names this process's group to the watchdog. Async-signal-safe.
+pub fn introduce(descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: the bytes are an integer's, which outlives the call.
+    let written = unsafe {
+        let group = libc::getpid().to_ne_bytes();
+        libc::write(descriptor, group.as_ptr().cast(), group.len())
+    };
+    // A pipe takes four bytes at once, or none. Without a watchdog the command runs all the same.
+    let error = io::Error::last_os_error();
+    match written {
+        -1 if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The life of the fork. Async-signal-safe.
+fn watch(reader: RawFd, kill_after: Duration) -> ! {
+    // SAFETY: system calls on numbers and on local memory only. Descriptor 0 becomes the pipe; the connection to the
+    // server above all must not outlive our parent: a session ends with it.
+    unsafe {
+        libc::setsid();
+        libc::dup2(reader, 0);
+        close_from(1);
+        set_name();
+        let (mut group, mut dismissed) = ([0; size_of::<libc::pid_t>()], [0]);
+        if !read(&mut group) || read(&mut dismissed) {
+            libc::_exit(0);
+        }
+        let group = -libc::pid_t::from_ne_bytes(group);
+        libc::kill(group, libc::SIGTERM);
+        // A stopped process would not handle SIGTERM.
+        libc::kill(group, libc::SIGCONT);
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: GROUP_CHECK.as_nanos() as _ };
+        for _ in 0..kill_after.as_millis().div_ceil(GROUP_CHECK.as_millis()) {
+            if libc::kill(group, 0) != 0 {
+                libc::_exit(0);
+            }
+            libc::nanosleep(&pause, std::ptr::null_mut());
+        }
+        libc::kill(group, libc::SIGKILL);
+        libc::_exit(0)
+    }
+}
+
+/// Fills `bytes` from descriptor 0; false at its end. Every signal is blocked: no read is interrupted, and a write of so
+/// few bytes is not split.
+fn read(bytes: &mut [u8]) -> bool {
+    // SAFETY: the memory is as long as it says.
+    let length = unsafe { libc::read(0, bytes.as_mut_ptr().cast(), bytes.len()) };
+    usize::try_from(length) == Ok(bytes.len())
+}
+
+/// `pkill redis-lock` and `killall redis-lock` must not end the watchdog too.
+fn set_name() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    // SAFETY: a literal of at most 15 bytes.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"lock-watchdog".as_ptr());
+    }
+}
+
+fn close_from(first: RawFd) {
+    // SAFETY: nothing in this process uses these descriptors any more.
+    unsafe {
+        // Linux 5.9 and later.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == 0 {
+            return;
+        }
+        // The limit may be a thousand million.
+        for descriptor in first..libc::sysconf(libc::_SC_OPEN_MAX).clamp(1_024, 65_536) as RawFd {
+            libc::close(descriptor);
+        }
+    }
+}
