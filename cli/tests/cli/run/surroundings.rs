@@ -10,6 +10,8 @@ use support::{skip, until, Server};
 use super::runner::{is_gone, is_held, line, send, until_gone, until_waiters, Runner};
 use crate::tool::PROGRAM;
 
+const README: &str = include_str!("../../../README.md");
+
 #[test]
 fn under_cron_there_is_no_terminal_no_input_and_hardly_an_environment() {
     let server = Server::start();
@@ -140,17 +142,23 @@ fn pid_1_of(runner: &Runner) -> i32 {
 }
 
 #[test]
-fn a_script_may_put_itself_under_the_lock() {
+fn a_script_may_put_itself_under_its_lock_also_when_it_is_run_under_another_one() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("deploy");
-    let run = line(&server, "deploy");
-    let text = format!("#!/bin/sh\n[ -n \"$REDIS_LOCK_FENCE\" ] || exec {run} \"$0\" \"$@\"\necho \"$1\"; exit 3\n");
+    // The script of README.md, with another last line.
+    let recipe = README.split("```sh\n").find_map(|block| block.strip_prefix("#!/bin/sh\n")).expect("a script");
+    let (head, _) = recipe.split_once("curl ").expect("it goes on with curl");
+    let head = head.replace("redis-lock run", &format!("{PROGRAM} -p {} run", server.port()));
+    let held = format!("redis-cli -p {} LOCK.HELD deploy:production \"$REDIS_LOCK_TOKEN\" | head -n 1", server.port());
+    let text = format!("#!/bin/sh\n{head}test \"$({held})\" = \"$REDIS_LOCK_FENCE\" && echo \"held, $1\"; exit 3\n");
     fs::write(&script, text).expect("a script");
-    let end =
-        Runner::start(Command::new("sh").arg("-c").arg(format!("chmod +x {0}; {0} 'an argument'", script.display())));
-    let end = end.end();
-    assert_eq!((end.code(), end.stdout()), (Some(3), "an argument\n"), "{}", end.stderr);
+    let alone = format!("chmod +x {0}; {0} 'an argument'", script.display());
+    let nested = |keys: &str| format!("{} {} 'an argument'", line(&server, keys), script.display());
+    for line in [alone, nested("another"), nested("another third")] {
+        let end = Runner::start(Command::new("sh").arg("-c").arg(&line)).end();
+        assert_eq!((end.code(), end.stdout()), (Some(3), "held, an argument\n"), "{line}: {}", end.stderr);
+    }
 }
 
 #[test]
