@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::exit_code;
+use crate::{exit_code, usage};
 
 /// Run commands under locks of a Redis or Valkey server with the redis-lock module, and show their holders and waiters.
 #[derive(Debug, Parser)]
@@ -58,8 +59,8 @@ pub enum Command {
     /// Show what the server has logged: long holds and waits, leases that ended, broken locks
     #[command(override_usage = "redis-lock log [OPTIONS]")]
     Log(LogArgs),
-    /// Write the man page or the completions into a directory
-    #[command(hide = true)]
+    /// Write the man pages, or the completions of bash, zsh and fish, into a directory
+    #[command(override_usage = "redis-lock generate man|completions DIR")]
     Generate(GenerateArgs),
 }
 
@@ -67,9 +68,12 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectionArgs {
-    /// Server: redis://[user[:password]@]host[:port][/db], rediss:// for TLS, unix:///path
+    /// Server: redis://[user[:password]@]host[:port][/db], rediss:// for TLS, unix:///path [env: REDIS_LOCK_URL]
     #[arg(short = 'u', global = true, value_name = "URI")]
     pub uri: Option<String>,
+    /// The URI is that of the environment.
+    #[arg(skip)]
+    pub is_from_environment: bool,
     /// Host name [default: 127.0.0.1]
     #[arg(short = 'h', global = true, value_name = "HOST")]
     pub host: Option<String>,
@@ -85,16 +89,16 @@ pub struct ConnectionArgs {
     /// ACL user, with the password of -a
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<String>,
-    /// Database number
+    /// Database number, and not flock's -n, which is --no-wait
     #[arg(short = 'n', global = true, value_name = "DB")]
     pub db: Option<u32>,
     /// The server is a node of a cluster: redirections are followed; ls, top, graph and log ask all primaries
     #[arg(short = 'c', global = true)]
     pub cluster: bool,
-    /// Ask these Sentinels, host:port or redis://user:password@host:port, for the primary
+    /// Ask these Sentinels, host:port or redis://user:password@host:port, for the primary [env: REDIS_LOCK_SENTINELS]
     #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub sentinel: Vec<String>,
-    /// The name by which the Sentinels know the primary
+    /// The name by which the Sentinels know the primary [env: REDIS_LOCK_MASTER]
     #[arg(long, global = true, value_name = "NAME")]
     pub master: Option<String>,
     /// Connect by TLS
@@ -117,10 +121,10 @@ pub struct ConnectionArgs {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The lock, or several: all at once, or none
-    #[arg(value_name = "KEY", required = true)]
+    #[arg(value_name = "KEY", required = true, value_parser = no_empty())]
     pub keys: Vec<OsString>,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, last = true)]
+    #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<OsString>,
     /// How long to wait for the lock: 500ms, 30s, 5m, or `forever`
     #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait_limit)]
@@ -153,7 +157,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["no_wait", "shared", "exclusive", "limit", "at_least"])]
     pub once: bool,
     /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub kill_after: Duration,
     /// Say how long the lock took, or that it was not granted
     #[arg(short, long)]
@@ -192,7 +196,7 @@ pub struct TopArgs {
 #[derive(Debug, Args)]
 pub struct GraphArgs {
     /// Only this lock, and what it waits for or keeps waiting
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = no_empty())]
     pub lock: Option<OsString>,
     /// How many locks to read, the most waited-for
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -220,7 +224,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = no_empty())]
     pub lock: OsString,
     /// How many holders to show, the oldest first; 0: all
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -232,7 +236,7 @@ pub struct InfoArgs {
 
 #[derive(Debug, Args)]
 pub struct WaitersArgs {
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = no_empty())]
     pub lock: OsString,
     /// How many waiters to show; 0: all
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -244,10 +248,10 @@ pub struct WaitersArgs {
 
 #[derive(Debug, Args)]
 pub struct BreakArgs {
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = no_empty())]
     pub lock: OsString,
     /// Only this owner's holds
-    #[arg(long, value_name = "OWNER")]
+    #[arg(long, value_name = "OWNER", value_parser = no_empty())]
     pub owner: Option<OsString>,
     /// Print JSON
     #[arg(long)]
@@ -256,10 +260,10 @@ pub struct BreakArgs {
 
 #[derive(Debug, Args)]
 pub struct CancelArgs {
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = no_empty())]
     pub lock: OsString,
     /// The token or owner, as `waiters` shows it
-    #[arg(value_name = "TOKEN")]
+    #[arg(value_name = "TOKEN", value_parser = no_empty())]
     pub token: OsString,
     /// Print JSON
     #[arg(long)]
@@ -278,7 +282,9 @@ pub struct LogArgs {
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
+    /// Which of them
     pub what: Generated,
+    /// Where to; it is made if it does not exist
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
@@ -289,11 +295,15 @@ pub enum Generated {
     Completions,
 }
 
-/// Reads this process's arguments. Does not return where they ask for help or cannot be understood.
+/// Reads this process's arguments, and for the connection its environment. Does not return where they ask for help or
+/// cannot be understood.
 pub fn parse() -> CommandLine {
-    let parsed = CommandLine::try_parse().and_then(|line| match contradiction(&line) {
-        None => Ok(line),
-        Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
+    let parsed = CommandLine::try_parse().map_err(usage::with_hint).and_then(|mut line| {
+        line.connection.complete(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        match contradiction(&line) {
+            Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
+            None => contradiction_of_run(&line.subcommand).map_or(Ok(line), |problem| Err(usage::of_run(problem))),
+        }
     });
     parsed.unwrap_or_else(|error| {
         // stderr may be closed: the exit status says the same.
@@ -303,12 +313,33 @@ pub fn parse() -> CommandLine {
     })
 }
 
+/// The server, for short command lines: in a crontab, in the environment of a container.
+pub const URL_VARIABLE: &str = "REDIS_LOCK_URL";
+pub const SENTINELS_VARIABLE: &str = "REDIS_LOCK_SENTINELS";
+pub const MASTER_VARIABLE: &str = "REDIS_LOCK_MASTER";
+
+impl ConnectionArgs {
+    /// If no option names a server, the environment does. With Sentinels, its URL is the login of the primary.
+    fn complete(&mut self, variable: impl Fn(&str) -> Option<String>) {
+        let is_named = self.uri.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some();
+        if !is_named && self.sentinel.is_empty() {
+            self.uri = variable(URL_VARIABLE);
+            self.is_from_environment = self.uri.is_some();
+            let sentinels = variable(SENTINELS_VARIABLE).unwrap_or_default();
+            self.sentinel = sentinels.split(',').filter(|one| !one.is_empty()).map(str::to_string).collect();
+        }
+        if self.master.is_none() && !self.sentinel.is_empty() {
+            self.master = variable(MASTER_VARIABLE);
+        }
+    }
+}
+
 /// Conflicts that clap cannot detect: a global option may stand before and behind the subcommand, and clap compares it
 /// only with the options on its own side.
 fn contradiction(line: &CommandLine) -> Option<&'static str> {
     let to = &line.connection;
     let ways = [
-        to.uri.is_some(),
+        to.uri.is_some() && !to.is_from_environment,
         to.host.is_some() || to.port.is_some(),
         to.socket.is_some(),
         !to.sentinel.is_empty() || to.master.is_some(),
@@ -317,25 +348,35 @@ fn contradiction(line: &CommandLine) -> Option<&'static str> {
         return Some("-u, -h and -p, -s, and --sentinel each name the server: give one of them");
     }
     if to.sentinel.is_empty() != to.master.is_none() {
-        return Some("--sentinel and --master belong together");
+        return Some("--sentinel and --master (REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER) belong together");
     }
     if to.cluster && (to.socket.is_some() || !to.sentinel.is_empty()) {
         return Some("-c needs a node of the cluster: -u, or -h and -p");
     }
     if to.cluster && to.db.is_some_and(|db| db != 0) {
-        return Some("a cluster has only database 0");
+        return Some("a cluster has only database 0: -n is the database, as redis-cli's");
     }
     if to.cert.is_some() != to.key.is_some() {
         return Some("--cert and --key belong together");
     }
-    match &line.subcommand {
-        Command::Run(run) if run.keys.len() > 1 && (run.shared || run.exclusive || run.limit.is_some()) => {
-            Some("several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them")
-        }
-        Command::Run(run) if run.keys.len() > 1 && run.once => Some("--once goes with one key"),
-        Command::Run(run) if has_one_twice(&run.keys) => Some("a key is named twice"),
-        _ => None,
+    None
+}
+
+fn contradiction_of_run(subcommand: &Command) -> Option<String> {
+    let Command::Run(run) = subcommand else { return None };
+    if run.command.is_empty() {
+        return Some(usage::no_command(&run.keys));
     }
+    let is_no_mutex = run.shared || run.exclusive || run.limit.is_some();
+    let problem = match run.keys.len() {
+        2.. if is_no_mutex => {
+            "several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them"
+        }
+        2.. if run.once => "--once goes with one key",
+        _ if has_one_twice(&run.keys) => "a key is named twice",
+        _ => return None,
+    };
+    Some(problem.to_string())
 }
 
 fn has_one_twice(keys: &[OsString]) -> bool {
@@ -343,10 +384,18 @@ fn has_one_twice(keys: &[OsString]) -> bool {
     !keys.iter().all(|key| seen.insert(key))
 }
 
-fn parse_wait_limit(text: &str) -> Result<WaitLimit, humantime::DurationError> {
+/// In a script it is mostly a variable that is not set, and every script's empty key would be one lock.
+fn no_empty() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|text| match text.is_empty() {
+        true => Err("it is empty: is a variable not set?"),
+        false => Ok(text),
+    })
+}
+
+fn parse_wait_limit(text: &str) -> Result<WaitLimit, String> {
     match text {
         "forever" => Ok(WaitLimit::Forever),
-        _ => humantime::parse_duration(text).map(WaitLimit::For),
+        _ => parse_time(text).map(WaitLimit::For),
     }
 }
 
@@ -359,11 +408,23 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 fn at_least(shortest: Duration, text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = parse_time(text)?;
     match time < shortest {
         true => Err(format!("at least {}", humantime::format_duration(shortest))),
         false => Ok(time),
     }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    use humantime::DurationError;
+    humantime::parse_duration(text).map_err(|error| match error {
+        _ if text.starts_with('-') => "a time is not negative".to_string(),
+        DurationError::NumberOverflow => "too long".to_string(),
+        DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
+            format!("the unit is missing: {text}s, {text}ms or {text}m")
+        }
+        _ => "a time is a number with its unit: 500ms, 30s, 5m".to_string(),
+    })
 }
 
 #[cfg(test)]

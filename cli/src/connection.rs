@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
+    cmd, Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
     RedisResult, TlsCertificates, Value,
 };
 use redis_lock_client::Client;
 use tokio::task::JoinSet;
 
-use crate::args::ConnectionArgs;
+use crate::args::{ConnectionArgs, SENTINELS_VARIABLE, URL_VARIABLE};
 use crate::error::Error;
 use crate::text::Text;
 
@@ -56,11 +56,19 @@ impl ConnectionArgs {
     /// How to connect to the server. With Sentinels, its host and port are not used.
     fn node(&self) -> Result<ConnectionInfo, Error> {
         let info = match &self.uri {
-            Some(uri) => uri.as_str().into_connection_info().map_err(Error::of_options)?,
+            Some(uri) => uri.as_str().into_connection_info().map_err(|_| self.no_uri())?,
             None => self.default_address().into_connection_info().map_err(Error::of_options)?,
         };
         let login = self.login(info.redis_settings().clone());
         self.encrypted(info.set_redis_settings(login))
+    }
+
+    /// The URI has a password, mostly: it is not shown.
+    fn no_uri(&self) -> Error {
+        let place = if self.is_from_environment { URL_VARIABLE } else { "-u" };
+        Error::Options(format!(
+            "{place} is no URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
+        ))
     }
 
     fn default_address(&self) -> ConnectionAddr {
@@ -95,7 +103,11 @@ impl ConnectionArgs {
                 (false, true) => format!("redis://{address}"),
                 (false, false) => format!("redis://{address}:{SENTINEL_PORT}"),
             };
-            self.encrypted(uri.into_connection_info().map_err(Error::of_options)?)
+            let no_address = |_| {
+                let place = format!("--sentinel ({SENTINELS_VARIABLE})");
+                Error::Options(format!("{place} has an address that is neither host:port nor redis://…@host:port"))
+            };
+            self.encrypted(uri.into_connection_info().map_err(no_address)?)
         };
         self.sentinel.iter().map(of_address).collect()
     }
@@ -135,8 +147,17 @@ pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error>
         return Err(Error::Reply("a command without a key".into()));
     };
     let connection = args.client()?.connection(key).await.map_err(|error| Error::of_client(&server, error))?;
-    let reply = send(connection, command.clone()).await.map_err(|error| Error::of_command(&server, error));
-    reply.map_err(|error| error.about(&Text(key.to_vec())))
+    let error = match send(connection.clone(), command.clone()).await {
+        Ok(reply) => return Ok(reply),
+        Err(error) => error,
+    };
+    if error.code() == Some("WRONGTYPE") {
+        // Without the right to TYPE the server's own words have to do.
+        if let Ok(Value::SimpleString(found)) = send(connection, cmd("TYPE").arg(key).to_owned()).await {
+            return Err(Error::no_lock(&Text(key.to_vec()), &found));
+        }
+    }
+    Err(Error::of_command(&server, error))
 }
 
 /// Connections to all servers: one, or all primaries of a cluster.

@@ -7,6 +7,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::exit_code;
 use crate::text::Text;
+use crate::usage::MEANING_OF_N;
 
 #[derive(Debug)]
 pub enum Error {
@@ -59,18 +60,16 @@ impl Error {
         match error.code() {
             Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
             Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
+            _ if words.contains("DB index is out of range") => Error::Options(format!("{words} ({MEANING_OF_N})")),
             Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
             _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },
             _ => Error::Server(words),
         }
     }
 
-    /// Names the key that something else was found in.
-    pub fn about(self, key: &Text) -> Error {
-        match self {
-            Error::WrongType(words) => Error::WrongType(format!("{key}: {words}")),
-            error => error,
-        }
+    /// The key holds no lock. `found`: its type, as TYPE names it.
+    pub fn no_lock(key: &Text, found: &str) -> Error {
+        Error::WrongType(format!("{key} is a {found}, no lock"))
     }
 
     pub fn exit_code(&self) -> u8 {
@@ -107,8 +106,8 @@ impl fmt::Display for Error {
             Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
             Error::NoModule { server } => write!(
                 f,
-                "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its configuration \
-                 and restart it"
+                "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its redis.conf and \
+                 restart it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it"
             ),
             Error::Options(words) | Error::NoPermission(words) | Error::WrongType(words) | Error::Server(words) => {
                 f.write_str(words)

@@ -20,6 +20,7 @@ mod run;
 mod table;
 mod text;
 mod top;
+mod usage;
 mod waiters;
 
 use std::process::ExitCode;

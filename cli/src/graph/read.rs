@@ -8,7 +8,7 @@ use super::model::{Graph, Lock};
 use crate::connection::Servers;
 use crate::error::Error;
 use crate::info;
-use crate::reply::Fields;
+use crate::reply::{decode, Fields};
 use crate::text::Text;
 use crate::top::sample::{self as top, Sample};
 use crate::waiters::Waiter;
@@ -84,7 +84,13 @@ impl<'a> Reader<'a> {
         for server in self.servers.names() {
             match self.read(&server, self.db, &[key]).await?.pop() {
                 Some(Err(error)) if self.is_of_another_node(&error) => {}
-                Some(Err(error)) => return Err(error.about(key)),
+                Some(Err(Error::WrongType(words))) => {
+                    // This connection has selected the database.
+                    let found = self.servers.query_at(&server, cmd("TYPE").arg(&key.0)).await?;
+                    let found = decode::<String>(found).unwrap_or(words);
+                    return Err(Error::no_lock(key, &found));
+                }
+                Some(Err(error)) => return Err(error),
                 Some(Ok(lock)) => return Ok(lock),
                 None => {}
             }

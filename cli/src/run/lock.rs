@@ -45,7 +45,7 @@ pub fn name(keys: &[OsString]) -> String {
 pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
     use redis_lock_client::Error as Failed;
     match error {
-        Failed::WrongType(_) => Error::WrongType(format!("{}: the key holds something that is no lock", name(keys))),
+        Failed::WrongType(words) => Error::WrongType(words),
         Failed::WrongKind(words) => Error::WrongType(format!(
             "{}: {words} (--shared and --exclusive go together, --limit and neither have kinds of their own)",
             name(keys)

@@ -1,4 +1,4 @@
-use crate::tool::redis_lock;
+use crate::tool::{redis_lock, redis_lock_with};
 
 #[test]
 fn what_makes_no_sense_is_status_64_and_says_why() {
@@ -6,7 +6,15 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         ("", "Usage: redis-lock"),
         ("nonsense", "unrecognized subcommand"),
         ("info", "<KEY>"),
-        ("run k", "<COMMAND>"),
+        ("run k", "no command: redis-lock run k -- COMMAND"),
+        ("run k true", "the command stands behind `--`: redis-lock run k -- true"),
+        ("run --no-wait k sleep 5", "the command stands behind `--`: redis-lock run k -- sleep 5"),
+        ("run k ls -l", "the command with its own behind it: redis-lock run KEY -- COMMAND"),
+        ("run -w 5 k -- true", "--wait 30s waits so long for the lock (flock -w 30)"),
+        ("run -E 5 k -- true", "--conflict-exit-code STATUS"),
+        ("run -x k -- true", "--exclusive"),
+        ("run -n k -- true", "-n is the database, as redis-cli's; flock's -n is --no-wait, consul lock's is --limit"),
+        ("run -s k -- true", "flock's -s is --shared"),
         ("run -- true", "<KEY>"),
         ("run a b --shared -- true", "several keys are locked as mutexes"),
         ("run a b --limit 2 -- true", "several keys are locked as mutexes"),
@@ -23,16 +31,21 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         ("run a b --once -- true", "--once goes with one key"),
         ("run a b a -- true", "a key is named twice"),
         ("run a a --once -- true", "--once goes with one key"),
-        ("run a --wait 30 -- true", "time unit needed"),
+        ("run a --wait 30 -- true", "'30' for '--wait <TIME>': the unit is missing: 30s, 30ms or 30m"),
+        ("run a --wait=-5s -- true", "'-5s' for '--wait <TIME>': a time is not negative"),
+        ("run a --kill-after=-5s -- true", "'-5s' for '--kill-after <TIME>': a time is not negative"),
+        ("run a --lease soon -- true", "a time is a number with its unit: 500ms, 30s, 5m"),
+        ("run a --wait 99999999999999999999s -- true", "too long"),
         ("run a --lease 0s -- true", "at least 1ms"),
         ("-h x -u redis://y ls", "give one of them"),
         ("-s x ls -p 1", "give one of them"),
-        ("--sentinel x:1 ls", "--sentinel and --master belong together"),
-        ("ls --master m", "--sentinel and --master belong together"),
+        ("--sentinel x:1 ls", "--sentinel and --master (REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER) belong together"),
+        ("ls --master m", "--sentinel and --master (REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER) belong together"),
         ("-c -s /x ls", "-c needs a node of the cluster"),
         ("-c -n 1 ls", "a cluster has only database 0"),
         ("--tls --cert x ls", "--cert and --key belong together"),
-        ("-u nonsense ls", "URL"),
+        ("-u nonsense ls", "redis-lock: -u is no URI of a server: redis://"),
+        ("--sentinel x,,y --master m ls", "has an address that is neither host:port nor redis://"),
         ("top --json", "--once"),
         ("top --once --interval 1ms", "at least 100ms"),
         ("top --once --count 1001", "1001 is not in 1..=1000"),
@@ -46,13 +59,34 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         let output = redis_lock(line);
         assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
         assert!(output.stderr.contains(reason), "{line}: {}", output.stderr);
+        // A command named `-w` would be run by it.
+        assert!(!line.starts_with("run") || !output.stderr.contains("use '-- -"), "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn an_empty_key_is_mostly_a_variable_that_is_not_set_and_no_lock() {
+    for line in [
+        &["run", "", "--", "true"][..],
+        &["run", "a", "", "--", "true"],
+        &["info", ""],
+        &["waiters", ""],
+        &["break", ""],
+        &["break", "k", "--owner", ""],
+        &["cancel", "", "w"],
+        &["cancel", "k", ""],
+        &["graph", ""],
+    ] {
+        let output = redis_lock_with(line);
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line:?}: {}", output.stderr);
+        assert!(output.stderr.contains("it is empty: is a variable not set?"), "{line:?}: {}", output.stderr);
     }
 }
 
 #[test]
 fn help_is_asked_for_by_its_whole_name_and_lists_the_statuses() {
     let output = redis_lock("--help");
-    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log"] {
+    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log", "generate"] {
         assert!(output.text().contains(&format!("\n  {subcommand} ")), "{subcommand}");
         let own = redis_lock(&format!("{subcommand} --help"));
         assert!(own.text().contains("Usage: redis-lock ") && own.text().contains("-h <HOST>"), "{}", own.stdout);
@@ -60,7 +94,6 @@ fn help_is_asked_for_by_its_whole_name_and_lists_the_statuses() {
     for status in ["0 ", "1 ", "64", "65", "69", "74", "76", "77"] {
         assert!(output.text().contains(&format!("\n  {status}  ")), "{status}");
     }
-    assert!(!output.text().contains("generate"));
 }
 
 #[test]

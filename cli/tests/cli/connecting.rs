@@ -49,6 +49,57 @@ fn the_password_may_be_in_the_environment_and_an_option_goes_before_it() {
 }
 
 #[test]
+fn the_server_may_be_in_the_environment_and_every_option_that_names_one_goes_before_it() {
+    let (server, other) = (with_password(), Server::start());
+    let mut client = server.client();
+    client.run("AUTH secret");
+    client.run("SELECT 3");
+    client.run("LOCK.ACQUIRE k w PERSIST").fence();
+    let port = server.port();
+    let url = format!("redis://:secret@127.0.0.1:{port}/3");
+    let at = |url: &str, line: &str| run(command().env("REDIS_LOCK_URL", url).args(line.split_whitespace()));
+    assert_eq!(at(&url, "info k --json").json()["key"], "k");
+    assert_eq!(at(&url, "run --no-wait k -- true").status, 1);
+    // The login may be an option; the database too.
+    assert_eq!(at(&format!("redis://127.0.0.1:{port}/2"), "-a secret -n 3 info k").status, 0);
+    // Nothing of the URL is left where an option names another server.
+    let elsewhere = format!("-p {} run --no-wait k -- true", other.port());
+    assert_eq!(at(&url, &elsewhere).status, 0);
+    assert_eq!(at("nonsense", &elsewhere).status, 0);
+    assert_eq!(at("", &elsewhere).status, 0);
+    let output = at("nonsense", "ls");
+    assert_eq!(output.status, 64);
+    assert!(output.stderr.starts_with("redis-lock: REDIS_LOCK_URL is no URI of a server"), "{}", output.stderr);
+}
+
+#[test]
+fn the_sentinels_may_be_in_the_environment_and_the_url_beside_them_is_the_login_of_the_primary() {
+    let primary = Server::start();
+    let patient = Duration::from_secs(30);
+    let sentinels = Sentinels::of(&primary, 0, Judgement { down_after: patient, failover_timeout: patient });
+    let sentinel = format!("127.0.0.1:{}", sentinels.ports()[0]);
+    let mut client = primary.client();
+    client.run("SELECT 3");
+    client.run("LOCK.ACQUIRE k w PERSIST").fence();
+    let mut here = command();
+    here.env("REDIS_LOCK_SENTINELS", &sentinel).env("REDIS_LOCK_MASTER", NAME);
+    assert_eq!(run(here.args(["-n", "3", "info", "k"])).status, 0);
+    let mut here = command();
+    here.env("REDIS_LOCK_SENTINELS", &sentinel).env("REDIS_LOCK_MASTER", NAME).env("REDIS_LOCK_URL", "redis://any/3");
+    assert_eq!(run(here.args(["info", "k"])).status, 0);
+    // An option for each.
+    let mut here = command();
+    here.env("REDIS_LOCK_SENTINELS", "127.0.0.1:1").env("REDIS_LOCK_MASTER", NAME);
+    assert_eq!(run(here.args(["--sentinel", &sentinel, "-n", "3", "info", "k"])).status, 0);
+    let mut here = command();
+    here.env("REDIS_LOCK_SENTINELS", "127.0.0.1:1").env("REDIS_LOCK_MASTER", "m");
+    assert_eq!(run(here.args(["-p", &primary.port().to_string(), "-n", "3", "info", "k"])).status, 0);
+    let alone = run(command().env("REDIS_LOCK_SENTINELS", &sentinel).arg("ls"));
+    assert_eq!(alone.status, 64);
+    assert!(alone.stderr.contains("REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER"), "{}", alone.stderr);
+}
+
+#[test]
 fn an_acl_user_logs_in_by_name() {
     let server = Server::start();
     let mut client = server.client();

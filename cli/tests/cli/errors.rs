@@ -13,7 +13,8 @@ fn a_server_without_the_module_is_told_how_to_load_it() {
         assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}");
         let expected = format!(
             "redis-lock: 127.0.0.1:{} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its \
-             configuration and restart it\n",
+             redis.conf and restart it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command \
+             allows it\n",
             server.port()
         );
         assert_eq!(output.stderr, expected, "{line}");
@@ -27,7 +28,40 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
     for line in OF_ONE_KEY {
         let output = at(&server, line);
         assert_eq!((output.status, output.stdout.as_str()), (65, ""), "{line}");
-        assert!(output.stderr.starts_with("redis-lock: k: WRONGTYPE "), "{}", output.stderr);
+        assert_eq!(output.stderr, "redis-lock: k is a string, no lock\n", "{line}");
+    }
+    let output = at(&server, "run k -- true");
+    assert_eq!(output.status, 65);
+    assert!(output.stderr.starts_with("redis-lock: the key 'k' is a string, not a lock"), "{}", output.stderr);
+    // Without the right to TYPE.
+    server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -type");
+    let output = at(&server, "--user viewer -a secret info k");
+    assert_eq!(output.status, 65);
+    assert!(output.stderr.starts_with("redis-lock: WRONGTYPE "), "{}", output.stderr);
+}
+
+#[test]
+fn a_database_that_is_not_there_says_what_n_is() {
+    let server = Server::start();
+    for line in ["-n 99 ls", "info -n 99 k", "run -n 99 k -- true"] {
+        let output = at(&server, line);
+        assert_eq!(output.status, 64, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains("DB index is out of range (-n is the database"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_server_in_the_place_of_a_sentinel_is_told_with_its_address() {
+    let server = Server::start();
+    let sentinel = format!("127.0.0.1:{}", server.port());
+    for line in ["ls", "info k", "run k -- true"] {
+        let output = redis_lock(&format!("--sentinel {sentinel} --master m {line}"));
+        assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}: {}", output.stderr);
+        let expected = format!(
+            "redis-lock: no connection to m, by the Sentinels {sentinel}: {sentinel} is a server and no sentinel (port \
+             26379, mostly)\n"
+        );
+        assert_eq!(output.stderr, expected);
     }
 }
 

@@ -33,7 +33,10 @@ pub fn redis_lock_with(arguments: &[&str]) -> Output {
 /// The program, without this machine's environment variables about servers.
 pub fn command() -> Command {
     let mut command = Command::new(PROGRAM);
-    command.env_remove("REDISCLI_AUTH").stdin(Stdio::null());
+    for variable in ["REDISCLI_AUTH", "REDIS_LOCK_URL", "REDIS_LOCK_SENTINELS", "REDIS_LOCK_MASTER"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null());
     command
 }
 

@@ -49,7 +49,7 @@ pub enum Error {
     /// The server does not know the lock commands.
     #[error(
         "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart \
-         it, or send MODULE LOAD /path/to/libredis_lock.so"
+         it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it"
     )]
     NoModule,
     /// Options that exclude each other, or a value that the server would refuse. Nothing was sent.

@@ -117,7 +117,16 @@ impl Sentinel {
         let mut command = cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let known = |_: &Node, reply| redis::from_redis_value::<Option<Address>>(reply).ok().flatten();
-        first_answer(self.sentinels.clone(), command, limit, known).await?.ok_or_else(|| self.unknown())
+        match first_answer(self.sentinels.clone(), command, limit, known).await {
+            Ok(found) => found.ok_or_else(|| self.unknown()),
+            Err(error) if error.detail().is_some_and(|words| words.contains("unknown command")) => {
+                let asked: Vec<String> = self.sentinels.iter().map(|sentinel| sentinel.name()).collect();
+                let words = format!("{} is a server and no sentinel (port 26379, mostly)", asked.join(", "));
+                // Of this kind: asking again cannot help.
+                Err(io::Error::new(io::ErrorKind::InvalidData, words).into())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn found(&self) -> StdMutexGuard<'_, Found> {

@@ -1,0 +1,64 @@
+//! Hints for command lines that cannot be understood: what flock(1) and `consul lock` call by another name, and where
+//! the command stands.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Error};
+
+use crate::args::CommandLine;
+
+/// `-n` is one option of three programs, with three meanings.
+pub const MEANING_OF_N: &str = "-n is the database, as redis-cli's; flock's -n is --no-wait, consul lock's is --limit";
+
+/// An error of `redis-lock run` that clap does not detect.
+pub fn of_run(problem: String) -> Error {
+    let mut command = CommandLine::command();
+    command.build();
+    let run = command.find_subcommand_mut("run").expect("there is one");
+    run.error(ErrorKind::ArgumentConflict, problem)
+}
+
+/// Why `run` has no command: these are the words before `--`.
+pub fn no_command(words: &[OsString]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    match words.split_first() {
+        Some((key, [])) => format!("no command: redis-lock run {key} -- COMMAND [ARGUMENT…]"),
+        Some((key, command)) => {
+            format!("the command stands behind `--`: redis-lock run {key} -- {}", command.join(" "))
+        }
+        None => "no KEY and no command".to_string(),
+    }
+}
+
+/// Adds a hint to an error of clap.
+pub fn with_hint(mut error: Error) -> Error {
+    let is_of_run = error.get(ContextKind::Usage).is_none_or(|usage| usage.to_string().contains("redis-lock run "));
+    let argument = error.get(ContextKind::InvalidArg).map(ContextValue::to_string).unwrap_or_default();
+    let hint = match error.kind() {
+        ErrorKind::UnknownArgument if is_of_run => Some(other_name(&argument)),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue if argument.starts_with("-n ") => Some(MEANING_OF_N),
+        // An option before it took the KEY for its value.
+        ErrorKind::MissingRequiredArgument if is_of_run && argument.contains("<KEY>") => {
+            Some("-s is a socket, -n a database, -u a URI, each with a value: flock's -s is --shared, its -n --no-wait")
+        }
+        _ => None,
+    };
+    if let Some(hint) = hint {
+        // In place of clap's: "to pass '-w' as a value, use '-- -w'" would run a command of this name.
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+    }
+    error
+}
+
+/// What an option of flock(1) or `consul lock` is called here.
+fn other_name(argument: &str) -> &'static str {
+    match argument {
+        "-w" | "--timeout" => "--wait 30s waits so long for the lock (flock -w 30)",
+        "-x" | "-e" => "the lock is exclusive as it is; --exclusive is the writer beside readers (--shared)",
+        "-E" => "--conflict-exit-code STATUS is the exit status when the lock is not granted",
+        "--nb" | "--nonblock" | "--nonblocking" => "--no-wait does not wait for the lock",
+        _ => "options stand before `--`, the command with its own behind it: redis-lock run KEY -- COMMAND [ARGUMENT…]",
+    }
+}
