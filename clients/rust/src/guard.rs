@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue};
+use tokio::task::JoinHandle;
 
 use crate::background::LockOwner;
 use crate::error::{Error, Result};
 use crate::family::{Family, Work};
 use crate::hold::{Granted, Hold};
+use crate::pause::Resend;
 use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
 use crate::turn::Prompt;
 
 /// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
-/// in the background, and reports no error.
+/// in the background, until the server has confirmed that or the lease is over, and reports no error.
 #[must_use = "a guard that is dropped gives the lock back"]
 pub struct Guard {
     hold: Arc<Hold>,
@@ -118,11 +120,34 @@ impl Guard {
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
         let prompt = self.hold.turn(self.family.mode()).comes_first();
-        let released = give_back(&self.hold, &self.family, self.holds, work, prompt).await;
+        let released = give_back(&self.hold, &self.family, self.holds, work, prompt, Resend::of_a_release()).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
         }
         released
+    }
+
+    /// For a caller with an error of its own, which must be neither hidden nor delayed: waits for the release only as
+    /// long as for the cleanup of an acquire that is given up. It goes on in the background.
+    pub(crate) async fn end_behind(&self, work: Work) {
+        self.set_end(End::Nothing);
+        let _done_or_late = tokio::time::timeout(protocol::KEPT, self.release_behind(work)).await;
+    }
+
+    /// Releases in the background, until the server has confirmed that or the lease is over.
+    fn release_behind(&self, work: Work) -> JoinHandle<()> {
+        let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
+        let prompt = hold.turn(family.mode()).comes_first();
+        let resend = Resend::behind(hold.remaining());
+        let release = async move { drop(give_back(&hold, &family, holds, work, prompt, resend).await) };
+        let background = &self.hold.connector.background;
+        if self.family.counts() {
+            // Its turn keeps the release and the owner's next request apart.
+            background.spawn(&self.hold.runtime, release)
+        } else {
+            let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
+            background.spawn_for(&self.hold.runtime, owner, release)
+        }
     }
 
     fn set_end(&self, end: End) {
@@ -195,17 +220,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let End::Release(work) = *self.end.lock().expect("nothing panics while it is locked") {
-            let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
-            let prompt = hold.turn(family.mode()).comes_first();
-            let release = async move { drop(give_back(&hold, &family, holds, work, prompt).await) };
-            let background = &self.hold.connector.background;
-            if self.family.counts() {
-                // Its turn keeps the release and the owner's next request apart.
-                background.spawn(&self.hold.runtime, release);
-            } else {
-                let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
-                background.spawn_for(&self.hold.runtime, owner, release);
-            }
+            self.release_behind(work);
         }
     }
 }
@@ -221,7 +236,7 @@ impl fmt::Debug for Guard {
 }
 
 /// Releases the holds of one guard.
-async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work, prompt: Prompt) -> Result<()> {
+async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work, prompt: Prompt, resend: Resend) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).take_first(prompt).await;
     let left = hold.held(mode).saturating_sub(holds);
@@ -234,8 +249,9 @@ async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work, prompt:
         hold.end();
     }
     let transport = Transport::pooled(&hold.connector, family.key());
-    let released = protocol::release(&transport, family, &hold.token, release).await;
-    if let (true, Some(session)) = (is_last, hold.session()) {
+    let session = hold.session().filter(|_| is_last);
+    let released = protocol::release(&transport, family, &hold.token, release, resend, session).await;
+    if let Some(session) = session {
         session.close().await;
     }
     let found = released?;

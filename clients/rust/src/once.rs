@@ -119,8 +119,8 @@ impl Lock {
                 Ok(()) | Err(_) => Ok(value),
             },
             Err(error) => {
-                // The error of the work says more than an error of the release; the lease ends the hold anyway.
-                let _ = guard.end(Work::Failed).await;
+                // The error of the work says more than an error of the release, and must not wait for it.
+                guard.end_behind(Work::Failed).await;
                 Err(error)
             }
         }

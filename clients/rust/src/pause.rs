@@ -67,6 +67,9 @@ impl Backoff {
     }
 }
 
+/// How long a release is resent while its caller waits: long enough for a failover.
+const RELEASE: Duration = Duration::from_secs(10);
+
 /// Resends a request for this long after its first failure. There is a second try, however late the first one failed.
 pub(crate) struct Resend {
     /// None: for ever.
@@ -78,6 +81,11 @@ pub(crate) struct Resend {
 impl Resend {
     pub(crate) fn within(limit: Duration) -> Resend {
         Resend { limit: Some(limit), until: None, backoff: Backoff::new() }
+    }
+
+    /// For a release that its caller waits for.
+    pub(crate) fn of_a_release() -> Resend {
+        Resend::within(RELEASE)
     }
 
     /// For the cleanup after a caller that has gone: no caller waits for it, and no place in a queue depends on its

@@ -22,14 +22,13 @@ use crate::transport::{ReplyTime, Transport};
 
 /// Later than this, no reply to BLOCK will come.
 const LATE: Duration = Duration::from_secs(5);
-/// How long a request without BLOCK, or a release, is resent: long enough for a reconnect and a slot's move.
+/// How long a request without BLOCK is resent: long enough for a reconnect and a slot's move.
 const RESEND: Duration = Duration::from_secs(1);
-const RELEASE: Duration = Duration::from_secs(10);
 /// How late the last attempt may end, counted from the end of the caller's time.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is
 /// over.
-const KEPT: Duration = Duration::from_secs(1);
+pub(crate) const KEPT: Duration = Duration::from_secs(1);
 /// The time limit of one cleanup attempt.
 const CLEANUP: Duration = Duration::from_secs(2);
 
@@ -360,14 +359,16 @@ pub(crate) struct Release {
     pub(crate) was_lost: bool,
 }
 
-/// Releases. A release is resent if its reply was lost.
+/// Releases. A release is resent if its reply was lost. `session`: the connection that the lock is bound to, which is
+/// closed after the first failure: the server may see its end although no other connection reaches it.
 pub(crate) async fn release(
     transport: &Transport,
     family: &Family,
     token: &[u8],
     Release { holds, kept_until, work, was_lost }: Release,
+    mut resend: Resend,
+    session: Option<&Transport>,
 ) -> Result<Ownership> {
-    let mut resend = Resend::within(RELEASE);
     let mut may_be_done = false;
     let mut kept_until = kept_until;
     loop {
@@ -389,7 +390,10 @@ pub(crate) async fn release(
             }
             Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.into()),
             Err(failure) => {
-                may_be_done |= failure.may_have_run;
+                may_be_done |= failure.may_have_run || session.is_some();
+                if let Some(session) = session {
+                    session.close().await;
+                }
                 resend.pause().await;
                 continue;
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis_lock_client::Error;
-use support::Server;
+use support::{Reply, Server};
 
 use crate::proxy::Proxy;
 use crate::servers::{client_of, eventually, tasks, Observed, BUSY, LONG};
@@ -249,15 +249,95 @@ async fn what_is_dropped_on_a_silent_network_is_withdrawn_when_it_is_back() {
     let lock = client.mutex("k").lease(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     eventually("a waiter", || server.waiters("k").len() == 1).await;
+    let guards = [client.mutex("held"), client.reentrant("again"), client.mutex("bound").session()];
+    let mut held = Vec::new();
+    for lock in guards {
+        held.push(lock.lease(LONG).acquire().await.unwrap());
+    }
     proxy.silence();
     holder.release().await.unwrap();
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    // Longer than a restart takes.
+    drop(held);
+    // Longer than a restart takes, and than a release that its caller waits for.
     tokio::time::sleep(Duration::from_secs(12)).await;
-    assert_eq!(server.holds("k"), 1);
+    for key in ["k", "held", "again"] {
+        assert_eq!(server.holds(key), 1, "{key}");
+    }
+    // Its connection was closed, and that still passes.
+    assert!(server.is_free("bound"));
     proxy.disconnect();
     proxy.speak();
     client.settled().await;
+    for key in ["k", "held", "again"] {
+        assert!(server.is_free(key), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_ended_first_where_its_release_has_no_answer() {
+    let server = Server::start();
+    let client = client_of(server.port()).reply_timeout(Duration::from_millis(500));
+    let guard = client.mutex("k").session().acquire().await.unwrap();
+    let session = server.holders("k")[0].get("session").int().to_string();
+    let is_connected = || server.client().cmd(&["CLIENT", "LIST", "ID", &session]).text().contains("id=");
+    assert!(is_connected());
+    // No release is answered, and the connection would be good for renewals all the while.
+    assert_eq!(server.client().run("CLIENT PAUSE 60000 WRITE"), Reply::ok());
+    let began = Instant::now();
+    drop(guard);
+    eventually("the session has ended", || !is_connected()).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    server.client().run("CLIENT UNPAUSE");
+    client.settled().await;
     assert!(server.is_free("k"));
+}
+
+#[tokio::test]
+async fn an_error_or_a_panic_of_the_work_is_neither_hidden_nor_delayed_by_a_server_that_is_silent() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    for (panics, lock) in [false, true].into_iter().zip([client.mutex("k"), client.mutex("k").session()]) {
+        let lock = lock.lease(LONG);
+        let work = async |_| {
+            proxy.silence();
+            assert!(!panics, "the work panics");
+            Err::<(), Error>(Error::Usage("the work failed"))
+        };
+        let began = Instant::now();
+        match Caught(Box::pin(lock.once(LONG, async || Ok::<_, Error>(None), work))).await {
+            Ok(end) => assert!(matches!(end, Err(Error::Usage("the work failed"))) && !panics, "{end:?}"),
+            Err(panic) => assert!(panics && panic.downcast_ref() == Some(&"the work panics")),
+        }
+        assert!(began.elapsed() < Duration::from_secs(1) + BUSY, "{:?}", began.elapsed());
+        proxy.speak();
+        client.settled().await;
+        assert!(server.is_free("k"));
+    }
+    // A guard that is dropped by `?` or by a panic waits for nothing at all.
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    proxy.silence();
+    let began = Instant::now();
+    drop(guard);
+    assert!(began.elapsed() < BUSY);
+    proxy.speak();
+    client.settled().await;
+    assert!(server.is_free("k"));
+}
+
+/// A future whose panic is its outcome.
+struct Caught<F>(std::pin::Pin<Box<F>>);
+
+impl<F: std::future::Future> std::future::Future for Caught<F> {
+    type Output = std::thread::Result<F::Output>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.0.as_mut().poll(context)));
+        match polled {
+            Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+            Ok(std::task::Poll::Ready(output)) => std::task::Poll::Ready(Ok(output)),
+            Err(panic) => std::task::Poll::Ready(Err(panic)),
+        }
+    }
 }
