@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
+use redis::{Arg, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 
 use crate::connector::Connector;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::lock::Lock;
 use crate::node::Node;
@@ -27,7 +27,9 @@ pub struct Client {
 
 impl Client {
     /// One server: a URL (`redis://user:password@host:port/db`, `rediss://…` for TLS, `redis+unix:///path`), or the
-    /// redis crate's `ConnectionInfo`. Nothing is sent yet.
+    /// redis crate's `ConnectionInfo`, of its client too (`client.get_connection_info().clone()`). Every connection has
+    /// its user and database, and its RESP version, but for that of a session: the redis crate reports the end of a
+    /// connection in RESP3 only. Nothing is sent yet.
     ///
     /// # Errors
     /// [`Error::Redis`](crate::Error::Redis) if the URL is invalid.
@@ -119,11 +121,15 @@ impl Client {
     }
 
     /// Sends any command to the server that has `key`, and resends it for a second while the failure is transient: it
-    /// must be safe to run the command more than once.
+    /// must be safe to run the command more than once. Not for a command that changes its connection (SELECT, MULTI,
+    /// CLIENT REPLY, …): all locks share this one, and would lock in another database.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn query<T: FromRedisValue>(&self, key: impl AsRef<[u8]>, command: &Cmd) -> Result<T> {
+        if changes_its_connection(command) {
+            return Err(Error::Usage("this changes the connection that all locks share: use one of `connection`"));
+        }
         let transport = Transport::pooled(&self.connector, key.as_ref());
         let reply = protocol::query(&transport, command).await?;
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
@@ -154,6 +160,20 @@ impl Client {
         let node = self.connector.servers.node_of(key.as_ref(), self.connector.timeouts.connect).await?;
         Ok(node.connect(self.connector.timeouts.connect).await?)
     }
+}
+
+/// True for commands whose effect is the state of the connection they are sent on.
+fn changes_its_connection(command: &Cmd) -> bool {
+    const CHANGING: &str = "ASKING AUTH DISCARD EXEC HELLO MONITOR MULTI PSUBSCRIBE PSYNC PUNSUBSCRIBE QUIT READONLY \
+                            READWRITE RESET SELECT SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SYNC UNSUBSCRIBE UNWATCH WATCH";
+    const OF_CLIENT: &str = "CACHING CAPA IMPORT-SOURCE NO-EVICT NO-TOUCH REPLY SETNAME TRACKING";
+    let mut words = command.args_iter().map(|word| match word {
+        Arg::Simple(word) => String::from_utf8_lossy(word).to_ascii_uppercase(),
+        _ => String::new(),
+    });
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is_one_of = |list: &str, word: &str| list.split(' ').any(|one| one == word);
+    is_one_of(CHANGING, &first) || (first == "CLIENT" && is_one_of(OF_CLIENT, &second))
 }
 
 fn all_prepared<S: IntoConnectionInfo>(servers: impl IntoIterator<Item = S>) -> Result<Vec<ConnectionInfo>> {

@@ -176,6 +176,55 @@ async fn user_password_and_database_are_those_of_the_url() {
 }
 
 #[tokio::test]
+async fn every_connection_has_the_database_and_the_user_of_the_callers_client() {
+    let server = Server::start();
+    let replica = Server::builder().replica_of(&server).start();
+    in_sync(&server, &replica);
+    server.client().run("ACL SETUSER app on >secret ~* &* +@all");
+    for protocol in ["", "?protocol=resp3"] {
+        let caller =
+            redis::Client::open(format!("redis://app:secret@127.0.0.1:{}/5{protocol}", server.port())).unwrap();
+        let client = Client::open(caller.get_connection_info().clone()).unwrap();
+        let locks = [
+            client.mutex("k"),
+            client.mutex("k").session(),
+            client.mutex("k").replicas(1, LONG),
+            client.mutex("k").session().replicas(1, LONG),
+        ];
+        for holds in &locks {
+            let guard = holds.acquire().await.unwrap();
+            for other in &locks {
+                assert!(other.try_acquire().await.unwrap().is_none());
+                assert!(other.acquire_within(Duration::from_millis(5)).await.unwrap().is_none());
+            }
+            guard.release().await.unwrap();
+        }
+        let connections = server.client().run("CLIENT LIST").text().to_string();
+        let here: Vec<&str> = connections.lines().filter(|line| line.contains("user=app")).collect();
+        assert!(here.len() > 1 && here.iter().all(|line| line.contains(" db=5 ")), "{connections}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_changes_its_connection_is_refused_on_the_one_that_all_locks_share() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    for line in ["SELECT 5", "select 5", "AUTH x", "HELLO 2", "RESET", "MULTI", "WATCH k", "CLIENT REPLY OFF", "QUIT"] {
+        let mut words = line.split(' ');
+        let mut command = redis::cmd(words.next().unwrap());
+        for word in words {
+            command.arg(word);
+        }
+        let refused = client.query::<redis::Value>("k", &command).await;
+        assert!(matches!(refused, Err(Error::Usage(_))), "{line}: {refused:?}");
+    }
+    client.query::<String>("k", redis::cmd("CLIENT").arg("LIST")).await.unwrap();
+    assert!(client.mutex("k").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_command_that_may_have_run_is_not_run_again() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
