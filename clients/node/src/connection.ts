@@ -57,7 +57,7 @@ export interface OwnConnection {
 export interface Route {
   readonly clustered: boolean;
   /** The prefix that the library puts before every key. */
-  readonly keyPrefix: string;
+  readonly keyPrefix: string | Buffer;
   /** Called when the client has ended: it connects no more. */
   onEnd(tell: () => void): void;
   /** The node of a slot; outside a cluster, the only node. Rejects with `Trouble`. */

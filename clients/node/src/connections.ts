@@ -33,8 +33,9 @@ export class Connections {
 
   key(name: string | Buffer): Word {
     const { keyPrefix } = this.route;
-    if (keyPrefix === "") return name;
-    return Buffer.isBuffer(name) ? Buffer.concat([Buffer.from(keyPrefix), name]) : keyPrefix + name;
+    if (keyPrefix.length === 0) return name;
+    if (typeof keyPrefix === "string" && typeof name === "string") return keyPrefix + name;
+    return Buffer.concat([keyPrefix, name].map((part) => (typeof part === "string" ? Buffer.from(part) : part)));
   }
 
   /** Sends a command to the node that serves the key. Rejects with `Trouble`; a redirection heals. */
@@ -60,11 +61,21 @@ export class Connections {
     return (await this.route.node(this.slot(key))).decoded(command, reply);
   }
 
-  /** A dedicated connection to the node of the key. */
-  async own(key: Word): Promise<OwnConnection> {
-    const own = (await this.open(key)).own();
+  /**
+   * A dedicated connection to the node of the key, in the database and with the name that the shared connection has
+   * now: `select` and CLIENT SETNAME change those after the client was made. Rejects with `Trouble`.
+   */
+  async own(key: Word, withinMs: number): Promise<OwnConnection> {
+    const node = await this.open(key);
+    const own = node.own();
     this.owns.add(own);
     own.onEnd(() => this.owns.delete(own));
+    try {
+      await adopt(node, own, withinMs);
+    } catch (error) {
+      own.close();
+      throw error;
+    }
     return own;
   }
 
@@ -131,3 +142,26 @@ export class Connections {
     return this.route.clustered ? `redislock:${this.id}:{${tagOf(slot)}}` : `redislock:${this.id}`;
   }
 }
+
+/**
+ * Gives a dedicated connection the state of the shared one. Only the server knows all of it: a library (node-redis; both
+ * after a raw SELECT) does not tell, and goes on in database 0 when the user may not SELECT (ioredis).
+ */
+async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promise<void> {
+  const asked = ["CLIENT", "INFO"];
+  const replies = await Promise.all([shared.send(asked, withinMs), own.send(asked, withinMs)]);
+  const [theirs, ours] = replies.map((reply) => clientInfo(String(reply))) as [ClientInfo, ClientInfo];
+  if (theirs["user"] !== ours["user"]) {
+    const message = `the client became user "${theirs["user"]}" by AUTH, which its further connections do not know`;
+    throw new Trouble(new Error(`${message}: give the user and the password to its constructor`), "refused");
+  }
+  const changes: Word[][] = [];
+  if (theirs["db"] !== ours["db"]) changes.push(["SELECT", theirs["db"] ?? ""]);
+  if (theirs["name"] !== ours["name"]) changes.push(["CLIENT", "SETNAME", theirs["name"] ?? ""]);
+  await Promise.all(changes.map((words) => own.send(words, withinMs)));
+}
+
+type ClientInfo = Record<string, string>;
+
+const clientInfo = (line: string): ClientInfo =>
+  Object.fromEntries(line.split(/\s/).map((field) => [field.split("=", 1)[0], field.slice(field.indexOf("=") + 1)]));

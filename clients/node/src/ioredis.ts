@@ -15,7 +15,7 @@ export interface IoredisClient {
 }
 
 interface Redis extends IoredisClient {
-  readonly options: { keyPrefix?: string; host?: string; port?: number };
+  readonly options: { keyPrefix?: string | Buffer; host?: string; port?: number };
   /** null while no attempt to connect again is under way. */
   readonly reconnectTimeout?: unknown;
   call(command: string): unknown;
@@ -33,7 +33,7 @@ interface Cluster extends IoredisClient {
   /** True after `quit` or `disconnect`. */
   readonly manuallyClosing?: boolean;
   readonly slots: string[][];
-  readonly options: { keyPrefix?: string; redisOptions?: { keyPrefix?: string } };
+  readonly options: { keyPrefix?: string | Buffer; redisOptions?: { keyPrefix?: string | Buffer } };
   on: Redis["on"];
   once: Redis["once"];
   off: Redis["off"];
@@ -293,11 +293,11 @@ class IoredisSubscriber implements Subscriber {
 
 class Single implements Route {
   readonly clustered = false;
-  readonly keyPrefix: string;
+  readonly keyPrefix: string | Buffer;
   private readonly only: Node;
 
   constructor(private readonly redis: Redis) {
-    this.keyPrefix = String(redis.options.keyPrefix ?? "");
+    this.keyPrefix = redis.options.keyPrefix ?? "";
     this.only = new IoredisNode(redis, false);
   }
 
@@ -318,11 +318,11 @@ class Single implements Route {
 
 class Clustered implements Route {
   readonly clustered = true;
-  readonly keyPrefix: string;
+  readonly keyPrefix: string | Buffer;
   private readonly nodes = new WeakMap<Redis, Node>();
 
   constructor(private readonly cluster: Cluster) {
-    this.keyPrefix = String(cluster.options.keyPrefix ?? cluster.options.redisOptions?.keyPrefix ?? "");
+    this.keyPrefix = cluster.options.keyPrefix ?? cluster.options.redisOptions?.keyPrefix ?? "";
   }
 
   onEnd(tell: () => void): void {

@@ -12,7 +12,12 @@ export interface NodeRedisClient {
   sendCommand(...args: any[]): Promise<any>;
 }
 
-interface Client extends NodeRedisClient {
+interface Prefixing {
+  /** Of node-redis 6: what its own commands put before each key. */
+  readonly _keyPrefix?: string | Buffer;
+}
+
+interface Client extends NodeRedisClient, Prefixing {
   readonly isReady: boolean;
   readonly options?: { socket?: object };
   on(event: string, listener: (...args: never[]) => void): unknown;
@@ -28,7 +33,7 @@ interface ClusterNode {
   readonly address: string;
 }
 
-interface Cluster extends NodeRedisClient {
+interface Cluster extends NodeRedisClient, Prefixing {
   on: Client["on"];
   readonly slots: ({ master: ClusterNode } | undefined)[];
   readonly nodeByAddress: Map<string, ClusterNode>;
@@ -36,7 +41,7 @@ interface Cluster extends NodeRedisClient {
   nodeClient(node: ClusterNode): Promise<Client>;
 }
 
-interface Sentinel extends NodeRedisClient {
+interface Sentinel extends NodeRedisClient, Prefixing {
   readonly isReady: boolean;
   _execute<T>(isReadonly: boolean, use: (client: Client) => Promise<T>): Promise<T>;
 }
@@ -274,10 +279,11 @@ class Nodes {
 
 class Single implements Route {
   readonly clustered = false;
-  readonly keyPrefix = "";
+  readonly keyPrefix: string | Buffer;
   private readonly only: Node;
 
   constructor(private readonly client: Client) {
+    this.keyPrefix = client._keyPrefix ?? "";
     this.only = new Nodes(false).of(client);
   }
 
@@ -298,14 +304,16 @@ class Single implements Route {
 
 class BySentinel implements Route {
   readonly clustered = false;
-  readonly keyPrefix = "";
+  readonly keyPrefix: string | Buffer;
   private readonly tells: (() => void)[] = [];
   /** A sentinel client has no event for its end, but its connections have; it is not ready any more by then. */
   private readonly nodes = new Nodes(true, () => {
     if (!this.sentinel.isReady) for (const tell of this.tells) tell();
   });
 
-  constructor(private readonly sentinel: Sentinel) {}
+  constructor(private readonly sentinel: Sentinel) {
+    this.keyPrefix = sentinel._keyPrefix ?? "";
+  }
 
   onEnd(tell: () => void): void {
     this.tells.push(tell);
@@ -326,10 +334,12 @@ class BySentinel implements Route {
 
 class Clustered implements Route {
   readonly clustered = true;
-  readonly keyPrefix = "";
+  readonly keyPrefix: string | Buffer;
   private readonly nodes = new Nodes(true);
 
-  constructor(private readonly cluster: Cluster) {}
+  constructor(private readonly cluster: Cluster) {
+    this.keyPrefix = cluster._keyPrefix ?? "";
+  }
 
   onEnd(tell: () => void): void {
     this.cluster.on("disconnect", tell);

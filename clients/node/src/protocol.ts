@@ -456,6 +456,7 @@ class AskingOver extends Sending {
 export class OwnTransport {
   private connection: OwnConnection | undefined;
   private last: Promise<unknown> = Promise.resolve();
+  private isClosed = false;
 
   constructor(
     private readonly connections: Connections,
@@ -468,18 +469,33 @@ export class OwnTransport {
     this.close();
   }
 
-  async send(command: readonly Word[], withinMs: number): Promise<unknown> {
-    if (this.connection === undefined || this.connection.ended) {
-      this.connection = await this.connections.own(this.key);
-    }
+  send(command: readonly Word[], withinMs: number): Promise<unknown> {
+    const sending = this.sendInTime(command, now() + withinMs);
+    this.last = sending.catch(() => undefined);
+    return sending;
+  }
+
+  private async sendInTime(command: readonly Word[], ends: number): Promise<unknown> {
+    const connection = await this.open(ends);
     try {
-      const sending = this.connection.send(command, withinMs);
-      this.last = sending.catch(() => undefined);
-      return await sending;
+      return await connection.send(command, Math.max(1, ends - now()));
     } catch (error) {
-      this.close();
+      this.drop();
       throw await this.connections.redirected(error, this.connections.slot(this.key));
     }
+  }
+
+  private async open(ends: number): Promise<OwnConnection> {
+    if (this.connection === undefined || this.connection.ended) {
+      const opened = await this.connections.own(this.key, Math.max(1, Math.min(LATE_MS, ends - now())));
+      // The caller gave up meanwhile: the request must not follow its own withdrawal.
+      if (this.isClosed) {
+        opened.close();
+        throw new Trouble(new Error("The request was given up"), "unsent");
+      }
+      this.connection = opened;
+    }
+    return this.connection;
   }
 
   /** Hands the connection over to the caller. */
@@ -489,7 +505,13 @@ export class OwnTransport {
     return kept;
   }
 
+  /** Sends nothing more. */
   close(): void {
+    this.isClosed = true;
+    this.drop();
+  }
+
+  private drop(): void {
     this.connection?.close();
     this.connection = undefined;
   }

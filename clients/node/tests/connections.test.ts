@@ -583,6 +583,7 @@ suite("connections", (each) => {
     world.ending({
       client: redis,
       call: async () => undefined,
+      select: (db) => redis.select(db),
       end: async () => redis.disconnect(),
       close: () => redis.quit(),
     });

@@ -1,13 +1,18 @@
 /** The client libraries under test, so that each case is written once. */
 
-import { Cluster as IoredisCluster, Redis } from "ioredis";
-import { createClient, createCluster, createSentinel } from "redis";
+import * as ioredis5 from "ioredis";
+import * as redis5 from "redis";
 import type { RedisClient } from "redis-lock-client";
+
+type Ioredis = Pick<typeof ioredis5, "Cluster" | "Redis">;
+type NodeRedis = Pick<typeof redis5, "createClient" | "createCluster" | "createSentinel">;
 
 export interface Connected {
   client: RedisClient;
   /** A command of the library's own. */
   call(...words: string[]): Promise<unknown>;
+  /** The library's own change of the database. */
+  select(db: number): Promise<unknown>;
   end(): Promise<void>;
   /** The library's graceful end: `quit` or `close`. */
   close(): Promise<unknown>;
@@ -20,13 +25,19 @@ export interface ConnectOptions {
   reconnectMs?: number;
   /** False: without a connection a command fails at once. */
   offlineQueue?: boolean;
+  /** What the library puts before each key. */
+  keyPrefix?: string | Buffer;
+  username?: string;
+  password?: string;
 }
 
 export interface Library {
   readonly name: string;
+  readonly of: "ioredis" | "node-redis";
+  readonly major: 5 | 6;
   connect(port: number, options?: ConnectOptions): Promise<Connected>;
-  cluster(port: number): Promise<Connected>;
-  sentinel(port: number): Promise<Connected>;
+  cluster(port: number, keyPrefix?: string): Promise<Connected>;
+  sentinel(port: number, keyPrefix?: string): Promise<Connected>;
 }
 
 const quiet = <T extends { on(event: string, listener: () => void): unknown }>(client: T): T => {
@@ -34,50 +45,52 @@ const quiet = <T extends { on(event: string, listener: () => void): unknown }>(c
   return client;
 };
 
-const ioredis: Library = {
-  name: "ioredis",
-  async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true } = {}) {
-    const timeouts = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs, commandTimeout: 5000 };
-    const options = { lazyConnect: true, retryStrategy: () => reconnectMs, enableOfflineQueue: offlineQueue };
-    const client = quiet(new Redis({ port, ...options, ...timeouts }));
-    await client.connect().catch(() => undefined);
-    return {
-      client,
-      call: (command, ...args) => client.call(command as string, ...args),
-      end: async () => client.disconnect(),
-      close: () => client.quit(),
-    };
-  },
-  async cluster(port) {
-    const client = quiet(new IoredisCluster([{ host: "127.0.0.1", port }]));
-    await new Promise((done) => client.once("ready", done));
-    return {
-      client,
-      call: (command, ...args) => client.call(command as string, ...args),
-      end: async () => client.disconnect(),
-      close: () => client.quit(),
-    };
-  },
-  async sentinel(port) {
-    const sentinels = [{ host: "127.0.0.1", port }];
-    const client = quiet(new Redis({ sentinels, name: "main", retryStrategy: () => 20 }));
-    return {
-      client,
-      call: (command, ...args) => client.call(command as string, ...args),
-      end: async () => client.disconnect(),
-      close: () => client.quit(),
-    };
-  },
-};
-
-function nodeRedis(RESP: 2 | 3): Library {
+function ioredis(major: 5 | 6, { Redis, Cluster }: Ioredis): Library {
+  const connected = (client: InstanceType<Ioredis["Redis"]> | InstanceType<Ioredis["Cluster"]>): Connected => ({
+    client,
+    call: (command, ...args) => client.call(command as string, ...args),
+    select: (db) => client.select(db),
+    end: async () => client.disconnect(),
+    close: () => client.quit(),
+  });
   return {
-    name: RESP === 2 ? "node-redis" : "node-redis RESP3",
-    async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true } = {}) {
+    name: major === 5 ? "ioredis" : "ioredis 6",
+    of: "ioredis",
+    major,
+    async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true, keyPrefix, ...user } = {}) {
+      const timeouts = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs, commandTimeout: 5000 };
+      const prefix = keyPrefix === undefined ? {} : { keyPrefix: keyPrefix as string };
+      const options = { lazyConnect: true, retryStrategy: () => reconnectMs, enableOfflineQueue: offlineQueue };
+      const client = quiet(new Redis({ port, ...options, ...timeouts, ...prefix, ...user }));
+      await client.connect().catch(() => undefined);
+      return connected(client);
+    },
+    async cluster(port, keyPrefix) {
+      const client = quiet(new Cluster([{ host: "127.0.0.1", port }], keyPrefix === undefined ? {} : { keyPrefix }));
+      await new Promise((done) => client.once("ready", done));
+      return connected(client);
+    },
+    async sentinel(port, keyPrefix = "") {
+      const sentinels = [{ host: "127.0.0.1", port }];
+      return connected(quiet(new Redis({ sentinels, name: "main", retryStrategy: () => 20, keyPrefix })));
+    },
+  };
+}
+
+function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }: NodeRedis, RESP?: 2 | 3): Library {
+  const protocol = RESP === undefined ? {} : { RESP };
+  const prefixed = (keyPrefix: string | Buffer | undefined): object => (keyPrefix === undefined ? {} : { keyPrefix });
+  return {
+    name: `node-redis${major === 5 ? "" : " 6"}${RESP === 3 ? " RESP3" : ""}`,
+    of: "node-redis",
+    major,
+    async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true, keyPrefix, ...user } = {}) {
       const timeout = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs };
       const client = quiet(
         createClient({
-          RESP,
+          ...protocol,
+          ...prefixed(keyPrefix),
+          ...user,
           disableOfflineQueue: !offlineQueue,
           socket: { port, host: "127.0.0.1", reconnectStrategy: () => reconnectMs, ...timeout },
         }),
@@ -90,27 +103,31 @@ function nodeRedis(RESP: 2 | 3): Library {
       return {
         client,
         call: (...words) => client.sendCommand(words),
+        select: (db) => client.select(db),
         end: async () => (client.isOpen ? client.destroy() : undefined),
         close: () => client.close(),
       };
     },
-    async cluster(port) {
-      const client = quiet(createCluster({ RESP, rootNodes: [{ url: `redis://127.0.0.1:${port}` }] }));
+    async cluster(port, keyPrefix) {
+      const rootNodes = [{ url: `redis://127.0.0.1:${port}` }];
+      const client = quiet(createCluster({ ...protocol, ...prefixed(keyPrefix), rootNodes }));
       await client.connect();
       return {
         client,
         call: (...words) => client.sendCommand(words[1], false, words),
+        select: () => Promise.reject(new Error("a cluster has one database")),
         end: async () => (client.isOpen ? client.destroy() : undefined),
         close: () => client.close(),
       };
     },
-    async sentinel(port) {
+    async sentinel(port, keyPrefix) {
       const sentinelRootNodes = [{ host: "127.0.0.1", port }];
-      const client = quiet(createSentinel({ RESP, name: "main", sentinelRootNodes }));
+      const client = quiet(createSentinel({ ...protocol, ...prefixed(keyPrefix), name: "main", sentinelRootNodes }));
       await client.connect();
       return {
         client,
         call: (...words) => client.sendCommand(false, words),
+        select: () => Promise.reject(new Error("its connections are the library's")),
         end: async () => (client.isOpen ? client.destroy() : undefined),
         close: () => client.close(),
       };
@@ -118,5 +135,9 @@ function nodeRedis(RESP: 2 | 3): Library {
   };
 }
 
-export const libraries: Library[] = [ioredis, nodeRedis(2)];
-export const nodeRedisResp3 = nodeRedis(3);
+/** Both majors of both, each with the protocol that it has by default. The newer ones need Node 20. */
+export const libraries: Library[] = [ioredis(5, ioredis5), nodeRedis(5, redis5, 2)];
+if (Number(process.versions.node.split(".")[0]) >= 20) {
+  libraries.push(ioredis(6, require("ioredis-6")), nodeRedis(6, require("redis-6")));
+}
+export const nodeRedisResp3 = nodeRedis(5, redis5, 3);

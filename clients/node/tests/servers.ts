@@ -124,7 +124,8 @@ export class Server {
   /** This one answers, and not another one on the same port. */
   private async answers(): Promise<boolean> {
     assert.equal(this.process.exitCode, null, this.log);
-    const info = await this.admin.info("server").catch(() => "");
+    // Without a server the library waits for one: the look at the process must come again.
+    const info = await Promise.race([this.admin.info("server").catch(() => ""), sleep(1000).then(() => "")]);
     return info.includes(`process_id:${this.process.pid}\r`) && (await this.admin.ping().catch(() => "")) === "PONG";
   }
 
