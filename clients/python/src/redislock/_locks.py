@@ -343,8 +343,18 @@ class LockBase:
             yield from self._lost_while(hold, doing)
         hold.lease = lease
         if kept:
-            hold.stop_background()
-            yield from self._start_background(hold)
+            # Stopped after the new ones have started: if they cannot, the old ones keep the hold.
+            stopped, hold.background = hold.background, []
+            try:
+                yield from self._start_background(hold)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                hold.stop_background()
+                hold.background = stopped
+                raise
+            for each in stopped:
+                each.stop()
 
     def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
         token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")

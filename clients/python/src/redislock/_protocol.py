@@ -255,7 +255,7 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
 def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[None]:
     """Runs these steps to their end in the background, even if the caller is cancelled: they end something of the
     owner. Waits for them for a limited time; the owner's next acquire waits for their end."""
-    background = yield Spawn(steps, "redislock cleanup")
+    background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
     transport.cleanups().add(family.names, token, background)
     yield Join(background, CLEANUP_S)
 

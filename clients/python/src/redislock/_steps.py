@@ -55,10 +55,14 @@ class Pause:
 
 @dataclass
 class Spawn:
-    """Runs these steps in the background, also after the caller has gone; returns a `Background`."""
+    """Runs these steps in the background, also after the caller has gone; returns a `Background`. Raises if it cannot.
+
+    `here_s`: if no thread can be started, the caller runs them, until their first pause after so many seconds.
+    """
 
     steps: "Steps[None]"
     name: str
+    here_s: Optional[float] = None
 
 
 @dataclass

@@ -48,7 +48,7 @@ def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Callable[[f
     if isinstance(step, Pause):
         return _pause(step, sleep)
     if isinstance(step, Spawn):
-        return BackgroundThread(step.steps, step.name)
+        return BackgroundThread(step.steps, step.name, step.here_s)
     if isinstance(step, Join):
         assert isinstance(step.background, BackgroundThread), "made by this driver"
         return step.background.join(step.longest_s)
@@ -75,12 +75,13 @@ def _notify(step: Notify) -> None:
 class BackgroundThread(Background):
     """A daemon thread: it ends with the steps, with stop(), or with the process."""
 
-    def __init__(self, steps: Steps[None], name: str) -> None:
+    def __init__(self, steps: Steps[None], name: str, here_s: Optional[float]) -> None:
         self._stop = threading.Event()
         stop = self._stop
+        until: Optional[float] = None
 
         def sleep(seconds: float) -> None:
-            if stop.wait(seconds):
+            if stop.wait(seconds) or (until is not None and time.monotonic() >= until):
                 raise Stopped
 
         def work() -> None:
@@ -95,7 +96,14 @@ class BackgroundThread(Background):
                     logger.exception("%s failed", name)
 
         self._thread = threading.Thread(target=work, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # A limit of threads or processes, or the interpreter is ending.
+            if here_s is None:
+                raise
+            until = time.monotonic() + here_s
+            work()
 
     def stop(self) -> None:
         self._stop.set()
@@ -104,4 +112,6 @@ class BackgroundThread(Background):
         return not self._thread.is_alive()
 
     def join(self, longest_s: Optional[float]) -> None:
-        self._thread.join(longest_s)
+        # One that never started cannot be joined.
+        if self._thread.is_alive():
+            self._thread.join(longest_s)

@@ -1,0 +1,88 @@
+"""Where no thread can be started (RLIMIT_NPROC), an acquire that needs one raises, and leaves no lock behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from servers import Server
+
+WORKER = """
+import os, resource, sys, redis, redislock
+client, family, option = redis.Redis(port=int(sys.argv[1])), sys.argv[2], sys.argv[3]
+options = {"auto_renew": {"auto_renew": True}, "session": {"session": True}, "on_lost": {"on_lost": print}}[option]
+
+def once(**options):
+    options.setdefault("auto_renew", False)
+    redislock.once(client, "k", lambda: None, lambda: 1, timeout=60, **options)
+
+def upgrade(**options):
+    lock = redislock.RWLock(client, "k", timeout=60, token="me", **options)
+    with lock.read():
+        extend(lock.read())
+
+def extend(lock):
+    # What keeps the hold stays at work when another one cannot start.
+    kept = list(lock.local.hold.background)
+    limited(lambda: lock.extend(30, replace_ttl=True))
+    assert kept and lock.local.hold.background == kept and not any(each.is_over() for each in kept)
+
+def limited(call):
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, most))
+    try:
+        call()
+    except RuntimeError as error:
+        assert "thread" in str(error), error
+    else:
+        raise SystemExit("a thread was started: the limit does not bind")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+def acquire(lock):
+    limited(lock.acquire)
+    assert lock.grant is None and not lock.owned()
+    locks.append(lock)
+
+families = {
+    "mutex": lambda: acquire(redislock.Lock(client, "k", timeout=60, **options)),
+    "reentrant": lambda: acquire(redislock.RLock(client, "k", timeout=60, **options)),
+    "read": lambda: acquire(redislock.RWLock(client, "k", timeout=60, **options).read()),
+    "semaphore": lambda: acquire(redislock.Semaphore(client, "k", 2, timeout=60, **options)),
+    "multi": lambda: acquire(redislock.MultiLock(client, ["k", "l"], timeout=60, **options)),
+    "once": lambda: limited(lambda: once(**options)),
+    "renewed by hand": lambda: upgrade(**options),
+}
+locks = []
+# The modules that are imported late are there before the user changes.
+with redislock.Lock(client, "first", timeout=60, **options): pass
+if os.getuid() == 0:
+    # The limit does not bind root.
+    os.setgid(65534)
+    os.setuid(65534)
+most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+families[family]()
+print("raised", flush=True)
+sys.stdin.readline()
+for lock in locks:
+    with lock: assert lock.grant
+print("acquired", flush=True)
+"""
+
+FAMILIES = ["mutex", "reentrant", "read", "semaphore", "multi", "once", "renewed by hand"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_NPROC counts threads on Linux")
+@pytest.mark.parametrize("option", ["auto_renew", "session", "on_lost"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_grant_whose_helper_cannot_start_is_given_back(server: Server, family: str, option: str) -> None:
+    words = [sys.executable, "-c", WORKER, str(server.port), family, option]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "raised\n"
+        # The process lives on: only its withdrawal frees the lock.
+        assert server.info("k") is None and server.info("l") is None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "acquired\n"
+    assert process.returncode == 0
