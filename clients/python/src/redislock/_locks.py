@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from . import _protocol as protocol
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
 from ._protocol import Release
 from ._replies import REDIS_ERRORS
-from ._steps import Background, Close, Command, Notify, Spawn, Steps
+from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
 
@@ -46,6 +46,15 @@ class Shared:
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
+
+
+class Ending(NamedTuple):
+    """A release that has begun. `last`: it ends the hold. `renewals`: they end before it is sent."""
+
+    hold: Hold
+    release: Release
+    last: bool
+    renewals: Sequence[Background]
 
 
 class Options(TypedDict, total=False):
@@ -356,25 +365,31 @@ class LockBase:
             for each in stopped:
                 each.stop()
 
-    def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
+    def _ending(self, drop: int, failed: bool) -> Ending:
+        """Begins a release: from here on nothing renews what it ends."""
         token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
         before = hold.holds.get(self.family.mode, 0)
         if self.family.counts and drop > before:
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
-        ending = Release(self.family, token, left, failed=failed)
+        release = Release(self.family, token, left, failed=failed)
         renewals: Sequence[Background] = ()
         if last:
             hold.ended = True
             stopped = hold.stop_background()
             if self.at_least is not None and hold.granted_at is not None and not failed:
-                ending.kept_until = hold.granted_at + self.at_least
+                release.kept_until = hold.granted_at + self.at_least
                 # After a loss on_lost may be running there, and may be the caller of this release.
                 renewals = () if hold.told else stopped
+        return Ending(hold, release, last, renewals)
+
+    def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
+        ending = self._ending(drop, failed)
+        hold, last = ending.hold, ending.last
         try:
-            yield from protocol.join(renewals)
-            was_held = yield from protocol.release(self._transport(), ending, hold)
+            yield from protocol.join(ending.renewals)
+            was_held = yield from protocol.release(self._transport(), ending.release, hold)
         except GeneratorExit:
             raise
         except REDIS_ERRORS:
@@ -383,14 +398,47 @@ class LockBase:
                 yield Close(hold.session_transport)
             raise
         except BaseException:
-            yield from self._released(hold, left, last)
-            transport = self._transport()
-            given_back = protocol.give_back(transport, ending, hold.lease, renewals)
-            yield from protocol.cleanup(transport, self.family, token, given_back)
+            # This release may have run already: whether the next one finds the hold says nothing.
+            yield from self._releasing_behind(ending, report=False)
             raise
-        yield from self._released(hold, left, last or not was_held)
+        yield from self._released(hold, ending.release.holds, last or not was_held)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
+
+    def _releasing_after(self, drop: int, failed: bool, waits: bool = True) -> Steps[None]:
+        """A release after an error: the caller gets that error, whatever the release does."""
+        try:
+            ending = self._ending(drop, failed)
+        except LockError as error:
+            logger.warning("%s: not released after an error: %s", self.name, error)
+            return
+        yield from self._releasing_behind(ending, report=True, waits=waits)
+
+    def _releasing_behind(self, ending: Ending, report: bool, waits: bool = True) -> Steps[None]:
+        """Ends the hold in the background; a session by closing its connection first. `report`: a loss."""
+        hold = ending.hold
+        # The pool may have no connection yet, and would make its first one by the client's own `retry`.
+        own = hold.session_transport is not None or self.replicas > 0
+        yield from self._released(hold, ending.release.holds, ending.last)
+        transport = self._transport(own)
+        steps = self._released_behind(transport, ending, report)
+        yield from protocol.cleanup(transport, self.family, ending.release.token, steps, waits)
+
+    def _released_behind(self, transport: Any, ending: Ending, report: bool) -> Steps[None]:
+        hold = ending.hold
+        grant = hold.grant()
+        # The server may have ended a session before: its connection is closed.
+        report = report and not (ending.last and hold.session_transport is not None)
+        resend = protocol.resend_while(hold.lease)
+        try:
+            yield from protocol.join(ending.renewals)
+            if not (yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)) and report:
+                logger.warning("%s: lost before it was released", self.name)
+                if self.on_lost is not None and not hold.told:
+                    yield Notify(self.on_lost, grant)
+        except REDIS_ERRORS as error:
+            logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
+        yield Close(transport)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
         hold.holds[self.family.mode] = left
@@ -420,14 +468,6 @@ class LockBase:
             # The work is done: its result is not thrown away. The lease ends the hold.
             logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
         return True
-
-    def _releasing_failed(self) -> Steps[None]:
-        """A release after an error: the caller gets that error, whatever the release does."""
-        hold: Hold = self.local.hold
-        yield from self._forget(hold)
-        transport = self._transport()
-        given_back = protocol.give_back(transport, Release(self.family, hold.token, 0, failed=True), hold.lease)
-        yield from protocol.cleanup(transport, self.family, hold.token, given_back)
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
         token, hold = self._held("Cannot extend an unlocked lock")
@@ -473,7 +513,10 @@ class LockBase:
         _, hold = self._held("")
         return (yield from self._asked(hold)) is not None
 
-    def _exiting(self, drop: int) -> Steps[None]:
+    def _exiting(self, drop: int, error: Optional[BaseException], waits: bool = True) -> Steps[None]:
+        if error is not None:
+            yield from self._releasing_after(drop, failed=False, waits=waits)
+            return
         try:
             yield from self._releasing(drop)
         except LockError:

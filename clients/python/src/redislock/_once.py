@@ -82,7 +82,7 @@ def _making(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) ->
     except GeneratorExit:
         raise
     except BaseException:
-        yield from lock._releasing_failed()
+        yield from lock._releasing_after(1, failed=True)
         raise
     if not (yield from lock._releasing_done()):
         # Another caller may have made the value too: return what all other callers read.

@@ -134,6 +134,11 @@ class Resend:
         return Pause(self._backoff.next(self._until))
 
 
+def resend_while(lease: Lease) -> Resend:
+    """For what goes on in the background until the lease is over."""
+    return Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
+
+
 def acquire(
     transport: Any, pooled: Any, request: Request, wait_s: Optional[float], poll_s: Optional[float]
 ) -> Steps[Answer]:
@@ -252,12 +257,13 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
 # Cleanup after a caller that has gone. It goes on until it succeeds, or until the lease is over.
 
 
-def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[None]:
+def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None], waits: bool = True) -> Steps[None]:
     """Runs these steps to their end in the background, even if the caller is cancelled: they end something of the
-    owner. Waits for them for a limited time; the owner's next acquire waits for their end."""
+    owner. `waits`: for them, for a limited time. The owner's next acquire waits for their end."""
     background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
     transport.cleanups().add(family.names, token, background)
-    yield Join(background, CLEANUP_S)
+    if waits:
+        yield Join(background, CLEANUP_S)
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
@@ -268,11 +274,8 @@ def withdraw(transport: Any, request: Request) -> Steps[None]:
     yield from give_back(transport, release, request.lease)
 
 
-def give_back(
-    transport: Any, release: Release, lease: Lease, renewals: Sequence[Background] = ()
-) -> Steps[None]:
-    """Ends the hold, whatever the server replies; `renewals` end before."""
-    yield from join(renewals)
+def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:
+    """Ends the hold, whatever the server replies."""
     yield from _sent(transport, lambda: release.command()[0], lease)
 
 
@@ -286,7 +289,7 @@ def _always(command: Command) -> Callable[[], Command]:
 
 
 def _sent(transport: Any, command: Callable[[], Command], lease: Lease) -> Steps[None]:
-    resend = Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
+    resend = resend_while(lease)
     while True:
         try:
             yield Send(transport, command(), CONNECT_S)
@@ -321,15 +324,17 @@ def join(renewals: Sequence[Background]) -> Steps[None]:
         yield Join(each, max(0.0, until - clock()))
 
 
-def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
+def release(
+    transport: Any, ending: Release, hold: Hold, resend: Optional[Resend] = None, within_s: Optional[float] = None
+) -> Steps[bool]:
     """Ends the hold; False: lost before. A release whose reply was lost is resent."""
     was_lost = hold.lost
-    resend = Resend(RELEASE_S)
+    resend = resend or Resend(RELEASE_S)
     may_be_done = False
     while True:
         command, was_held = ending.command()
         try:
-            reply = yield Send(transport, command, REPLY_MARGIN_S)
+            reply = yield Send(transport, command, REPLY_MARGIN_S if within_s is None else within_s)
         except REDIS_ERRORS as error:
             if means_lost(error):
                 if ending.family.release_each(ending.token):

@@ -45,7 +45,7 @@ class SyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        run(self._exiting(self._add))
+        run(self._exiting(self._add, exc_value))
 
     def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""

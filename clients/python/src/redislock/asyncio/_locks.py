@@ -79,7 +79,8 @@ class AsyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        await run(self._exiting(self._add))
+        # A coroutine that is being discarded may not wait any more.
+        await run(self._exiting(self._add, exc_value, waits=not isinstance(exc_value, GeneratorExit)))
 
     async def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""

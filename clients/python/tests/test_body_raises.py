@@ -1,0 +1,239 @@
+"""When the body of `with` raises, its exception stays, whatever the release does, and the caller is not kept for long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from typing import Any, Callable
+
+import pytest
+import redislock.asyncio
+from apis import AsyncioApi
+from servers import Proxy, Server, eventually
+from test_conformance import background
+from test_giving_up import KEPT_S
+
+
+class Boom(Exception):
+    pass
+
+
+FAMILIES = {
+    "mutex": lambda locks, client, **options: locks.Lock(client, "k", timeout=60, **options),
+    "reentrant": lambda locks, client, **options: locks.RLock(client, "k", timeout=60, **options),
+    "read": lambda locks, client, **options: locks.RWLock(client, "k", timeout=60, **options).read(),
+    "write": lambda locks, client, **options: locks.RWLock(client, "k", timeout=60, **options).write(),
+    "semaphore": lambda locks, client, **options: locks.Semaphore(client, "k", 2, timeout=60, **options),
+    "slot": lambda locks, client, **options: locks.Semaphore(client, "k", 2, timeout=60, slot=True, **options),
+    "multi": lambda locks, client, **options: locks.MultiLock(client, ["k", "l"], timeout=60, **options),
+}
+OPTIONS = {"plain": {}, "session": {"session": True}, "auto_renew": {"auto_renew": True}}
+
+
+async def raising(api: Any, lock: Any, inside: Callable[[], Any], error: BaseException) -> float:
+    """Raises the error under the lock, and expects that very object; the seconds that the end of `with` took."""
+    began = 0.0
+
+    def ends() -> None:
+        nonlocal began
+        inside()
+        began = time.monotonic()
+
+    def in_thread() -> None:
+        with lock:
+            ends()
+            raise error
+
+    async def in_task() -> None:
+        async with lock:
+            ends()
+            raise error
+
+    try:
+        await (asyncio.to_thread(in_thread) if api.name == "sync" else in_task())
+    except BaseException as caught:
+        assert caught is error, caught
+        return time.monotonic() - began
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_the_lock_is_free_after_an_error(api: Any, server: Server, family: str, option: str) -> None:
+    lock = FAMILIES[family](api.locks, api.client(server.port), **OPTIONS[option])
+    await raising(api, lock, lambda: None, Boom())
+    assert server.info("k") is None and server.info("l") is None
+    assert lock.grant is None and not lock.lost
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_the_error_stays_on_a_silent_network(api: Any, server: Server, family: str, option: str) -> None:
+    async with Proxy(server.port) as proxy:
+        lock = FAMILIES[family](api.locks, api.client(proxy.port), **OPTIONS[option])
+        assert await raising(api, lock, proxy.silence, Boom()) < KEPT_S
+        assert server.info("k")
+        proxy.speak()
+        await eventually(lambda: server.info("k") is None and server.info("l") is None, "the release")
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+async def test_the_error_stays_when_the_server_is_gone(api: Any, option: str) -> None:
+    server = Server()
+    try:
+        lock = api.locks.Lock(api.client(server.port), "k", timeout=3, **OPTIONS[option])
+        error = SystemExit(3)
+        assert await raising(api, lock, server.process.kill, error) < KEPT_S
+        # Until the lease is over.
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+    finally:
+        server.stop()
+
+
+async def test_a_cancelled_body_stays_cancelled(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            lock = redislock.asyncio.Lock(api.client(proxy.port), "k", timeout=60)
+
+            async def body() -> None:
+                async with lock:
+                    proxy.silence()
+                    await asyncio.sleep(60)
+
+            began = time.monotonic()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(body(), 0.5)
+            assert time.monotonic() - began < 0.5 + KEPT_S
+            proxy.speak()
+            await eventually(lambda: server.info("k") is None, "the release")
+    finally:
+        await api.end()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="TaskGroup is newer")
+async def test_a_task_group_gets_no_further_error(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            client = api.client(proxy.port)
+            held = asyncio.Event()
+
+            async def holds() -> None:
+                async with redislock.asyncio.Lock(client, "k", timeout=60):
+                    held.set()
+                    await asyncio.sleep(60)
+
+            async def fails() -> None:
+                await held.wait()
+                proxy.silence()
+                raise Boom
+
+            with pytest.raises(BaseException) as group:
+                async with asyncio.TaskGroup() as tasks:  # type: ignore[attr-defined]
+                    tasks.create_task(holds())
+                    tasks.create_task(fails())
+            assert [type(error) for error in group.value.exceptions] == [Boom]
+            proxy.speak()
+            await eventually(lambda: server.info("k") is None, "the release")
+    finally:
+        await api.end()
+
+
+async def test_a_loss_under_an_error_is_told(api: Any, server: Server, caplog: Any) -> None:
+    told: Any = []
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, on_lost=told.append)
+    with caplog.at_level(logging.WARNING, "redislock"):
+        await raising(api, lock, lambda: server.ask("LOCK.BREAK", "k"), Boom())
+    await eventually(lambda: told, "on_lost")
+    assert "lost before it was released" in caplog.text and len(told) == 1 and told[0].fence > 0
+
+
+async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any, server: Server) -> None:
+    lock = api.locks.RLock(api.client(server.port), "k", timeout=60, thread_local=False)
+    actor = api.actor()
+    assert await actor.do(lock.acquire)
+    await raising(api, lock, lambda: None, Boom())
+    assert [holder["holds"] for holder in server.holders("k")] == [1]
+    await actor.do(lock.release)
+    assert server.info("k") is None
+
+
+async def test_of_several_keys_all_are_free_though_one_became_something_else(api: Any, server: Server) -> None:
+    lock = FAMILIES["multi"](api.locks, api.client(server.port))
+    await raising(api, lock, lambda: server.ask("SET", "l", "a string"), Boom())
+    await eventually(lambda: server.info("k") is None, "the release of the other key")
+    assert server.ask("GET", "l") == "a string"
+
+
+async def test_a_lock_released_in_the_body_leaves_its_error(api: Any, server: Server) -> None:
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, thread_local=False)
+    error = Boom()
+
+    def in_thread() -> None:
+        with lock:
+            lock.release()
+            raise error
+
+    async def in_task() -> None:
+        async with lock:
+            await lock.release()
+            raise error
+
+    with pytest.raises(Boom) as raised:
+        await (asyncio.to_thread(in_thread) if api.name == "sync" else in_task())
+    assert raised.value is error
+
+
+async def test_a_coroutine_that_is_discarded_under_the_lock_releases_it(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        lock = redislock.asyncio.Lock(api.client(server.port), "k", timeout=60)
+        held = asyncio.get_running_loop().create_future()
+
+        async def body() -> None:
+            async with lock:
+                await held
+
+        coroutine = body()
+        waits = coroutine.send(None)
+        while not server.info("k") or waits is not held:
+            await asyncio.wait([waits])
+            waits = coroutine.send(None)
+        coroutine.close()
+        await eventually(lambda: server.info("k") is None, "the release")
+    finally:
+        await api.end()
+
+
+@pytest.mark.parametrize("option", ["plain", "session"])
+async def test_once_keeps_the_error_of_make(api: Any, server: Server, option: str) -> None:
+    async with Proxy(server.port) as proxy:
+        client, error = api.client(proxy.port), Boom()
+        began = 0.0
+
+        def ends() -> None:
+            nonlocal began
+            proxy.silence()
+            began = time.monotonic()
+            raise error
+
+        async def make() -> None:
+            ends()
+
+        async def read() -> None:
+            return None
+
+        options = {"timeout": 60, **OPTIONS[option]}
+        with pytest.raises(Boom) as raised:
+            if api.name == "sync":
+                await asyncio.to_thread(api.locks.once, client, "k", lambda: None, ends, **options)
+            else:
+                await api.locks.once(client, "k", read, make, **options)
+        assert raised.value is error and time.monotonic() - began < KEPT_S
+        proxy.speak()
+        await eventually(lambda: server.info("k") is None, "the release")
