@@ -112,6 +112,9 @@ class Transport:
         return self._exchange(connection, state, step)
 
     def _exchange(self, connection: Any, state: PoolState, step: Send) -> Any:
+        pooled = connection
+        # With client-side caching the connection is a proxy, which would answer EXISTS and TYPE out of its cache.
+        connection = getattr(connection, "_conn", connection)
         try:
             # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
             connection.send_command(*step.command, check_health=step.within_s is None)
@@ -132,7 +135,7 @@ class Transport:
             raise
         except BaseException:
             # A reply may still arrive, or was read in part: the connection must not be used again.
-            self._discard(connection, state)
+            self._discard(pooled, state)
             raise
         state.failing = False
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
