@@ -80,6 +80,12 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float =
     return connection
 
 
+def is_single(client: Any) -> bool:
+    """True if the client has one connection for its commands, which SELECT or AUTH may have moved."""
+    # The first of asyncio, which connects later; the second of sync.
+    return bool(getattr(client, "single_connection_client", False)) or getattr(client, "connection", None) is not None
+
+
 _cluster_classes: Dict[type, bool] = {}
 
 

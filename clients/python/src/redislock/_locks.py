@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from . import _protocol as protocol
+from ._connections import is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
 from ._protocol import Release
@@ -224,6 +225,7 @@ class LockBase:
             raise ValueError("coalesce goes without mixed, which polls, and at_least, which does not release")
         if token is not None and self.at_least is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
+        yield from self._in_place()
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
@@ -344,6 +346,7 @@ class LockBase:
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
         """Renews by hand. Later renewals use this length, and their interval restarts: a shorter lease cannot wait for
         a third of the old one."""
+        yield from self._in_place(hold)
         # A hold of a token that was put into `local` by hand ends with this call.
         kept = self.local.hold is hold
         if kept and not hold.fence and (yield from self._asked(hold)) is None:
@@ -385,6 +388,8 @@ class LockBase:
         return Ending(hold, release, last, renewals)
 
     def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
+        if self.local.hold is not None:
+            yield from self._in_place(self.local.hold)
         ending = self._ending(drop, failed)
         hold, last = ending.hold, ending.last
         try:
@@ -498,6 +503,7 @@ class LockBase:
         token, hold = self._held("Cannot execute a command under an unlocked lock")
         if not command:
             raise ValueError("a command is needed")
+        yield from self._in_place()
         try:
             return (yield from protocol.execute(self._transport(), self.family, token, str(self.name), command))
         except LockNotOwnedError:
@@ -505,12 +511,14 @@ class LockBase:
             raise
 
     def _locked(self) -> Steps[bool]:
+        yield from self._in_place()
         return bool((yield from protocol.query(self._transport(), self.family.exists(), str(self.name))))
 
     def _owned(self) -> Steps[bool]:
         if self.local.token is None:
             return False
         _, hold = self._held("")
+        yield from self._in_place(hold)
         return (yield from self._asked(hold)) is not None
 
     def _exiting(self, drop: int, error: Optional[BaseException], waits: bool = True) -> Steps[None]:
@@ -528,6 +536,12 @@ class LockBase:
         return self._error(LockError, "Unable to acquire lock within the time specified")
 
     # Helpers.
+
+    def _in_place(self, hold: Optional[Hold] = None) -> Steps[None]:
+        """Raises if a client with a single connection was moved to another place than ours. A hold that was acquired
+        here is where our connections are."""
+        if is_single(self.redis) and (hold is None or hold.granted_at is None):
+            yield from protocol.same_place(self._transport(), self.redis, str(self.name))
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
         """The server's view of the hold, None: lost. For a token from elsewhere it is the only source."""

@@ -18,8 +18,8 @@ from redis.exceptions import TimeoutError
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import CONNECT_S, Background, Command, Join, Notify, Pause, Send, Spawn, Steps
-from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
+from ._steps import CONNECT_S, Background, Call, Command, Join, Notify, Pause, Send, Spawn, Steps
+from .errors import LockError, LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
 
@@ -385,6 +385,22 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
             if not is_transient(error) or resend.expired():
                 raise translated(error, name) from error
             yield resend.pause()
+
+
+def same_place(transport: Any, client: Any, name: str) -> Steps[None]:
+    """Raises LockError if the client's single connection is in another database, or of another user, than the
+    connections that the lock makes: those are made as the client was."""
+    theirs = yield Call(lambda: client.execute_command("CLIENT INFO"))
+    reply = yield from query(transport, ("CLIENT", "INFO"), name)
+    text = reply.decode() if isinstance(reply, bytes) else str(reply)
+    ours = dict(field.partition("=")[::2] for field in text.split())
+    for field, word, option in (("db", "database", "db"), ("user", "user", "username")):
+        if str(theirs[field]) != ours[field]:
+            message = (
+                f"the client's single connection is of the {word} {theirs[field]!s} by a command, and the connections "
+                f"of its locks are of {ours[field]}: make the client with {option}="
+            )
+            raise named(LockError, message, name)
 
 
 class Held(NamedTuple):

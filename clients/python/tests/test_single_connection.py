@@ -1,0 +1,73 @@
+"""A client with a single connection, which SELECT and AUTH move: its locks make connections of their own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError
+from servers import Server
+
+
+async def do(actor: Any, call: Any, *args: Any) -> Any:
+    found = await actor.do(call, *args)
+    return await found if inspect.isawaitable(found) else found
+
+
+FAMILIES = {
+    "mutex": lambda locks, client: locks.Lock(client, "k", timeout=60),
+    "session": lambda locks, client: locks.RLock(client, "k", timeout=60, session=True),
+    "replicas": lambda locks, client: locks.Semaphore(client, "k", 2, timeout=60, replicas=1),
+    "auto_renew": lambda locks, client: locks.RWLock(client, "k", timeout=60, auto_renew=True).write(),
+    "multi": lambda locks, client: locks.MultiLock(client, ["k", "l"], timeout=60),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("moved", ["database", "user"])
+async def test_a_lock_of_a_moved_connection_is_refused(api: Any, server: Server, moved: str, family: str) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all")
+    client, actor = api.client(server.port, single_connection_client=True), api.actor()
+    lock = FAMILIES[family](api.locks, client)
+    taken = api.locks.Lock(client, "taken", timeout=60)
+    await do(actor, taken.acquire)
+    command = ["SELECT", 5] if moved == "database" else ["AUTH", "clerk", "any"]
+    await do(actor, client.execute_command, *command)
+    refusal = pytest.raises(api.locks.LockError, match="db=" if moved == "database" else "username=")
+    for call in (lock.acquire, lock.locked, lambda: taken.exec("SET", "value", "1")):
+        with refusal:
+            await do(actor, call)
+    token = await actor.do(lambda: taken.grant.token)
+    given = api.locks.Lock.from_token(client, "taken", token, timeout=60)
+    for call in (given.owned, given.reacquire, given.release):
+        with refusal:
+            await do(actor, call)
+    assert server.info("k") is None and server.admin.dbsize() == 1
+    # What is held is released where it was acquired.
+    await do(actor, taken.release)
+    assert server.info("taken") is None
+    # Moved back, the same lock goes on.
+    await do(actor, client.execute_command, *(["SELECT", 0] if moved == "database" else ["AUTH", "default", "any"]))
+    if family != "replicas":
+        await do(actor, lock.acquire)
+        assert server.info("k")
+        await do(actor, lock.release)
+
+
+async def test_a_lock_is_where_a_single_connection_was_made(api: Any, server: Server) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all")
+    options = {"single_connection_client": True, "db": 3, "username": "clerk", "password": "any", "protocol": 3}
+    for decoded in (True, False):
+        client, actor = api.client(server.port, decode_responses=decoded, **options), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=60, session=True)
+        await do(actor, lock.acquire)
+        assert server.ask("INFO", "keyspace").keys() == {"db3"} and await do(actor, lock.locked)
+        await do(actor, lock.release)
+
+
+async def test_a_user_who_may_not_be_asked_for_the_place_is_told(api: Any, server: Server) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-client|info")
+    client, actor = api.client(server.port, single_connection_client=True, username="clerk", password="any"), api.actor()
+    with pytest.raises(NoPermissionError, match="client|info"):
+        await do(actor, api.locks.Lock(client, "k", timeout=60).acquire)
