@@ -64,3 +64,42 @@ def test_celery_once(server: Server, monkeypatch: Any) -> None:
     assert 0 < queued.value.countdown <= 60
     once.clear_lock("task")
     once.raise_or_lock("task", timeout=60)
+
+
+class BeatLock(redislock.Lock):
+    """For redbeat, which replaces redis-py's extend by a script that sets the lease in place of adding to it."""
+
+    def extend(self, additional_time: Any, replace_ttl: bool = True) -> bool:
+        return super().extend(additional_time, replace_ttl)
+
+
+class BeatRedis(redislock.Redis):
+    def lock(self, name: Any, *args: Any, lock_class: Any = None, **options: Any) -> Any:
+        return super().lock(name, *args, lock_class=lock_class or BeatLock, **options)
+
+
+@pytest.mark.parametrize("kind", [redislock.Redis, BeatRedis])
+def test_redbeat(server: Server, kind: Any) -> None:
+    redbeat = pytest.importorskip("redbeat.schedulers")
+    from celery import Celery
+
+    url = f"redis://127.0.0.1:{server.port}/0"
+    app = Celery("tests", broker=url)
+    app.conf.update(redbeat_redis_url=url, redbeat_lock_timeout=25, beat_max_loop_interval=5)
+    app.redbeat_redis = kind.from_url(url, decode_responses=True)
+
+    class Sender:
+        scheduler = redbeat.RedBeatScheduler(app=app)
+
+    scheduler = Sender.scheduler
+    if kind is redislock.Redis:
+        with pytest.raises(AttributeError, match=r"lua_extend.*replace_ttl=True"):
+            redbeat.acquire_distributed_beat_lock(sender=Sender)
+        assert server.info(scheduler.lock_key) is None
+        return
+    redbeat.acquire_distributed_beat_lock(sender=Sender)
+    for _ in range(10):
+        scheduler.tick()
+        assert 20_000 < server.info(scheduler.lock_key)["ttl"] <= 25_000
+    scheduler.close()
+    assert server.info(scheduler.lock_key) is None

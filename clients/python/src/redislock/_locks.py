@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from . import _protocol as protocol
 from ._connections import is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
+from ._overrides import Overridable
 from ._protocol import Release
 from ._replies import REDIS_ERRORS
 from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Steps
@@ -33,6 +35,11 @@ OnLost = Callable[[Grant], Any]
 E = TypeVar("E", bound=LockError)
 L = TypeVar("L", bound="LockBase")
 TOKEN_AND_AT_LEAST = "at_least takes no token: its owner would be granted the lock again in that time"
+
+
+# The lock whose `with` is ending, and the exception of its body. `release` is told in this way because a subclass may
+# override it.
+body_raised: "ContextVar[Tuple[Any, Optional[BaseException]]]" = ContextVar("body_raised", default=(None, None))
 
 
 class ThreadLocal(threading.local):
@@ -87,7 +94,7 @@ class Options(TypedDict, total=False):
     Needs a timeout; not with session, nor with token: the owner of that token would be granted the lock again. None"""
 
 
-class LockBase:
+class LockBase(Overridable):
     """The state of a lock object, and its methods as steps. `Options` says what the arguments mean.
 
     `timeout`: the lease in seconds; None: without a deadline (PERSIST).
@@ -134,7 +141,7 @@ class LockBase:
         if at_least is not None and token is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
         self.redis = redis
-        self.name = name
+        self._name = name
         self.family = family
         self.timeout = timeout
         self.sleep = sleep
@@ -184,6 +191,11 @@ class LockBase:
         raise NotImplementedError
 
     # For the caller.
+
+    @property
+    def name(self) -> Name:
+        """The key; of a MultiLock all keys, for people. It cannot be assigned: make another lock."""
+        return self._name
 
     @property
     def grant(self) -> Optional[Grant]:
@@ -388,6 +400,11 @@ class LockBase:
         return Ending(hold, release, last, renewals)
 
     def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
+        exiting, error = body_raised.get()
+        if exiting is self and error is not None:
+            # A coroutine that is being discarded may not wait any more.
+            yield from self._releasing_after(drop, failed, waits=not isinstance(error, GeneratorExit))
+            return
         if self.local.hold is not None:
             yield from self._in_place(self.local.hold)
         ending = self._ending(drop, failed)
@@ -521,16 +538,11 @@ class LockBase:
         yield from self._in_place(hold)
         return (yield from self._asked(hold)) is not None
 
-    def _exiting(self, drop: int, error: Optional[BaseException], waits: bool = True) -> Steps[None]:
-        if error is not None:
-            yield from self._releasing_after(drop, failed=False, waits=waits)
-            return
-        try:
-            yield from self._releasing(drop)
-        except LockError:
-            if self.raise_on_release_error:
-                raise
-            logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
+    def _exit_error(self, error: LockError) -> None:
+        """Of the release at the end of `with`."""
+        if self.raise_on_release_error:
+            raise error
+        logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
 
     def _not_acquired(self) -> LockError:
         return self._error(LockError, "Unable to acquire lock within the time specified")
@@ -665,8 +677,13 @@ class SemaphoreBase(LockBase):
         if slot and permits != 1:
             raise ValueError("a slot is one permit")
         super().__init__(redis, name, Slot(name, limit) if slot else Permits(name, limit), timeout, **options)
-        self.limit = limit
+        self._limit = limit
         self._add = permits
+
+    @property
+    def limit(self) -> int:
+        """At most so many permits are out. It cannot be assigned: make another semaphore."""
+        return self._limit
 
     @property
     def slot(self) -> int:

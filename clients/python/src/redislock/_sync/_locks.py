@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
 from .._hold import Done
 from .._locks import (
@@ -20,8 +20,10 @@ from .._locks import (
     SemaphoreBase,
     Token,
     ViewBase,
+    body_raised,
 )
 from .._steps import Argument
+from ..errors import LockError
 from ._driver import run
 from ._transport import Transport
 
@@ -35,7 +37,8 @@ class SyncLock(LockBase):
     """The methods of all families. Times are in seconds."""
 
     def __enter__(self: S) -> S:
-        if run(self._acquiring(self._add, None, None, None, None)):
+        # A subclass may override it, as in redis-py.
+        if cast(Any, self).acquire():
             return self
         raise self._not_acquired()
 
@@ -45,7 +48,13 @@ class SyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        run(self._exiting(self._add, exc_value))
+        exiting = body_raised.set((self, exc_value))
+        try:
+            self.release()
+        except LockError as error:
+            self._exit_error(error)
+        finally:
+            body_raised.reset(exiting)
 
     def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
 from .._hold import Done, Hold, clock
 from .._locks import (
@@ -21,8 +21,10 @@ from .._locks import (
     ThreadLocal,
     Token,
     ViewBase,
+    body_raised,
 )
 from .._steps import Argument
+from ..errors import LockError
 from ._driver import run
 from ._transport import Transport
 
@@ -69,7 +71,8 @@ class AsyncLock(LockBase):
     """The methods of all families. Times are in seconds."""
 
     async def __aenter__(self: A) -> A:
-        if await run(self._acquiring(self._add, None, None, None, None)):
+        # A subclass may override it, as in redis-py.
+        if await cast(Any, self).acquire():
             return self
         raise self._not_acquired()
 
@@ -79,8 +82,13 @@ class AsyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        # A coroutine that is being discarded may not wait any more.
-        await run(self._exiting(self._add, exc_value, waits=not isinstance(exc_value, GeneratorExit)))
+        exiting = body_raised.set((self, exc_value))
+        try:
+            await self.release()
+        except LockError as error:
+            self._exit_error(error)
+        finally:
+            body_raised.reset(exiting)
 
     async def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""
