@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 /// A key of a database. Copies share the name: a hand-off makes several.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The number of the database.
     pub db: i32,

@@ -7,7 +7,7 @@
 //! | `manager`     | what is the reply to a request, and what follows from each event               |
 //! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests named                                       |
-//! | `hold_hash`   | how is a hold hashed: clients choose the names                                 |
+//! | `hold`        | which hold is it: an owner's of a key                                         |
 //! | `name_filter` | is a name certainly absent from a table of names                               |
 //! | `one_or_many` | how is a list stored that usually has one element                              |
 //! | `testing`     | do the rules hold under any schedule                                           |
@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-pub mod hold_hash;
+pub mod hold;
 pub mod host;
 pub mod key;
 pub mod manager;

@@ -47,7 +47,7 @@ const WAYS_WITH_EFFECTS: &[&Rival] = &[&rivals::LOCK, &rivals::RFLOOR, &rivals::
 const TARGETS: &[(&Rival, &Rival, f64)] = &[
     (&rivals::LOCK, &rivals::FLOOR, TO_FLOOR),
     (&rivals::RLOCK, &rivals::LOCK, 1.02),
-    (&rivals::LOCK_SESSION, &rivals::LOCK, 1.15),
+    (&rivals::LOCK_SESSION, &rivals::LOCK, 1.20),
     (&rivals::RWLOCK_READ, &rivals::LOCK, 1.3),
     (&rivals::RWLOCK_WRITE, &rivals::LOCK, 1.3),
     (&rivals::SEM, &rivals::LOCK, 1.3),

@@ -1,15 +1,14 @@
 //! Grants on their way to their clients. A grant that was not received is taken back, unless another reply has told its
 //! owner of it meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::hold_hash::NameSecret;
+use crate::hold::{Hold, HoldParts, HoldRef};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::Claim;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
-use std::collections::BTreeMap;
 
 /// A grant on its way to a client.
 #[derive(Clone, Debug)]
@@ -25,8 +24,8 @@ pub struct GrantInFlight {
 }
 
 impl GrantInFlight {
-    fn is_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        self.owner.as_bytes() == owner && self.grants.iter().any(|(granted, _)| granted.as_ref() == key)
+    fn holds(&self) -> impl Iterator<Item = Hold> + '_ {
+        self.grants.iter().map(|(key, _)| Hold { key: key.clone(), owner: self.owner.clone() })
     }
 }
 
@@ -37,9 +36,8 @@ impl GrantInFlight {
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     all: BTreeMap<RequestId, (GrantNumber, GrantInFlight)>,
-    /// By the hash of key and owner: thousands of grants may be made in one turn, and each may be confirmed.
-    by_hold: BTreeSet<(u64, GrantNumber, RequestId)>,
-    secret: NameSecret,
+    /// The grants of each hold, the latest last: thousands of grants may be made in one turn, and each may be confirmed.
+    by_hold: BTreeMap<Hold, BTreeSet<(GrantNumber, RequestId)>>,
     /// Grants that were not received.
     lost: BTreeSet<(GrantNumber, RequestId)>,
     last: GrantNumber,
@@ -53,14 +51,10 @@ impl Deliveries {
     pub fn sent(&mut self, delivery: GrantInFlight) {
         self.last += 1;
         let request = delivery.request;
-        for (key, _) in &delivery.grants {
-            self.by_hold.insert((self.hash_of(key.as_ref(), delivery.owner.as_bytes()), self.last, request));
+        for hold in delivery.holds() {
+            self.by_hold.entry(hold).or_default().insert((self.last, request));
         }
         self.all.insert(request, (self.last, delivery));
-    }
-
-    fn hash_of(&self, key: KeyRef<'_>, owner: &[u8]) -> u64 {
-        self.secret.hash_hold(key, owner).hold
     }
 
     /// The reply was sent, and the client was still connected when that turn was over. The reply also tells the owner
@@ -103,11 +97,9 @@ impl Deliveries {
     }
 
     /// The grants of a hold, the latest first.
-    fn of_hold<'a>(&'a self, key: KeyRef<'a>, owner: &'a [u8]) -> impl Iterator<Item = (GrantNumber, RequestId)> + 'a {
-        let hash = self.hash_of(key, owner);
-        let range = (hash, GrantNumber::MIN, RequestId::FIRST)..=(hash, GrantNumber::MAX, RequestId::LAST);
-        let hashed = self.by_hold.range(range).rev().map(|(_, number, request)| (*number, *request));
-        hashed.filter(move |(_, request)| self.all.get(request).is_some_and(|(_, it)| it.is_for(key, owner)))
+    fn of_hold(&self, key: KeyRef<'_>, owner: &[u8]) -> impl Iterator<Item = (GrantNumber, RequestId)> + '_ {
+        let grants = self.by_hold.get(&HoldRef { key, owner } as &dyn HoldParts);
+        grants.into_iter().flat_map(|grants| grants.iter().rev().copied())
     }
 
     /// True if the owner's whole hold of this key came from grants that were not received.
@@ -172,8 +164,12 @@ impl Deliveries {
 
     fn take(&mut self, request: RequestId) -> Option<(GrantNumber, GrantInFlight)> {
         let (number, delivery) = self.all.remove(&request)?;
-        for (key, _) in &delivery.grants {
-            self.by_hold.remove(&(self.hash_of(key.as_ref(), delivery.owner.as_bytes()), number, request));
+        for hold in delivery.holds() {
+            let Some(grants) = self.by_hold.get_mut(&hold) else { continue };
+            grants.remove(&(number, request));
+            if grants.is_empty() {
+                self.by_hold.remove(&hold);
+            }
         }
         self.lost.remove(&(number, request));
         Some((number, delivery))
@@ -245,24 +241,27 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_for_its_owner_and_keys_and_is_found_by_the_hash_of_each() {
-        let (deliveries, grant) = (Deliveries::default(), delivery(1, "a", "kl"));
-        let hash = |db, name: &[u8], owner: &[u8]| deliveries.hash_of(KeyRef { db, name }, owner);
-        let rows: [(i32, &[u8], &[u8], bool); 6] = [
-            (0, b"k", b"a", true),
-            (0, b"l", b"a", true),
-            (0, b"m", b"a", false),
-            (1, b"k", b"a", false),
-            (0, b"k", b"b", false),
-            (0, b"m", b"b", false),
+    fn a_grant_is_found_by_each_of_its_holds_until_it_is_taken_out() {
+        let mut deliveries = Deliveries::default();
+        deliveries.sent(delivery(1, "a", "kl"));
+        deliveries.sent(delivery(2, "a", "k"));
+        let found = |deliveries: &Deliveries, db, name: &[u8], owner: &[u8]| -> Vec<u64> {
+            deliveries.of_hold(KeyRef { db, name }, owner).map(|(_, request)| request.0).collect()
+        };
+        let rows: [(i32, &[u8], &[u8], &[u64]); 5] = [
+            (0, b"k", b"a", &[2, 1]),
+            (0, b"l", b"a", &[1]),
+            (0, b"m", b"a", &[]),
+            (1, b"k", b"a", &[]),
+            (0, b"k", b"b", &[]),
         ];
         for (db, name, owner, expected) in rows {
-            let row = format!("{db} {} {}", name.escape_ascii(), owner.escape_ascii());
-            assert_eq!(grant.is_for(KeyRef { db, name }, owner), expected, "{row}");
-            let is_one_of_its_hashes = [hash(0, b"k", b"a"), hash(0, b"l", b"a")].contains(&hash(db, name, owner));
-            assert_eq!(is_one_of_its_hashes, expected, "{row}");
+            assert_eq!(found(&deliveries, db, name, owner), expected, "{db} {}", name.escape_ascii());
         }
-        assert_ne!(hash(0, b"k", b"a"), hash(0, b"l", b"a"));
+        deliveries.forget(RequestId(1));
+        assert_eq!((found(&deliveries, 0, b"k", b"a"), found(&deliveries, 0, b"l", b"a")), (vec![2], vec![]));
+        deliveries.forget(RequestId(2));
+        assert!(deliveries.by_hold.is_empty());
     }
 
     #[test]

@@ -97,7 +97,6 @@ impl Fixture {
     /// When the next timer fires that has something to do. Both clocks show the same time here, unless a test has set
     /// the wall clock.
     pub fn next_timer(&mut self) -> Option<u64> {
-        self.manager.forget_idle_timers();
         let NextTimer { instant, timestamp } = self.manager.next_timer();
         instant.map(Instant::ms).into_iter().chain(timestamp.map(Timestamp::ms)).min()
     }

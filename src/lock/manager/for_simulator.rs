@@ -14,11 +14,6 @@ impl LockManager {
         self.shared_leases.resume();
     }
 
-    /// Drops the timers of renewals that would find nothing to do.
-    pub(crate) fn forget_idle_timers(&mut self) {
-        self.bindings.forget_idle_timers();
-    }
-
     /// True if requests that have ended are still to be answered.
     pub(crate) fn has_endings(&self) -> bool {
         !self.endings.is_empty()

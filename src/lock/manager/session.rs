@@ -145,7 +145,7 @@ impl LockManager {
         let mut bound = Vec::from_iter(self.bindings.of_client(client));
         if !bound.is_empty() {
             // The oldest last: they are taken from the end.
-            bound.sort_unstable_by(|one, other| other.cmp(one));
+            bound.reverse();
             self.ended.insert(client, bound);
         }
     }
@@ -182,7 +182,7 @@ impl LockManager {
         if self.ended.contains_key(&binding.client) {
             return;
         }
-        let (key, now) = (binding.key(), host.now.instant());
+        let (key, now) = (binding.key.as_ref(), host.now.instant());
         match host.keys.gate(key) {
             Gate::Open => {}
             // The gate is closed for every key: thousands of bindings need not try one after another.
@@ -221,7 +221,7 @@ impl LockManager {
 
     /// Ends a hold of a connection that has ended, unless the gate is closed.
     fn end_bound_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, binding: &Binding) -> Gate {
-        let (key, owner) = (binding.key(), binding.owner.as_bytes());
+        let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
         let gate = host.keys.gate(key);
         if gate != Gate::Closed {
             self.bindings.unbind(key, owner);

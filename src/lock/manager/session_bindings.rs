@@ -1,187 +1,100 @@
 //! The bindings of holds to connections, and when their leases are to be renewed.
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored loses them.
-//!
-//! Binding and releasing a lock again and again costs no allocation: the binding uses a vacant slot again, with the
-//! memory for its name. Slots with the same connection, key or hold are linked in chains.
 
-use super::timer_set::TimerSet;
-use crate::hold_hash::{HoldHash, NameSecret};
-use crate::key::{ClientId, KeyRef};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::hold::{Hold, HoldParts, HoldRef};
+use crate::key::{ClientId, Key, KeyRef};
 use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;
 
-/// The id of a binding; never used again. An older binding has a smaller id.
+/// The id of a binding; never used again. Of one connection the older binding has the smaller id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BindingId {
+    client: ClientId,
     number: u64,
-    slot: Slot,
 }
-
-impl BindingId {
-    /// The slot of the binding.
-    pub fn slot(self) -> Slot {
-        self.slot
-    }
-}
-
-/// The index of a slot. After a binding has gone, another may use its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(u32);
 
 /// One owner's hold of one key, bound to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The connection.
     pub client: ClientId,
+    /// The key that is held.
+    pub key: Key,
     /// The holder.
     pub owner: Owner,
     /// The fence of the grant that was bound: the removal of an older lock leaves the binding.
     pub fence: Fence,
     /// When the lease is to be renewed; `None`: it has no end.
     pub renewal: Option<Instant>,
-    db: i32,
-    name: Vec<u8>,
 }
 
-impl Binding {
-    /// The key that is held.
-    pub fn key(&self) -> KeyRef<'_> {
-        KeyRef { db: self.db, name: &self.name }
-    }
-}
-
-/// A vacant slot keeps the memory of a name up to this length.
-const LONGEST_KEPT_NAME: usize = 128;
-
-/// All bindings of one server, found by connection, by key and by hold.
+/// All bindings of one server, found by connection and by hold.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    slots: Vec<Content>,
-    vacant: Vec<Slot>,
-    /// The first slot of each chain, by the last bits of its hash. The length is a power of two, and no less than the
-    /// number of slots.
-    first: Vec<[Option<Slot>; CHAINS.len()]>,
-    secret: NameSecret,
-    last: u64,
-    /// When a third of a bound lease may be over. A timer stays when its binding goes and another binding takes the
-    /// slot: a timer that fires too early finds nothing due.
-    renewals: TimerSet<Slot, Instant>,
+    all: BTreeMap<BindingId, Binding>,
+    by_hold: BTreeMap<Hold, BindingId>,
+    /// When a third of a bound lease is over.
+    renewals: BTreeSet<(Instant, BindingId)>,
+    /// True if a renewal was set that is due before all others were at the last call of [`Bindings::take_sooner`].
+    sooner: bool,
     /// Set when the server refused writes: no lease is renewed before this time.
     put_off: Option<Instant>,
+    last: u64,
 }
-
-#[derive(Clone, Debug)]
-enum Content {
-    /// No binding; only memory for a name.
-    Vacant(Vec<u8>),
-    Bound(Bound),
-}
-
-#[derive(Clone, Debug)]
-struct Bound {
-    number: u64,
-    binding: Binding,
-    hashes: [u64; CHAINS.len()],
-    before: [Option<Slot>; CHAINS.len()],
-    next: [Option<Slot>; CHAINS.len()],
-}
-
-/// What the bindings of a chain have in common. A chain also links bindings with other values but the same last bits of
-/// the hash: less than one on average.
-#[derive(Clone, Copy, Debug)]
-enum Chain {
-    Client,
-    Key,
-    Hold,
-}
-
-const CHAINS: [Chain; 3] = [Chain::Client, Chain::Key, Chain::Hold];
 
 /// Queries.
 impl Bindings {
     /// True if no hold is bound.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.vacant.len() == self.slots.len()
+        self.all.is_empty()
     }
 
     /// The number of bound holds.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.vacant.len()
+        self.all.len()
     }
 
     /// The binding, if it still exists.
     pub fn get(&self, id: BindingId) -> Option<&Binding> {
-        self.bound(id.slot).filter(|bound| bound.number == id.number).map(|bound| &bound.binding)
-    }
-
-    /// The id of the binding that is in the slot now.
-    fn in_slot(&self, slot: Slot) -> Option<BindingId> {
-        self.bound(slot).map(|bound| BindingId { number: bound.number, slot })
-    }
-
-    /// All bindings, in no order.
-    pub fn ids(&self) -> impl Iterator<Item = BindingId> + '_ {
-        (0..self.slots.len()).filter_map(|index| self.in_slot(Slot::of(index)))
+        self.all.get(&id)
     }
 
     /// The connection that this hold is bound to.
     pub fn client_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<ClientId> {
-        self.get(self.binding_of(key, owner)?).map(|binding| binding.client)
+        self.binding_of(key, owner).map(|id| id.client)
     }
 
     /// The binding of this hold.
     pub fn binding_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
-        if self.is_empty() {
-            return None;
-        }
-        self.find(self.secret.hash_hold(key, owner), key, owner)
+        self.by_hold.get(&HoldRef { key, owner } as &dyn HoldParts).copied()
     }
 
     /// Whether a hold of this key is bound.
     pub fn has_key(&self, key: KeyRef<'_>) -> bool {
-        !self.is_empty() && self.of_key(key).next().is_some()
+        self.of_key(key).next().is_some()
     }
 
-    /// The bindings of a connection, in no particular order.
+    /// The bindings of a connection, the oldest first.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = BindingId> + '_ {
-        self.chain(Chain::Client, hash_of(client)).map(|(id, _)| id)
+        let id = |number| BindingId { client, number };
+        self.all.range(id(0)..=id(u64::MAX)).map(|(id, _)| *id)
     }
 
     /// The owners with bound holds of a key, each with its connection.
     pub fn owners_of(&self, key: KeyRef<'_>) -> Vec<(Owner, ClientId)> {
-        self.of_key(key).map(|(_, binding)| (binding.owner.clone(), binding.client)).collect()
+        self.of_key(key).map(|(hold, id)| (hold.owner.clone(), id.client)).collect()
     }
 
-    fn of_key<'a>(&'a self, key: KeyRef<'a>) -> impl Iterator<Item = (BindingId, &'a Binding)> + 'a {
-        self.chain(Chain::Key, self.secret.hash_hold(key, b"").key).filter(move |(_, binding)| binding.key() == key)
-    }
-
-    fn find(&self, hash: HoldHash, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
-        let is_it = |binding: &Binding| binding.owner.as_bytes() == owner && binding.key() == key;
-        self.chain(Chain::Hold, hash.hold).find(|(_, binding)| is_it(binding)).map(|(id, _)| id)
-    }
-
-    fn chain(&self, chain: Chain, hash: u64) -> impl Iterator<Item = (BindingId, &Binding)> + '_ {
-        let chain = chain as usize;
-        let first = self.first.get(self.last_bits(hash)).and_then(|first| first[chain]);
-        let slots = std::iter::successors(first, move |slot| self.bound(*slot)?.next[chain]);
-        let bound = slots.filter_map(|slot| Some((slot, self.bound(slot)?)));
-        let bound = bound.filter(move |(_, bound)| bound.hashes[chain] == hash);
-        bound.map(|(slot, bound)| (BindingId { number: bound.number, slot }, &bound.binding))
-    }
-
-    fn last_bits(&self, hash: u64) -> usize {
-        hash as usize & self.first.len().wrapping_sub(1)
-    }
-
-    fn bound(&self, slot: Slot) -> Option<&Bound> {
-        match self.slots.get(slot.index()) {
-            Some(Content::Bound(bound)) => Some(bound),
-            Some(Content::Vacant(_)) | None => None,
-        }
+    fn of_key<'a>(&'a self, key: KeyRef<'a>) -> impl Iterator<Item = (&'a Hold, BindingId)> + 'a {
+        let first = HoldRef { key, owner: b"" };
+        let from_first = self.by_hold.range::<dyn HoldParts, _>((Bound::Included(&first as _), Bound::Unbounded));
+        from_first.take_while(move |(hold, _)| hold.key.as_ref() == key).map(|(hold, id)| (hold, *id))
     }
 }
 
@@ -196,111 +109,40 @@ impl Bindings {
         fence: Fence,
         renewal: Option<Instant>,
     ) -> BindingId {
-        let hash = self.secret.hash_hold(key, owner.as_bytes());
-        if let Some(before) = self.find(hash, key, owner.as_bytes()) {
-            self.remove(before.slot);
-        }
-        let slot = self.vacant.pop().unwrap_or_else(|| self.add_slot());
-        let hashes = [hash_of(client), hash.key, hash.hold];
-        let next = CHAINS.map(|chain| self.put_first(chain as usize, hashes[chain as usize], slot));
+        self.unbind(key, owner.as_bytes());
         self.last += 1;
-        let content = &mut self.slots[slot.index()];
-        let Content::Vacant(name) = content else { unreachable!("a vacant slot is vacant") };
-        let mut name = std::mem::take(name);
-        name.extend_from_slice(key.name);
-        let binding = Binding { client, owner: owner.to_owner(), fence, renewal, db: key.db, name };
-        *content = Content::Bound(Bound { number: self.last, binding, hashes, before: [None; CHAINS.len()], next });
-        if let Some(due) = renewal {
-            self.renewals.set_no_later(slot, due);
-        }
-        BindingId { number: self.last, slot }
+        let id = BindingId { client, number: self.last };
+        let hold = Hold { key: key.to_key(), owner: owner.to_owner() };
+        let binding = Binding { client, key: hold.key.clone(), owner: hold.owner.clone(), fence, renewal: None };
+        self.by_hold.insert(hold, id);
+        self.all.insert(id, binding);
+        self.renew_at(id, renewal);
+        id
     }
 
     /// The hold is no longer bound to a connection.
     pub fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        if let Some(id) = self.binding_of(key, owner) {
-            self.remove(id.slot);
+        if self.is_empty() {
+            return;
+        }
+        if let Some(id) = self.by_hold.remove(&HoldRef { key, owner } as &dyn HoldParts) {
+            self.renew_at(id, None);
+            self.all.remove(&id);
         }
     }
 
     /// A lock with the latest fence `last` is gone from the key: its holds are no longer bound.
     pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) {
-        if self.is_empty() {
-            return;
-        }
-        let is_old = |(_, binding): &(BindingId, &Binding)| binding.fence <= last;
-        let old: Vec<_> = self.of_key(key).filter(is_old).map(|(id, _)| id).collect();
-        old.iter().for_each(|id| self.remove(id.slot));
+        let is_old = |id: &BindingId| self.get(*id).is_some_and(|binding| binding.fence <= last);
+        let old = self.of_key(key).filter(|(_, id)| is_old(id)).map(|(hold, _)| hold.owner.clone());
+        old.collect::<Vec<_>>().iter().for_each(|owner| self.unbind(key, owner.as_bytes()));
     }
 
     /// The holds of the database, or of all databases, are no longer bound.
     pub fn unbind_db(&mut self, db: Option<i32>) {
-        let is_there = |id: &BindingId| self.get(*id).is_some_and(|binding| db.is_none_or(|db| db == binding.db));
-        let ids: Vec<_> = self.ids().filter(is_there).collect();
-        ids.iter().for_each(|id| self.remove(id.slot));
-    }
-
-    fn add_slot(&mut self) -> Slot {
-        let slot = Slot::of(self.slots.len());
-        self.slots.push(Content::Vacant(Vec::new()));
-        if self.slots.len() > self.first.len() {
-            self.first = vec![[None; CHAINS.len()]; self.slots.len().next_power_of_two()];
-            for slot in (0..self.slots.len()).map(Slot::of) {
-                let Some(hashes) = self.bound(slot).map(|bound| bound.hashes) else { continue };
-                let next = CHAINS.map(|chain| self.put_first(chain as usize, hashes[chain as usize], slot));
-                if let Some(bound) = self.bound_mut(slot) {
-                    (bound.before, bound.next) = ([None; CHAINS.len()], next);
-                }
-            }
-        }
-        slot
-    }
-
-    /// Puts the slot at the head of a chain. Returns the former head.
-    fn put_first(&mut self, chain: usize, hash: u64, slot: Slot) -> Option<Slot> {
-        let last_bits = self.last_bits(hash);
-        let next = self.first[last_bits][chain].replace(slot);
-        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
-            next.before[chain] = Some(slot);
-        }
-        next
-    }
-
-    fn remove(&mut self, slot: Slot) {
-        let Some(bound) = self.bound_mut(slot) else { return };
-        let mut name = std::mem::take(&mut bound.binding.name);
-        let (hashes, before, next) = (bound.hashes, bound.before, bound.next);
-        name.clear();
-        if name.capacity() > LONGEST_KEPT_NAME {
-            name = Vec::new();
-        }
-        self.slots[slot.index()] = Content::Vacant(name);
-        self.vacant.push(slot);
-        for chain in CHAINS.map(|chain| chain as usize) {
-            self.close_gap(chain, hashes[chain], before[chain], next[chain]);
-        }
-        if self.is_empty() && self.slots.capacity() > MOST_KEPT {
-            (self.slots, self.vacant, self.first) = (Vec::new(), Vec::new(), Vec::new());
-        }
-    }
-
-    /// Links the neighbours of a binding that was taken out of a chain.
-    fn close_gap(&mut self, chain: usize, hash: u64, before: Option<Slot>, next: Option<Slot>) {
-        let last_bits = self.last_bits(hash);
-        match before.and_then(|before| self.bound_mut(before)) {
-            Some(before) => before.next[chain] = next,
-            None => self.first[last_bits][chain] = next,
-        }
-        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
-            next.before[chain] = before;
-        }
-    }
-
-    fn bound_mut(&mut self, slot: Slot) -> Option<&mut Bound> {
-        match self.slots.get_mut(slot.index()) {
-            Some(Content::Bound(bound)) => Some(bound),
-            Some(Content::Vacant(_)) | None => None,
-        }
+        let is_there = |hold: &&Hold| db.is_none_or(|db| db == hold.key.db);
+        let holds: Vec<Hold> = self.by_hold.keys().filter(is_there).cloned().collect();
+        holds.iter().for_each(|hold| self.unbind(hold.key.as_ref(), hold.owner.as_bytes()));
     }
 }
 
@@ -308,10 +150,13 @@ impl Bindings {
 impl Bindings {
     /// Sets when the lease of a binding is to be renewed; `None`: it has no end.
     pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
-        let Some(bound) = self.bound_mut(id.slot).filter(|bound| bound.number == id.number) else { return };
-        bound.binding.renewal = renewal;
+        let Some(binding) = self.all.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut binding.renewal, renewal) {
+            self.renewals.remove(&(before, id));
+        }
         if let Some(due) = renewal {
-            self.renewals.set_no_later(id.slot, due);
+            self.sooner |= self.renewals.first().is_none_or(|(next, _)| due < *next);
+            self.renewals.insert((due, id));
         }
     }
 
@@ -322,16 +167,13 @@ impl Bindings {
 
     /// The leases of all bindings are to be renewed now.
     pub fn renew_all(&mut self, now: Instant) {
-        for id in self.ids().collect::<Vec<_>>() {
-            if self.get(id).is_some_and(|binding| binding.renewal.is_some()) {
-                self.renew_at(id, Some(now));
-            }
-        }
+        let with_end = self.all.iter().filter(|(_, binding)| binding.renewal.is_some());
+        with_end.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.renew_at(id, Some(now)));
     }
 
-    /// When a lease may have to be renewed.
+    /// When a lease is to be renewed.
     pub fn next_renewal(&self) -> Option<Instant> {
-        self.renewals.next().map(|due| due.max(self.put_off.unwrap_or(due)))
+        self.renewals.first().map(|(due, _)| (*due).max(self.put_off.unwrap_or(*due)))
     }
 
     /// Takes out a binding with a lease that is to be renewed now. `None` while renewals are put off.
@@ -340,21 +182,15 @@ impl Bindings {
             return None;
         }
         self.put_off = None;
-        while let Some(slot) = self.renewals.pop_due(now) {
-            let Some(id) = self.in_slot(slot) else { continue };
-            match self.get(id).and_then(|binding| binding.renewal) {
-                Some(due) if due > now => self.renewals.set(slot, due),
-                Some(_) => return Some(id),
-                None => {}
-            }
-        }
-        None
+        let (due, id) = self.renewals.first().copied().filter(|(due, _)| *due <= now)?;
+        self.renewals.remove(&(due, id));
+        Some(id)
     }
 
     /// True if a lease is to be renewed earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
-        self.renewals.take_sooner()
+        std::mem::take(&mut self.sooner)
     }
 
     /// Until when no lease is renewed.
@@ -366,36 +202,8 @@ impl Bindings {
     /// When the lease of each binding is to be renewed.
     #[cfg(any(test, feature = "testing"))]
     pub fn renewals(&self) -> impl Iterator<Item = Instant> + '_ {
-        let due = self.ids().filter_map(|id| self.get(id)?.renewal);
+        let due = self.all.values().filter_map(|binding| binding.renewal);
         due.map(|due| due.max(self.put_off.unwrap_or(due)))
-    }
-
-    /// Drops the timers that would find nothing to do.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn forget_idle_timers(&mut self) {
-        self.renewals = TimerSet::default();
-        for id in self.ids().collect::<Vec<_>>() {
-            let due = self.get(id).and_then(|binding| binding.renewal);
-            due.into_iter().for_each(|due| self.renewals.set(id.slot, due));
-        }
-    }
-}
-
-/// Memory of up to so many slots is kept when no hold is bound any more.
-const MOST_KEPT: usize = 1024;
-
-/// Consecutive ids differ in their last bits already, but the ids of one kind of client may not.
-fn hash_of(client: ClientId) -> u64 {
-    client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
-}
-
-impl Slot {
-    fn of(index: usize) -> Slot {
-        Slot(u32::try_from(index).expect("fewer holds than 2^32 are bound"))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
     }
 }
 
@@ -436,30 +244,54 @@ mod tests {
         }
         let key = Key::new(0, b"k");
         bindings.unbind_key(key.as_ref(), fence(1));
-        assert_eq!(bindings.ids().count(), 4, "an older lock was removed");
+        assert_eq!(bindings.len(), 4, "an older lock was removed");
         bindings.unbind_key(key.as_ref(), fence(2));
-        assert_eq!((bindings.ids().count(), bindings.client_of(key.as_ref(), b"a")), (3, None));
+        assert_eq!((bindings.len(), bindings.client_of(key.as_ref(), b"a")), (3, None));
         bindings.unbind_db(Some(1));
-        assert_eq!(bindings.ids().count(), 2);
+        assert_eq!(bindings.len(), 2);
         bindings.unbind_db(None);
-        assert!(bindings.is_empty() && bindings.first.iter().flatten().all(Option::is_none));
+        assert!(bindings.is_empty() && bindings.by_hold.is_empty() && bindings.renewals.is_empty());
     }
 
     #[test]
-    fn an_id_does_not_name_the_next_binding_in_its_slot() {
+    fn an_id_does_not_name_a_later_binding() {
         let mut bindings = Bindings::default();
         let first = bind(&mut bindings, 1, 0, "k", "a", 1);
         bindings.unbind(Key::new(0, b"k").as_ref(), b"a");
-        let second = bind(&mut bindings, 1, 0, "l", "b", 2);
-        assert_eq!((first.slot(), first < second), (second.slot(), true));
-        assert_eq!((bindings.get(first), bindings.in_slot(first.slot())), (None, Some(second)));
+        let second = bind(&mut bindings, 1, 0, "k", "a", 1);
+        assert!(bindings.get(first).is_none() && first < second);
         bindings.renew_at(first, Some(Instant::from_ms(7)));
-        assert_eq!(bindings.get(second).map(|binding| (binding.key().name, binding.renewal)), Some((&b"l"[..], None)));
+        assert_eq!((bindings.get(second).unwrap().renewal, bindings.next_renewal()), (None, None));
     }
 
-    /// After any sequence of binds and unbinds, each chain has what a plain list has.
     #[test]
-    fn each_chain_has_what_a_list_has() {
+    fn a_binding_is_renewed_once_at_the_time_that_was_set_last() {
+        let at = Instant::from_ms;
+        let mut bindings = Bindings::default();
+        let id = bind(&mut bindings, 1, 0, "k", "a", 1);
+        bindings.renew_at(id, Some(at(20)));
+        bindings.renew_at(id, Some(at(30)));
+        assert_eq!((bindings.next_renewal(), bindings.take_renewal(at(29))), (Some(at(30)), None));
+        assert_eq!((bindings.take_renewal(at(30)), bindings.take_renewal(at(99))), (Some(id), None));
+        bindings.renew_at(id, Some(at(40)));
+        bindings.unbind(Key::new(0, b"k").as_ref(), b"a");
+        assert_eq!((bindings.next_renewal(), bindings.take_renewal(at(99))), (None, None));
+    }
+
+    #[test]
+    fn a_renewal_before_all_others_is_told_once() {
+        let at = Instant::from_ms;
+        let mut bindings = Bindings::default();
+        for (name, ms, is_sooner) in [("k", 20, true), ("l", 30, false), ("m", 10, true)] {
+            let id = bind(&mut bindings, 1, 0, name, "a", 1);
+            bindings.renew_at(id, Some(at(ms)));
+            assert_eq!((bindings.take_sooner(), bindings.take_sooner()), (is_sooner, false), "{name}");
+        }
+    }
+
+    /// After any sequence of binds and unbinds, each index has what a plain list has.
+    #[test]
+    fn each_index_has_what_a_list_has() {
         let mut bindings = Bindings::default();
         let mut list: Vec<(u64, String, String)> = Vec::new();
         let mut random: u64 = 7;
@@ -481,7 +313,8 @@ mod tests {
             }
             for client in 0..3 {
                 let bound = bindings.of_client(ClientId(client)).filter_map(|id| bindings.get(id));
-                let mut bound: Vec<_> = bound.map(|bound| (bound.name.clone(), format!("{:?}", bound.owner))).collect();
+                let mut bound: Vec<_> =
+                    bound.map(|bound| (bound.key.name.to_vec(), format!("{:?}", bound.owner))).collect();
                 let expected = list.iter().filter(|(other, ..)| *other == client);
                 let mut expected: Vec<_> =
                     expected.map(|(_, name, owner)| (name.clone().into_bytes(), owner.clone())).collect();
@@ -500,57 +333,7 @@ mod tests {
             expected.sort();
             assert_eq!(owners, expected, "of key {name} in step {step}");
         }
-        assert!(bindings.slots.len() <= 12, "slots are used again");
-    }
-
-    /// Binds the holds of this many keys, each to a connection of its own. Only each eighth id is a client's.
-    fn many(count: usize) -> Bindings {
-        let mut bindings = Bindings::default();
-        (0..count as u64).for_each(|n| _ = bind(&mut bindings, 8 * n, 0, &format!("k{n}"), "a", 1));
-        bindings
-    }
-
-    #[test]
-    fn memory_for_thousands_of_bindings_is_freed_when_no_hold_is_bound() {
-        for (count, is_kept) in [(MOST_KEPT, true), (MOST_KEPT + 1, false), (5_000, false)] {
-            let mut bindings = many(count);
-            bindings.unbind(Key::new(0, b"k7").as_ref(), b"a");
-            assert_eq!((bindings.len(), bindings.ids().count()), (count - 1, count - 1), "the others stay");
-            bindings.unbind_db(None);
-            assert_eq!((bindings.slots.capacity() > 0, bindings.vacant.capacity() > 0), (is_kept, is_kept), "{count}");
-            assert_eq!((bindings.len(), bindings.is_empty()), (0, true));
-        }
-    }
-
-    #[test]
-    fn a_vacant_slot_keeps_the_memory_of_a_name_that_is_not_long() {
-        for (len, is_kept) in [(1, true), (LONGEST_KEPT_NAME, true), (LONGEST_KEPT_NAME + 1, false)] {
-            let (mut bindings, key) = (Bindings::default(), Key::new(0, &vec![b'k'; len]));
-            bindings.bind(ClientId(1), key.as_ref(), owner("a").as_ref(), fence(1), None);
-            bindings.unbind(key.as_ref(), b"a");
-            let Content::Vacant(name) = &bindings.slots[0] else { panic!("the slot is bound") };
-            assert_eq!((name.len(), name.capacity() > 0), (0, is_kept), "{len}");
-        }
-    }
-
-    /// A perfect hash of 1,024 connections, keys or holds begins about 647 chains.
-    #[test]
-    fn a_chain_links_few_bindings() {
-        let bindings = many(1_024);
-        for chain in CHAINS {
-            let begun = bindings.first.iter().filter(|first| first[chain as usize].is_some()).count();
-            assert!(begun > 500, "{chain:?}: {begun} chains");
-        }
-    }
-
-    #[test]
-    fn holds_with_the_same_hash_are_told_apart() {
-        let (mut bindings, k, l) = (Bindings::default(), Key::new(0, b"k"), Key::new(0, b"l"));
-        let id = bind(&mut bindings, 1, 0, "k", "a", 1);
-        let hash = bindings.secret.hash_hold(k.as_ref(), b"a");
-        for (key, holder, expected) in [(&k, "a", Some(id)), (&k, "b", None), (&l, "a", None)] {
-            assert_eq!(bindings.find(hash, key.as_ref(), holder.as_bytes()), expected, "{key:?} {holder}");
-        }
+        assert_eq!((bindings.len(), bindings.by_hold.len()), (list.len(), list.len()));
     }
 
     #[test]

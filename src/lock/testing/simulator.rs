@@ -445,7 +445,6 @@ impl Simulation {
             self.play(&Step::Happen(Event::Flushed));
             self.pass(1_000);
         }
-        self.rules.manager.forget_idle_timers();
         checks::check_nothing_is_left(&self.rules.manager);
     }
 }

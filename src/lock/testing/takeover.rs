@@ -148,7 +148,6 @@ impl Rules {
             }
         }
         assert!(self.server.keyspace.primary.is_empty(), "held by {:?}", self.server.keyspace.primary);
-        self.manager.forget_idle_timers();
         checks::check_nothing_is_left(&self.manager);
     }
 }

@@ -1,0 +1,89 @@
+//! An owner's hold of a key, as the key of a map.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+
+use crate::key::{Key, KeyRef};
+use crate::value::owner::Owner;
+
+/// An owner's hold of a key. Ordered by key, then by owner: the holds of a key stand together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hold {
+    /// The key.
+    pub key: Key,
+    /// The owner.
+    pub owner: Owner,
+}
+
+/// A hold, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldRef<'a> {
+    /// The key.
+    pub key: KeyRef<'a>,
+    /// The owner's bytes; empty: before all owners.
+    pub owner: &'a [u8],
+}
+
+/// A hold, owned or borrowed: a map is asked for a borrowed one without a copy of its names.
+pub trait HoldParts {
+    /// Database, name of the key, owner.
+    fn parts(&self) -> (i32, &[u8], &[u8]);
+}
+
+impl HoldParts for Hold {
+    fn parts(&self) -> (i32, &[u8], &[u8]) {
+        (self.key.db, &self.key.name, self.owner.as_bytes())
+    }
+}
+
+impl HoldParts for HoldRef<'_> {
+    fn parts(&self) -> (i32, &[u8], &[u8]) {
+        (self.key.db, self.key.name, self.owner)
+    }
+}
+
+impl Ord for dyn HoldParts + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for dyn HoldParts + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn HoldParts + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn HoldParts + '_ {}
+
+impl<'a> Borrow<dyn HoldParts + 'a> for Hold {
+    fn borrow(&self) -> &(dyn HoldParts + 'a) {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_borrowed_hold_is_ordered_as_an_owned_one() {
+        let parts = [(0, "k", "a"), (0, "k", "b"), (0, "ka", "a"), (0, "l", "a"), (1, "", "a"), (-1, "k", "a")];
+        for (one, other) in parts.into_iter().flat_map(|one| parts.map(|other| (one, other))) {
+            let owned = |(db, name, owner): (i32, &str, &str)| Hold {
+                key: Key::new(db, name.as_bytes()),
+                owner: Owner::new(owner.as_bytes()).unwrap(),
+            };
+            let (one, other) = (owned(one), owned(other));
+            let borrowed: &dyn HoldParts = &HoldRef { key: other.key.as_ref(), owner: other.owner.as_bytes() };
+            let one_as_parts: &dyn HoldParts = &one;
+            assert_eq!(one_as_parts.cmp(borrowed), one.cmp(&other), "{one:?} {other:?}");
+        }
+    }
+}
