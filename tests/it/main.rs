@@ -24,6 +24,7 @@ mod loading;
 mod metrics;
 mod migrate_slots;
 mod model;
+mod moving;
 mod notify;
 mod observing;
 mod old_files;

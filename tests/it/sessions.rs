@@ -126,6 +126,19 @@ mod end {
         }
     }
 
+    /// The server tells modules nothing of a RESET.
+    #[test]
+    fn reset_leaves_it_bound_until_the_connection_ends() {
+        let server = quiet().start();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        assert_eq!(session.run("RESET"), Reply::Status("RESET".into()));
+        let [mut b] = line_up(&server, "k", ["b"]);
+        assert_eq!(holders(&mut server.client(), "k"), ["a"]);
+        drop(session);
+        b.granted("b");
+    }
+
     /// Whether the end of a connection from this port has arrived at the server's socket, read or not.
     fn has_end_arrived(server: &Server, client_port: &str) -> bool {
         const ESTABLISHED: &str = "01";
