@@ -1,0 +1,255 @@
+"""Each command, configuration and install line of the pages is played: here, in a fresh clone, or by the test that
+ELSEWHERE names. A new line without either fails.
+
+    python3 packaging/test_lines.py [Listed] [Played] [Installed] [Compiled]
+
+Compiled takes minutes: it belongs to `make test-dist`, the others to `make test`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import IO, Callable, List, Optional, Tuple
+
+from lines import ROOT, lines
+
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
+MODULE = Path(os.environ.get("REDIS_LOCK_MODULE") or TARGET / "release/libredis_lock.so").absolute()
+SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
+
+# Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
+TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*|redis-cli (-p \d+ )?LOCK\.\w+( .*)?"
+INSTALLED = r"pip install \S*clients/python|python3 -m venv .*|cargo add redis-lock-client --path \S+"
+COMPILED = r"cargo install --path \S+"
+
+# A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
+ELSEWHERE: List[Tuple[str, str]] = [
+    # The command line.
+    (r"redis-lock top 127.0.0.1:\d+", "no: the title of the screen, which `redis-lock top` prints"),
+    (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_are_what_is_printed"),
+    (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: script"),
+    (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
+    (r"curl --fail --header .Fence: .*", "no: a program of the reader, which reads the fence"),
+    # Loading: each line and file, rewritten and restarted.
+    (r"loadmodule \S+", "tests/it/rewriting.rs: fn no_page_or_script_tells_another_way"),
+    (r"echo loadmodule \S+ >>/etc/redis/redis.conf", "tests/it/package.rs: another line than README.Debian"),
+    (r"redis-server (.* )?--loadmodule .*", "tests/it/rewriting.rs: fn a_server_without_a_file"),
+    (r"maxmemory-policy noeviction|appendonly yes", "tests/it/readme.rs: fn a_server_starts_on_the_example"),
+    # Packages.
+    (r"(apt|apt-get) install (redis-server )?\./target/debian/.*", "tests/it/package.rs: package.install()"),
+    (r"(systemctl restart|systemctl enable --now) redis\S*", "no: needs systemd; test_images starts the unit"),
+    (r"install -m \d+ .*packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
+    (r"sudo install .*", "packaging/test_dist.py: libredis_lock.so"),
+    (r"redis-cli -p 6379 SHUTDOWN NOSAVE", "packaging/test_dist.py: SHUTDOWN"),
+    (r"npm install .*", "clients/node/README.md: npm install"),
+    # Images.
+    (r"docker (build|run) .*|COPY --from=.*|FROM .*", "packaging/images/test_images.py: class Images"),
+    (r"ENTRYPOINT .*|CMD .*", "packaging/images/test_images.py: class Images"),
+    (r"docker compose .*", "packaging/images/test_images.py: class ComposeFiles"),
+    (r"docker push .*", "no: it needs a registry"),
+    (r"kubectl .*", "packaging/images/test_images.py: class Kubernetes"),
+    # Monitoring.
+    (r"prometheus-redis-exporter .*|export REDIS_USER=.*|promtool .*", "tests/it/metrics.rs: fn shell_blocks"),
+    (r"curl -s http://127.0.0.1:9121/metrics.*", "tests/it/metrics.rs: exporter.scrape()"),
+    (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
+    (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "tests/it/metrics.rs: REDIS_USER"),
+    (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
+    # What a developer calls.
+    (r"(REDIS_LOCK_MODULE=\S+ )?cargo (build|test) .*", "scripts/test-crates: cargo"),
+    (r"python examples/predecessors/sale.py .*", "clients/python/tests/test_predecessors.py: sale"),
+]
+
+
+# All programs of this page are, in one piece each.
+RECIPES = ["docs/recipes.md"]
+LINES = {line: pages for line, pages in lines().items() if pages != RECIPES}
+
+
+def is_there(line: str) -> bool:
+    """Targets of make and programs of this checkout: that they exist. What they do is their own test."""
+    makefile = (ROOT / "Makefile").read_text()
+    # `[option]` stands for what may be left out.
+    for part in re.sub(r" \[[^]]*\]", "", line).split(" && "):
+        try:
+            called = [word for word in shlex.split(part) if not re.match(r"[A-Z_]+=", word)]
+        except ValueError:
+            return False
+        if called[0] == "make":
+            if not re.search(rf"^{re.escape(called[1])}:", makefile, re.MULTILINE):
+                return False
+        elif "/" not in called[0] or not os.access(ROOT / called[0], os.X_OK):
+            return False
+    return True
+
+
+def elsewhere(line: str) -> Optional[str]:
+    return next((where for pattern, where in ELSEWHERE if re.fullmatch(pattern, line)), None)
+
+
+def here(pattern: str) -> List[str]:
+    return [line for line in LINES if re.fullmatch(pattern, line) and elsewhere(line) is None]
+
+
+class Listed(unittest.TestCase):
+    def test_each_line_is_played(self) -> None:
+        self.assertGreater(len(LINES), 100)
+        self.assertIn("test_every_recipe_is_tested", (ROOT / "clients/recipes/test_recipes.py").read_text())
+        for line, pages in LINES.items():
+            played = re.fullmatch(f"{TYPED}|{INSTALLED}|{COMPILED}", line) or elsewhere(line) or is_there(line)
+            self.assertTrue(played, f"{pages[0]}: no test plays {line!r}: see ELSEWHERE")
+
+    def test_each_test_that_is_named_exists_and_is_needed(self) -> None:
+        for pattern, where in ELSEWHERE:
+            self.assertTrue(any(re.fullmatch(pattern, line) for line in lines()), f"no page has {pattern}")
+            file, _, words = where.partition(": ")
+            if file != "no":
+                self.assertIn(words, (ROOT / file).read_text(), file)
+
+
+class Played(unittest.TestCase):
+    """On a server with the module."""
+
+    def setUp(self) -> None:
+        cli = TARGET / "quick/redis-lock"
+        if not MODULE.exists() or not cli.exists() or not shutil.which(SERVER):
+            self.skipTest(f"no {MODULE}, no {cli} or no {SERVER} here")
+        self.folder = folder_of(self)
+        self.port = free_port()
+        words = [SERVER, "--port", str(self.port), "--save", "", "--loadmodule", str(MODULE)]
+        log = open(self.folder / "log", "wb")
+        self.server = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log)
+        self.addCleanup(self.end, log)
+        until(lambda: self.cli("PING") == "PONG\n", "the server answers")
+        (self.folder / "tools").mkdir()
+        for name, program in (("redis-lock", cli), ("redis-cli", shutil.which("redis-cli"))):
+            self.script(f"tools/{name}", f'exec {program} -p {self.port} "$@"')
+
+    def end(self, log: IO[bytes]) -> None:
+        self.server.kill()
+        self.server.wait()
+        log.close()
+
+    def cli(self, *words: str) -> str:
+        return subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True).stdout
+
+    def script(self, name: str, text: str) -> None:
+        file = self.folder / name
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+    def test_what_is_typed_does_its_work(self) -> None:
+        typed = here(TYPED)
+        self.assertGreater(len(typed), 12)
+        environment = {**os.environ, "PATH": f"{self.folder}/tools:{os.environ['PATH']}"}
+        for line in typed:
+            self.cli("FLUSHALL")
+            for key in ("billing:march", "orders:7"):
+                self.cli("LOCK.ACQUIRE", key, "worker-7")
+            for name in re.findall(r"\./([\w.-]+)", line):
+                self.script(name, "echo done >>ran")
+            command = re.sub(r"-p \d+ ", f"-p {self.port} ", line)
+            ran = subprocess.run(["sh", "-c", command], cwd=self.folder, env=environment, text=True, timeout=60,
+                                 capture_output=True, stdin=subprocess.DEVNULL)
+            self.assertEqual(ran.returncode, 0, f"{line}: {ran}")
+            self.assertNotRegex(ran.stdout + ran.stderr, "ERR|NOPERM|usage", line)
+            if "./" in line:
+                self.assertTrue((self.folder / "ran").exists(), line)
+                (self.folder / "ran").unlink()
+
+
+class Clone(unittest.TestCase):
+    """A fresh clone: nothing is built or installed in it."""
+
+    def setUp(self) -> None:
+        self.folder = folder_of(self)
+        self.clone = self.folder / "redis-lock"
+        run("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(self.clone))
+
+    def play(self, line: str, folder: Path, **environment: str) -> None:
+        line = line.replace("/path/to/redis-lock", str(self.clone))
+        ran = subprocess.run(["sh", "-ec", line], cwd=folder, env={**os.environ, **environment}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        is_offline = re.search("Could not find a version|Failed to establish|Temporary failure", ran.stdout)
+        if ran.returncode != 0 and is_offline:
+            self.skipTest(f"packages cannot be downloaded here: {line}")
+        self.assertEqual(ran.returncode, 0, f"{line}: {ran.stdout}")
+
+
+class Installed(Clone):
+    def test_the_python_client(self) -> None:
+        found = here(r"pip install .*|python3 -m venv .*")
+        self.assertGreater(len(found), 2)
+        for line in found:
+            environment = self.folder / "environment"
+            if line.startswith("python3 -m venv"):
+                environment = self.clone / "env"
+            else:
+                run(sys.executable, "-m", "venv", str(environment))
+            self.play(line, self.clone, PATH=f"{environment}/bin:{os.environ['PATH']}")
+            run(f"{environment}/bin/python", "-c", "import redis, redislock, redislock.asyncio", cwd=self.folder)
+            shutil.rmtree(environment)
+
+    def test_the_rust_client(self) -> None:
+        found = here(r"cargo add .*")
+        self.assertGreater(len(found), 1)
+        for line in found:
+            project = self.folder / "project"
+            run("cargo", "new", "--quiet", "--vcs", "none", str(project), cwd=self.folder)
+            (project / "redis-lock").symlink_to(self.clone)
+            self.play(line, project)
+            resolved = run("cargo", "metadata", "--format-version", "1", cwd=project)
+            self.assertIn('"name":"redis-lock-client"', resolved)
+            shutil.rmtree(project)
+
+
+class Compiled(Clone):
+    """Takes minutes: without optimization."""
+
+    def test_the_command_line(self) -> None:
+        found = here(COMPILED)
+        self.assertGreater(len(found), 1)
+        # One of the lines builds, the others find what it has built.
+        quick = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0", "CARGO_PROFILE_RELEASE_LTO": "off",
+                 "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16", "CARGO_TARGET_DIR": str(TARGET / "lines")}
+        for number, line in enumerate(found):
+            root = self.folder / str(number)
+            self.play(f"{line} --root {root}", self.clone, **quick)
+            self.assertIn("redis-lock ", run(f"{root}/bin/redis-lock", "--version"))
+
+
+def folder_of(test: unittest.TestCase) -> Path:
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    return Path(folder.name)
+
+
+def run(*words: str, cwd: Optional[Path] = None) -> str:
+    return subprocess.run(words, cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def until(state: Callable[[], object], what: str) -> None:
+    ends = time.monotonic() + 60
+    while not state():
+        if time.monotonic() > ends:
+            raise AssertionError(f"never came: {what}")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    unittest.main()
