@@ -37,7 +37,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     # The command line.
     (r"redis-lock top 127.0.0.1:\d+", "no: the title of the screen, which `redis-lock top` prints"),
     (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_are_what_is_printed"),
-    (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: script"),
+    (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_put_itself"),
     (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
     (r"curl --fail --header .Fence: .*", "no: a program of the reader, which reads the fence"),
     # Loading: each line and file, rewritten and restarted.
