@@ -213,6 +213,26 @@ fn the_changelogs_begin_with_this_version() {
     assert!(debian.starts_with(&format!("redis-lock-module ({version}-1) ")), "{debian}");
 }
 
+#[test]
+fn the_table_of_clients_and_modules_has_the_versions_of_this_checkout() {
+    let manifests = [
+        ("Python", include_str!("../../clients/python/pyproject.toml")),
+        ("Node", include_str!("../../clients/node/package.json")),
+        ("Rust", include_str!("../../clients/rust/Cargo.toml")),
+        ("command line", include_str!("../../cli/Cargo.toml")),
+    ];
+    let upgrade = include_str!("../../docs/upgrade.md");
+    let (_, table) = upgrade.split_once("\n| client | ").expect("the table");
+    let (table, _) = table.split_once("\n\n").expect("its end");
+    for (client, manifest) in manifests {
+        let line = manifest.lines().find(|line| line.trim_start_matches([' ', '"']).starts_with("version"));
+        let version = line.and_then(|line| line.split('"').rfind(|part| part.contains('.'))).expect("a version");
+        assert!(table.contains(&format!("{client} {version}")), "docs/upgrade.md has no {client} {version}");
+    }
+    let module = format!("| module {} |", env!("CARGO_PKG_VERSION"));
+    assert!(table.lines().next().is_some_and(|head| head.ends_with(&module)), "no column of {module}");
+}
+
 /// Where there is a Python, in the database that it comes with.
 #[test]
 fn the_sql_example_keeps_an_older_grant_away() {
