@@ -1,0 +1,19 @@
+/**
+ * Compiles `dist`. npm runs this when the folder is installed, `npm install /path/to/clients/node`, but without the
+ * development dependencies of the folder: in a fresh clone there is no compiler yet, so they are installed first.
+ */
+
+const { execFileSync } = require("node:child_process");
+const { existsSync } = require("node:fs");
+const { join } = require("node:path");
+
+const compiler = join(__dirname, "node_modules/typescript/bin/tsc");
+const run = (...words) => execFileSync(process.execPath, words, { cwd: __dirname, stdio: ["ignore", 2, 2] });
+
+if (!existsSync(compiler)) {
+  // The options of the outer npm come by its environment. Here they would name another folder, or leave out what is
+  // needed (--omit=dev, --global).
+  const options = "--ignore-scripts --include=dev --no-global --location=project --no-dry-run --no-audit --no-fund";
+  run(process.env.npm_execpath, "ci", "--prefix", __dirname, ...options.split(" "));
+}
+run(compiler, "-p", "tsconfig.build.json");
