@@ -2,11 +2,12 @@
 
 import { EventEmitter } from "node:events";
 
-import { now } from "./clock.js";
+import { aside, now } from "./clock.js";
 import type { Word } from "./connection.js";
-import type { LockLostError } from "./errors.js";
+import { LockLostError } from "./errors.js";
 import type { Work } from "./families.js";
 import type { Owned } from "./owned.js";
+import { KEPT_MS } from "./protocol.js";
 
 export interface ReleaseOptions {
   /**
@@ -16,9 +17,19 @@ export interface ReleaseOptions {
   failed?: boolean;
 }
 
+/**
+ * What a release does while the server cannot be asked.
+ *
+ * - `awaited`: its caller waits for it, for a limited time.
+ * - `disposed`: at the end of a block (`await using`). It goes on until the lease is over; a session's connection is
+ *   closed after a second.
+ * - `thrown`: the work has thrown. As above, and a session's connection is closed at once, which releases the lock too.
+ */
+export type Releasing = "awaited" | "disposed" | "thrown";
+
 /** The server-side operations of a hold; provided by its lock. */
 export interface HoldActions {
-  release(work: Work): Promise<void>;
+  release(work: Work, how: Releasing): Promise<void>;
   extend(leaseMs: number | undefined): Promise<void>;
   owned(): Promise<boolean>;
   exec(command: Word[]): Promise<unknown>;
@@ -100,8 +111,30 @@ export class Hold extends EventEmitter {
    * could not be asked: then the release may be tried again. After a release, another call does nothing.
    */
   release(options?: ReleaseOptions): Promise<void> {
+    return this.releaseOnce(options?.failed === true ? "failed" : "done", "awaited");
+  }
+
+  /** @internal The work has thrown. Never rejects, and lasts a second at most: the error is what its caller needs. */
+  async releaseAfterError(work: Work): Promise<void> {
+    await aside(
+      this.releaseOnce(work, "thrown").catch(() => undefined),
+      KEPT_MS,
+    );
+  }
+
+  /** @internal The end of a block, which may have thrown: only a loss is reported beside its error. */
+  async dispose(): Promise<void> {
+    let lost: LockLostError | undefined;
+    const releasing = this.releaseOnce("done", "disposed").catch((error: unknown) => {
+      if (error instanceof LockLostError) lost = error;
+    });
+    await aside(releasing, KEPT_MS);
+    if (lost !== undefined) throw lost;
+  }
+
+  private releaseOnce(work: Work, how: Releasing): Promise<void> {
     if (this.releasing === undefined) {
-      this.releasing = this.actions.release(options?.failed === true ? "failed" : "done");
+      this.releasing = this.actions.release(work, how);
       this.releasing.catch((error: unknown) => {
         if (!this.kept.over) this.releasing = undefined;
         return error;
@@ -146,6 +179,6 @@ for (const add of ["on", "addListener", "prependListener"] as const) {
 // Node has the symbol since 18.18.
 if (Symbol.asyncDispose) {
   Hold.prototype[Symbol.asyncDispose] = function (this: Hold) {
-    return this.release();
+    return this.dispose();
   };
 }

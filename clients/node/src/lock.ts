@@ -3,12 +3,12 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { connectionsOf, type RedisClient } from "./client.js";
-import { now } from "./clock.js";
+import { now, outOfTime } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
 import type { Family, Work } from "./families.js";
-import { Hold } from "./hold.js";
+import { Hold, type Releasing } from "./hold.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import {
   checkedCoalesce,
@@ -100,8 +100,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   }
 
   /**
-   * Acquires, runs the function, releases. Rejects with the function's error; otherwise with `LockLostError` if the
-   * lock was lost before the release.
+   * Acquires, runs the function, releases. Rejects with the function's error, within a second also when the server is
+   * gone: the release then goes on until the lease is over. Otherwise rejects as `release`.
    */
   async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
     const hold = await this.hold(options);
@@ -109,7 +109,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     try {
       result = await this.context.storage.run(hold.kept, () => work(hold));
     } catch (error) {
-      await hold.release().catch(() => undefined);
+      await hold.releaseAfterError("done");
       throw error;
     }
     await hold.release();
@@ -276,8 +276,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
     const { connections, family } = this;
     return {
-      release: (work) => {
-        const releasing = owned.first(() => this.releaseOf(owned, add, work));
+      release: (work, how) => {
+        const releasing = owned.first(() => this.releaseOf(owned, add, work, how));
         // Of the families that count, the turn keeps it and the owner's next acquire apart.
         if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
         return releasing;
@@ -307,19 +307,25 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     };
   }
 
-  private async releaseOf(owned: Owned, drop: number, work: Work): Promise<void> {
+  private async releaseOf(owned: Owned, drop: number, work: Work, how: Releasing): Promise<void> {
     const { connections, family } = this;
     const left = Math.max(0, owned.of(family.mode) - drop);
     const isLast = left === 0 && !owned.holdsBeside(family.mode);
     // From here on the lock is not renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
+    const isSession = isLast && owned.connection !== undefined;
+    if (isSession && how === "thrown") owned.end();
+    const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, () => owned.end()) : undefined;
     let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
-      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work });
+      const resendMs = how === "awaited" ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
+      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
     } catch (error) {
       if (isLast) owned.connection?.close();
       throw error;
+    } finally {
+      late?.stop();
     }
     owned.holds.set(family.mode, left);
     if (!wasHeld) {

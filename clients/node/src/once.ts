@@ -5,7 +5,7 @@
  * value is there.
  */
 
-import { abortable, abortableWithin, aside, now } from "./clock.js";
+import { abortable, abortableWithin, now } from "./clock.js";
 import { LockLostError, NotMadeError } from "./errors.js";
 import type { Hold } from "./hold.js";
 import type { Done } from "./owned.js";
@@ -52,9 +52,7 @@ async function made<T>(hold: Hold, { read, make, signal }: Making<T>): Promise<T
     if (found === null || found === undefined) signal?.throwIfAborted();
     value = found ?? (await make(hold));
   } catch (error) {
-    // Beside the caller: the error must not wait for a server that is gone.
-    const releasing = hold.release({ failed: true }).catch(() => undefined);
-    await aside(releasing, KEPT_MS);
+    await hold.releaseAfterError("failed");
     // Refused by `exec`: another caller makes the value.
     const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
     if (found === null || found === undefined) throw error;

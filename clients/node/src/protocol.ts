@@ -30,7 +30,7 @@ const LATE_REPLY_MS = 1000;
 export const LATE_MS = 5000;
 /** How long a request that does not wait, or a release, is resent: enough for a reconnect and a slot's move. */
 export const RESEND_MS = 1000;
-const RELEASE_MS = 10_000;
+export const RELEASE_MS = 10_000;
 /**
  * How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is over.
  */
@@ -615,15 +615,16 @@ export interface GivenBack {
   work: Work;
 }
 
-/** Releases; false: lost before. A release is resent if its reply was lost. */
+/** Releases; false: lost before. A release is resent for `resendMs` if its reply was lost. */
 export async function release(
   connections: Connections,
   family: Family,
   owned: Owned,
   { holds, keptUntil, work }: GivenBack,
+  resendMs: number,
 ): Promise<boolean> {
   const wasLost = owned.lost;
-  const resend = new Resend(RELEASE_MS);
+  const resend = new Resend(resendMs);
   let mayBeDone = false;
   let isKept = true;
   for (;;) {

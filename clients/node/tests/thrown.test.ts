@@ -1,0 +1,89 @@
+/** Work that throws while the server is gone: its error comes at once, and the release goes on. */
+
+import assert from "node:assert/strict";
+
+import { Lock, LockLostError, type Hold } from "redis-lock-client";
+import { eventually } from "./servers.js";
+import { suite } from "./world.js";
+
+const MINE = { name: "Error", message: "mine" };
+
+suite("work that throws", (each) => {
+  for (const session of [false, true]) {
+    for (const gone of ["silent", "stopped"] as const) {
+      each(`with a server that is ${gone}${session ? ", a session" : ""}: within a second`, async (world) => {
+        const server = await world.server();
+        const proxy = await world.proxy(server);
+        const { client } = await world.connect(proxy);
+        const lock = new Lock(client, "k", { lease: 600_000, session });
+        const went = (): void => (gone === "silent" ? proxy.silence() : proxy.refuse());
+        let began = 0;
+        let lost = 0;
+        const fail = (hold: Hold): never => {
+          hold.on("lost", () => (lost += 1));
+          went();
+          began = performance.now();
+          throw new Error("mine");
+        };
+        await assert.rejects(lock.using(fail), MINE);
+        assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms`);
+        // A session that is closed because of its end is not reported as lost.
+        if (gone === "silent") assert.equal(lost, 0);
+        proxy.accept();
+        proxy.speak();
+        await eventually(async () => (await server.info("k")) === null, "the release, long before the lease's end");
+
+        const block = async (): Promise<void> => {
+          await using hold = await lock.acquire();
+          fail(hold);
+        };
+        await assert.rejects(block(), MINE);
+        assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms`);
+        proxy.accept();
+        proxy.speak();
+        await eventually(async () => (await server.info("k")) === null, "the release, long before the lease's end");
+      });
+    }
+  }
+
+  each("once: the error of `make` stays", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const session of [false, true]) {
+      let began = 0;
+      const make = (): never => {
+        proxy.silence();
+        began = performance.now();
+        throw new Error("mine");
+      };
+      const lock = new Lock(client, "k", { lease: 600_000, session });
+      await assert.rejects(
+        lock.once(() => null, make),
+        MINE,
+      );
+      assert.ok(performance.now() - began < 1500);
+      proxy.speak();
+      await eventually(async () => (await server.info("k")) === null, "the release");
+    }
+  });
+
+  each("a block that ends well still tells a loss", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    for (const session of [false, true]) {
+      const block = async (): Promise<void> => {
+        await using hold = await new Lock(client, "k", { session }).acquire();
+        await server.ask("LOCK.BREAK", "k");
+        assert.equal(await hold.owned(), false);
+      };
+      await assert.rejects(block(), LockLostError);
+      const fine = async (): Promise<number> => {
+        await using hold = await new Lock(client, "k", { session }).acquire();
+        return hold.fence;
+      };
+      assert.ok((await fine()) > 0);
+      assert.equal(await server.info("k"), null);
+    }
+  });
+});
