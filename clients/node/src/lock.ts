@@ -13,6 +13,7 @@ import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import {
   checkedCoalesce,
   checkedMs,
+  checkedOptions,
   checkedOwner,
   checkedWait,
   settingsOf,
@@ -67,8 +68,10 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     name: string,
     family: (key: (name: string | Buffer) => Word) => Family,
     options: MutexOptions,
+    private readonly names: { lock: readonly string[]; acquire: readonly string[] },
     private readonly context: Context = new Context(),
   ) {
+    checkedOptions(`a ${new.target.name}`, options, names.lock);
     this.connections = connectionsOf(client);
     this.name = name;
     this.family = family((of) => this.connections.key(of));
@@ -142,6 +145,11 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return protocol.exists(this.connections, this.family, this.name);
   }
 
+  /** Refuses options of an acquire that would be ignored. */
+  protected checkAcquire(options: Options | undefined): void {
+    checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
+  }
+
   /** The holds that one acquire adds: permits, or 1. */
   protected perHold(_options: Options | undefined): number {
     return 1;
@@ -174,6 +182,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     how: "exclusive" | "coalesce" | "once" = "exclusive",
   ): Promise<Hold | Done | undefined> {
     const { settings } = this;
+    this.checkAcquire(options);
     checkedOwner(settings.atLeast, options?.token);
     const patience = { waitMs, ends: now() + waitMs, pollMs: settings.pollMs, signal: options?.signal };
     const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);

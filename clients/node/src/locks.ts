@@ -5,7 +5,17 @@ import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./families
 import type { Hold } from "./hold.js";
 import { Context, LockBase } from "./lock.js";
 import { once } from "./once.js";
-import type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+import {
+  checkedLimit,
+  checkedName,
+  checkedNames,
+  checkedOptions,
+  NAMES,
+  type AcquireOptions,
+  type LockOptions,
+  type MutexOptions,
+  type ReentrantOptions,
+} from "./options.js";
 import type { Done } from "./owned.js";
 
 type Name = string | Buffer;
@@ -19,12 +29,18 @@ export interface CoalesceOptions extends AcquireOptions {
   coalesce?: boolean;
 }
 
+const REENTRANT = { lock: NAMES.lock, acquire: NAMES.acquireReentrant };
+
 type Coalesced = AcquireOptions & { coalesce: true };
 
 /** A mutex. Each acquire is an owner of its own. */
 export class Lock extends LockBase {
   constructor(client: RedisClient, name: Name, options: MutexOptions = {}) {
-    super(client, String(name), (key) => new Mutex(key(name)), options);
+    checkedName(name);
+    super(client, String(name), (key) => new Mutex(key(name)), options, {
+      lock: NAMES.mutex,
+      acquire: NAMES.acquireMutex,
+    });
   }
 
   override acquire(options: Coalesced): Promise<Hold | Done>;
@@ -67,6 +83,7 @@ export class Lock extends LockBase {
     options?: AcquireOptions,
   ): Promise<T> {
     this.checkOnce();
+    checkedOptions("once", options, NAMES.acquire);
     const waitMs = this.waitOf(options);
     const ask = (waitMs: number): Promise<Hold | Done | undefined> => this.ask(waitMs, options, "once");
     return once({ lock: this.name, waitMs, signal: options?.signal, ask, read, make });
@@ -79,7 +96,8 @@ export class Lock extends LockBase {
  */
 export class RLock extends LockBase<ReentrantOptions> {
   constructor(client: RedisClient, name: Name, options: LockOptions = {}) {
-    super(client, String(name), (key) => new Reentrant(key(name)), options);
+    checkedName(name);
+    super(client, String(name), (key) => new Reentrant(key(name)), options, REENTRANT);
   }
 }
 
@@ -108,8 +126,13 @@ export class Semaphore extends LockBase<PermitOptions> {
     readonly limit: number,
     options: SemaphoreOptions = {},
   ) {
+    checkedName(name);
+    checkedLimit(limit);
     const { permits = 1, slot = false } = options;
-    super(client, String(name), (key) => new (slot ? Slots : Permits)(key(name), limit), options);
+    super(client, String(name), (key) => new (slot ? Slots : Permits)(key(name), limit), options, {
+      lock: NAMES.semaphore,
+      acquire: NAMES.acquirePermits,
+    });
     this.permits = this.perHold({ permits });
   }
 
@@ -126,8 +149,11 @@ export class Semaphore extends LockBase<PermitOptions> {
 /** Several mutexes at once, all or none, with one fence. In a cluster all names share one slot. */
 export class MultiLock extends LockBase {
   constructor(client: RedisClient, names: readonly Name[], options: LockOptions = {}) {
-    if (names.length === 0) throw new RangeError("a MultiLock needs at least one name");
-    super(client, names.join(", "), (key) => new Several(names.map(key)), options);
+    checkedNames(names);
+    super(client, names.join(", "), (key) => new Several(names.map(key)), options, {
+      lock: NAMES.lock,
+      acquire: NAMES.acquire,
+    });
   }
 }
 
@@ -135,7 +161,8 @@ export class MultiLock extends LockBase {
 export class View extends LockBase<ReentrantOptions> {
   /** @internal */
   constructor(client: RedisClient, name: Name, mode: "READ" | "WRITE", options: LockOptions, context: Context) {
-    super(client, String(name), (key) => new ReadWrite(key(name), mode), options, context);
+    checkedName(name);
+    super(client, String(name), (key) => new ReadWrite(key(name), mode), options, REENTRANT, context);
   }
 }
 

@@ -1,5 +1,7 @@
 /** The options of a lock and of an acquire. All times are in milliseconds. */
 
+import { inspect } from "node:util";
+
 import type { Hold } from "./hold.js";
 
 export interface AcquireOptions {
@@ -59,6 +61,69 @@ export interface Settings {
   /** undefined: waits in the queue. */
   pollMs: number | undefined;
 }
+
+const LOCK = "lease wait autoRenew session replicas replicaTimeout atLeast token".split(" ");
+const ACQUIRE = "wait signal token".split(" ");
+
+/** The names of the options that a lock takes, and that one acquire takes. */
+export const NAMES = {
+  lock: LOCK,
+  mutex: [...LOCK, "mixed", "pollInterval"],
+  semaphore: [...LOCK, "permits", "slot"],
+  acquire: ACQUIRE,
+  acquireMutex: [...ACQUIRE, "coalesce"],
+  acquireReentrant: [...ACQUIRE, "within"],
+  acquirePermits: [...ACQUIRE, "permits"],
+};
+
+/** What the options of other lock libraries are called here. */
+const MEANT: Record<string, string> = {
+  timeout: "lease (how long it is held) or wait (how long to wait for it)",
+  ttl: "lease",
+  duration: "lease",
+  lockTimeout: "lease",
+  acquireTimeout: "wait",
+  retryCount: "wait",
+  retryDelay: "wait",
+  retryJitter: "wait",
+  refreshInterval: "autoRenew",
+  automaticExtensionThreshold: "autoRenew",
+  onLockLost: 'the event "lost" of a hold',
+  limit: "the third argument of Semaphore",
+};
+
+/** Refuses options that would be ignored. `of` takes those of these names. */
+export function checkedOptions(of: string, options: unknown, names: readonly string[]): void {
+  if (options === undefined) return;
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new TypeError(`the options of ${of} are an object, not ${shown(options)}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue;
+    const meant = MEANT[name] === undefined ? "" : ` (here: ${MEANT[name]})`;
+    throw new TypeError(`${of} has no option ${name}${meant}; its options: ${names.join(", ")}`);
+  }
+}
+
+/** Refuses what `String` would make a name of: undefined, an object, a list. */
+export function checkedName(name: unknown): void {
+  if ((typeof name === "string" || Buffer.isBuffer(name)) && name.length > 0) return;
+  throw new TypeError(`the name of a lock is a string or a Buffer, and not empty, not ${shown(name)}`);
+}
+
+export function checkedNames(names: unknown): void {
+  if (!Array.isArray(names)) throw new TypeError(`the names of a MultiLock are an array, not ${shown(names)}`);
+  if (names.length === 0) throw new RangeError("a MultiLock needs at least one name");
+  names.forEach(checkedName);
+}
+
+export function checkedLimit(limit: unknown): void {
+  if (Number.isInteger(limit) && (limit as number) >= 1) return;
+  const call = "new Semaphore(client, name, limit, options)";
+  throw new TypeError(`the limit of a semaphore is a whole number of 1 or more, not ${shown(limit)}: ${call}`);
+}
+
+const shown = (value: unknown): string => inspect(value, { depth: 1, breakLength: Infinity });
 
 export function settingsOf(options: MutexOptions): Settings {
   const { lease = 30_000, wait = Infinity, autoRenew, session = false, atLeast = 0, token } = options;
