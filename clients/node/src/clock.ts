@@ -5,22 +5,52 @@ export const now = (): number => performance.now();
 // setTimeout takes at most 31 bits: a longer pause would end at once.
 const LONGEST_MS = 2 ** 31 - 1;
 
+interface Abort {
+  readonly callbacks: Set<() => void>;
+  readonly listener: () => void;
+}
+
+const aborts = new WeakMap<AbortSignal, Abort>();
+
+/**
+ * Calls back when the signal is aborted; returns what ends that. One listener for each signal, however many calls share
+ * it: Node warns of a leak from eleven on.
+ */
+export function onAbort(signal: AbortSignal | undefined, callback: () => void): () => void {
+  if (signal === undefined) return () => undefined;
+  let abort = aborts.get(signal);
+  if (abort === undefined) {
+    const callbacks = new Set<() => void>();
+    abort = { callbacks, listener: () => callbacks.forEach((each) => each()) };
+    aborts.set(signal, abort);
+    signal.addEventListener("abort", abort.listener, { once: true });
+  }
+  const { callbacks, listener } = abort;
+  // Two calls may share one function.
+  const once = (): void => callback();
+  callbacks.add(once);
+  return () => {
+    if (!callbacks.delete(once) || callbacks.size > 0) return;
+    aborts.delete(signal);
+    signal.removeEventListener("abort", listener);
+  };
+}
+
 /** Resolves after this time; rejects with the signal's reason if the signal is aborted first. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
-    const aborted = (): void => {
-      clearTimeout(timer);
-      reject(signal?.reason);
-    };
     const timer = setTimeout(
       () => {
-        signal?.removeEventListener("abort", aborted);
+        off();
         resolve();
       },
       Math.min(ms, LONGEST_MS),
     );
-    signal?.addEventListener("abort", aborted, { once: true });
+    const off = onAbort(signal, () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    });
   });
 }
 
@@ -29,9 +59,8 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
     if (signal.aborted) reject(signal.reason);
-    const aborted = (): void => reject(signal.reason);
-    signal.addEventListener("abort", aborted, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", aborted));
+    const off = onAbort(signal, () => reject(signal.reason));
+    promise.then(resolve, reject).finally(off);
   });
 }
 
@@ -39,6 +68,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
 export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   const over = new AbortController();
+  let off = (): void => undefined;
   const aborted = new Promise<never>((_resolve, reject) => {
     const late = (): void =>
       void pause(ms, over.signal).then(
@@ -46,9 +76,12 @@ export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: Abor
         () => undefined,
       );
     if (signal.aborted) late();
-    else signal.addEventListener("abort", late, { once: true, signal: over.signal });
+    else off = onAbort(signal, late);
   });
-  return Promise.race([promise, aborted]).finally(() => over.abort());
+  return Promise.race([promise, aborted]).finally(() => {
+    off();
+    over.abort();
+  });
 }
 
 /** Waits for the work for a limited time; it goes on in the background. */

@@ -5,7 +5,7 @@
  * Delivery is at most once: a waiter that may have missed a message gets `interrupted`, and asks again.
  */
 
-import { outOfTime } from "./clock.js";
+import { onAbort, outOfTime } from "./clock.js";
 import type { Node, Subscriber, Word } from "./connection.js";
 
 /** The outcome of a queued request. `interrupted`: unknown, as a connection was lost. */
@@ -34,7 +34,7 @@ export class Waiter {
       await new Promise<void>((resolve, reject) => {
         const finish = (): void => {
           timer.stop();
-          signal?.removeEventListener("abort", aborted);
+          off();
           this.wake = undefined;
           resolve();
         };
@@ -43,9 +43,9 @@ export class Waiter {
           reject(signal?.reason);
         };
         const timer = outOfTime(ms, finish);
+        const off = onAbort(signal, aborted);
         this.wake = finish;
-        if (signal?.aborted) return aborted();
-        signal?.addEventListener("abort", aborted, { once: true });
+        if (signal?.aborted) aborted();
       });
     }
     return this.notices.shift();

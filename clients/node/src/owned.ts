@@ -1,6 +1,6 @@
 /** The holds of one owner on one lock: until when they are sure to last, and whether they are lost. */
 
-import { now, outOfTime } from "./clock.js";
+import { now, onAbort, outOfTime } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import { LockLostError } from "./errors.js";
 import type { Lease } from "./families.js";
@@ -207,7 +207,7 @@ export class Owned {
       let timer: { stop(): void } | undefined;
       const settle = (): void => {
         timer?.stop();
-        signal?.removeEventListener("abort", aborted);
+        off();
       };
       const leave = (): void => {
         hasLeft = true;
@@ -223,7 +223,7 @@ export class Owned {
         if (until < Infinity) timer = outOfTime(until - now(), () => (now() < until ? watch() : leave()));
       };
       watch();
-      signal?.addEventListener("abort", aborted, { once: true });
+      const off = onAbort(signal, aborted);
       this.serially(async () => {
         if (hasLeft) return undefined;
         settle();
@@ -238,8 +238,7 @@ export class Owned {
   ): Promise<T | typeof MAKE_WAY> {
     if (this.prompt > 0) return MAKE_WAY;
     const acquiring = (this.acquiring = new AbortController());
-    const aborted = (): void => acquiring.abort(signal?.reason);
-    signal?.addEventListener("abort", aborted, { once: true });
+    const off = onAbort(signal, () => acquiring.abort(signal?.reason));
     try {
       return await work(acquiring.signal);
     } catch (error) {
@@ -247,7 +246,7 @@ export class Owned {
       throw error;
     } finally {
       this.acquiring = undefined;
-      signal?.removeEventListener("abort", aborted);
+      off();
     }
   }
 }

@@ -48,6 +48,38 @@ async function releases(server: Server): Promise<number> {
 }
 
 suite("giving up", (each) => {
+  each("one signal serves five hundred callers without a warning, and lets all of them go", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const warnings: Error[] = [];
+    const warned = (warning: Error): void => void warnings.push(warning);
+    process.on("warning", warned);
+    const giveUp = new AbortController();
+    const { signal } = giveUp;
+    const lock = new Lock(client, "k", { lease: 600_000 });
+    const value = (): Promise<string> =>
+      lock.once<string>(
+        () => server.ask("GET", "v"),
+        async (hold) => hold.exec("SET", "v", "1"),
+        { signal },
+      );
+    await Promise.all(Array.from({ length: 500 }, value));
+    const hold = await lock.acquire();
+    const waiting = Array.from({ length: 500 }, () => lock.acquire({ signal }));
+    const rlock = new RLock(client, "r", { token: "me" });
+    await server.ask("RLOCK.ACQUIRE", "r", "other", "PX", 600_000);
+    waiting.push(...Array.from({ length: 20 }, () => rlock.acquire({ signal })));
+    const settled = Promise.allSettled(waiting);
+    await eventually(async () => (await server.waiters("k")).length === 500, "the waiters");
+    giveUp.abort(new Error("enough"));
+    for (const result of await settled) assert.equal((result as PromiseRejectedResult).reason?.message, "enough");
+    await eventually(async () => (await server.waiters("k")).length === 0, "an empty queue");
+    await eventually(async () => (await server.waiters("r")).length === 0, "an empty queue");
+    await hold.release();
+    process.off("warning", warned);
+    assert.deepEqual(warnings, []);
+  });
+
   for (const how of ["aborted", "aborted on a silent network", "out of time on a silent network"]) {
     each(`an acquire that was ${how} takes nothing from the next one of its token`, async (world) => {
       const server = await world.server();
