@@ -1,13 +1,14 @@
 /** The examples, and the first one of the README, run as they stand. */
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { it } from "node:test";
 
-import { Server } from "./servers.js";
+import { eventually, Server } from "./servers.js";
 
 const run = promisify(execFile);
 const PACKAGE = resolve(__dirname, "../..");
@@ -42,6 +43,34 @@ it("the examples and the README's first one run", { timeout: 90_000 }, async () 
   }
 });
 
+it("the worker of the example ends well on SIGTERM, at work and in the queue", { timeout: 90_000 }, async () => {
+  const server = await Server.start();
+  const env = { ...process.env, REDIS_PORT: String(server.port) };
+  const start = (): { worker: ChildProcess; printed: () => string; ended: Promise<unknown[]> } => {
+    const worker = spawn(process.execPath, [join(PACKAGE, "build/examples/shutdown.js")], { env });
+    let text = "";
+    worker.stdout.on("data", (data) => (text += data));
+    worker.stderr.on("data", (data) => (text += data));
+    return { worker, printed: () => text, ended: once(worker, "close") };
+  };
+  try {
+    const first = start();
+    await eventually(() => first.printed().includes("working"), "the first at work");
+    const second = start();
+    await eventually(async () => (await server.waiters("report")).length === 1, "the second in the queue");
+    second.worker.kill("SIGTERM");
+    assert.deepEqual(await second.ended, [0, null], second.printed());
+    assert.equal(second.printed(), "stopped\n");
+    assert.deepEqual(await server.waiters("report"), []);
+    first.worker.kill("SIGTERM");
+    assert.deepEqual(await first.ended, [0, null], first.printed());
+    assert.match(first.printed(), /^working, with fence \d+\nstopped\n$/);
+    assert.equal(await server.info("report"), null);
+  } finally {
+    await server.stop();
+  }
+});
+
 // The definitions that the README's later programs assume.
 const DECLARED = `
 import type { Redis } from "ioredis";
@@ -50,6 +79,7 @@ declare const redis: Redis;
 declare const lock: Lock;
 declare const url: string;
 declare const token: string;
+declare function work(signal: AbortSignal): Promise<void>;
 declare function runTheJob(): Promise<void>;
 declare function makeTheReport(options: { signal: AbortSignal }): Promise<string>;
 declare function train(options: { gpu: number | undefined }): Promise<void>;
