@@ -2,6 +2,7 @@
 
 import { Connections } from "./connections.js";
 import { ioredisRoute, isIoredis, type IoredisClient } from "./ioredis.js";
+import type { Observer } from "./observer.js";
 import { isNodeRedis, nodeRedisRoute, type NodeRedisClient } from "./node_redis.js";
 
 /**
@@ -22,4 +23,10 @@ export function connectionsOf(client: RedisClient): Connections {
     known.set(client, connections);
   }
   return connections;
+}
+
+/** Tells the observer what happens to all locks of this client; it replaces an earlier one. undefined: none. */
+export function observe(client: RedisClient, observer: Observer | undefined): void {
+  if (observer !== undefined && typeof observer !== "function") throw new TypeError("an observer is a function");
+  connectionsOf(client).observed.observer = observer;
 }

@@ -18,11 +18,12 @@ export interface Node {
   /**
    * Sends a command once, with no automatic retry. The reply is decoded no further than to text. Rejects with
    * `Trouble`.
-   * Without a reply after `withinMs` the request counts as unanswered; undefined: no limit.
+   * Without a reply after `withinMs` the request counts as unanswered; undefined: no limit. `raw`: strings of the reply
+   * are buffers.
    */
-  send(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
+  send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
   /** As `send`, in a cluster, to the node that imports the slot. */
-  sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
+  sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
   /** Decodes the reply of an inner command as the library's own call of that command does. */
   decoded(command: string, reply: unknown): unknown;
   /** Called whenever the connection ends: requests that were queued over it have left the queue. */

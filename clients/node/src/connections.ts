@@ -7,6 +7,7 @@ import { randomBytes } from "node:crypto";
 import type { Node, OwnConnection, Route, Word } from "./connection.js";
 import { Endings } from "./endings.js";
 import { Inbox } from "./inbox.js";
+import { Observed } from "./observer.js";
 import { Trouble } from "./replies.js";
 import { slotOf, tagOf } from "./slots.js";
 
@@ -18,6 +19,7 @@ export interface Listening {
 
 export class Connections {
   readonly endings = new Endings();
+  readonly observed = new Observed();
   private readonly inboxes = new WeakMap<Node, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
   /** Slots that are being moved, each with its new address. */
@@ -39,18 +41,18 @@ export class Connections {
   }
 
   /** Sends a command to the node that serves the key. Rejects with `Trouble`; a redirection heals. */
-  async send(key: Word, words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+  async send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const slot = this.slot(key);
     const node = await this.route.node(slot);
     const address = this.asks.get(slot);
     if (address !== undefined) {
       this.asks.delete(slot);
       const target = await this.route.nodeAt(address);
-      if (target !== undefined) return await target.sendAsking(words, withinMs);
+      if (target !== undefined) return await target.sendAsking(words, withinMs, how);
       await this.route.refresh();
     }
     try {
-      return await node.send(words, withinMs);
+      return await node.send(words, withinMs, how);
     } catch (error) {
       throw await this.redirected(error, slot, node);
     }

@@ -15,10 +15,19 @@ export class LockError extends Error {
 }
 
 /** The time to wait was over; the request has left the queue. */
-export class NotAcquiredError extends LockError {}
+export class NotAcquiredError extends LockError {
+  constructor(
+    message: string,
+    lock: string,
+    /** With `tellHolder`: the token of the first holder; undefined: there was none any more, or it is not known. */
+    readonly holder?: string,
+  ) {
+    super(holder === undefined ? message : `${message}: ${holder} holds it`, lock);
+  }
+}
 
 /** The time to wait was over, and the value that another caller makes was not there yet (`once`). */
-export class NotMadeError extends LockError {}
+export class NotMadeError extends NotAcquiredError {}
 
 /** The hold is lost: its lease ended, an operator broke it, or the key became something else. */
 export class LockLostError extends LockError {}

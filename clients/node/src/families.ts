@@ -1,6 +1,7 @@
 /** The commands of each family of locks, and the meaning of its replies. No I/O, no state. */
 
 import type { Word } from "./connection.js";
+import type { LockKind } from "./observer.js";
 
 /** The length of a hold in milliseconds; null: without a deadline. */
 export type Lease = number | null;
@@ -12,6 +13,8 @@ const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX",
 
 /** `holds` is always the owner's count after the command, so that every command can be sent again. */
 export abstract class Family {
+  /** As the observer is told. */
+  abstract readonly kind: LockKind;
   /** The mode, READ or WRITE: each has its own count of holds. */
   readonly mode: string = "";
   /** True if the owner may acquire it again while it holds it. */
@@ -57,6 +60,7 @@ export abstract class Family {
 }
 
 export class Mutex extends Family {
+  readonly kind = "mutex";
   constructor(key: Word) {
     super([key]);
   }
@@ -79,6 +83,7 @@ export class Mutex extends Family {
 }
 
 export class Reentrant extends Family {
+  readonly kind = "reentrant";
   override readonly reentrant = true;
   override readonly counts = true;
 
@@ -100,6 +105,7 @@ export class Reentrant extends Family {
 }
 
 export class ReadWrite extends Family {
+  readonly kind: LockKind;
   override readonly reentrant = true;
   override readonly counts = true;
 
@@ -108,6 +114,7 @@ export class ReadWrite extends Family {
     override readonly mode: "READ" | "WRITE",
   ) {
     super([key]);
+    this.kind = mode === "READ" ? "read" : "write";
   }
 
   acquire(token: Word, holds: number, lease: Lease): Word[] {
@@ -124,6 +131,7 @@ export class ReadWrite extends Family {
 }
 
 export class Permits extends Family {
+  readonly kind = "semaphore";
   override readonly counts = true;
 
   constructor(
@@ -150,6 +158,7 @@ export class Permits extends Family {
  * One permit with its slot number, which no other holder has. An owner has one slot: a repeated request gets the same.
  */
 export class Slots extends Family {
+  readonly kind = "semaphore";
   override readonly counts = true;
   override readonly slots = true;
 
@@ -174,6 +183,7 @@ export class Slots extends Family {
 }
 
 export class Several extends Family {
+  readonly kind = "multi";
   acquire(token: Word, _holds: number, lease: Lease): Word[] {
     return ["MLOCK.ACQUIRE", this.keys.length, ...this.keys, token, ...lasting(lease)];
   }

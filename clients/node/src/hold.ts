@@ -6,6 +6,7 @@ import { aside, now } from "./clock.js";
 import type { Word } from "./connection.js";
 import { LockLostError } from "./errors.js";
 import type { Work } from "./families.js";
+import { textOf } from "./info.js";
 import type { Owned } from "./owned.js";
 import { KEPT_MS } from "./protocol.js";
 
@@ -74,9 +75,9 @@ export class Hold extends EventEmitter {
     });
   }
 
-  /** The owner, as LOCK.INFO shows it. */
-  get token(): string | Buffer {
-    return this.kept.token as string | Buffer;
+  /** The owner, as LOCK.INFO shows it; of a token in bytes, those that are not UTF-8 as `\xNN`. */
+  get token(): string {
+    return textOf(this.kept.token);
   }
 
   /** The name of the lock. */

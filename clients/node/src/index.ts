@@ -1,5 +1,6 @@
 /** Locks of the redis-lock module for Node: see README.md. */
 
+export { observe } from "./client.js";
 export type { RedisClient } from "./client.js";
 export {
   DeadlockError,
@@ -16,8 +17,10 @@ export {
 } from "./errors.js";
 export { Hold } from "./hold.js";
 export type { ReleaseOptions } from "./hold.js";
+export type { HolderInfo, LockInfo } from "./info.js";
 export { Lock, MultiLock, RLock, RWLock, Semaphore, View } from "./locks.js";
 export type { CoalesceOptions, PermitOptions, SemaphoreOptions } from "./locks.js";
 export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+export type { LockEvent, LockKind, Observer } from "./observer.js";
 export type { Done } from "./owned.js";
 export { makeToken } from "./tokens.js";

@@ -16,6 +16,8 @@ export interface IoredisClient {
 
 interface Redis extends IoredisClient {
   readonly options: { keyPrefix?: string | Buffer; host?: string; port?: number };
+  /** Of the connection; null while there is none. */
+  readonly condition?: { protocol?: number; replyMapping?: string } | null;
   /** null while no attempt to connect again is under way. */
   readonly reconnectTimeout?: unknown;
   call(command: string): unknown;
@@ -49,7 +51,7 @@ interface Command {
 
 interface CommandClass {
   new (name: string, args: unknown[], options: { replyEncoding: string | null }): Command;
-  readonly _transformer?: { reply?: Record<string, (reply: unknown) => unknown> };
+  readonly _transformer?: { reply?: Record<string, (reply: unknown, context: object) => unknown> };
 }
 
 /**
@@ -63,7 +65,10 @@ interface OnceCommand extends Command {
 }
 
 const PING = "*1\r\n$4\r\nPING\r\n";
-const classes = new WeakMap<CommandClass, new (name: string, args: unknown[]) => OnceCommand>();
+const classes = new WeakMap<
+  CommandClass,
+  new (name: string, args: unknown[], encoding: string | null) => OnceCommand
+>();
 
 /**
  * The class of the commands that this client sends, taken from a command that it makes: the application's own copy of
@@ -79,15 +84,15 @@ function commandClass(redis: Redis): CommandClass {
   return made.constructor as CommandClass;
 }
 
-function onceCommand(base: CommandClass): new (name: string, args: unknown[]) => OnceCommand {
+function onceCommand(base: CommandClass): new (name: string, args: unknown[], encoding: string | null) => OnceCommand {
   let made = classes.get(base);
   if (made === undefined) {
     made = class extends base implements OnceCommand {
       sent = false;
       givenUp = false;
 
-      constructor(name: string, args: unknown[]) {
-        super(name, args, { replyEncoding: "utf8" });
+      constructor(name: string, args: unknown[], replyEncoding: string | null) {
+        super(name, args, { replyEncoding });
       }
 
       override toWritable(socket: unknown): string | Buffer {
@@ -105,7 +110,7 @@ class IoredisNode implements Node {
   private readonly inFlight = new Set<(error: Trouble) => void>();
   private readonly tells: (() => void)[] = [];
   private readonly Base: CommandClass;
-  private readonly Command: new (name: string, args: unknown[]) => OnceCommand;
+  private readonly Command: new (name: string, args: unknown[], encoding: string | null) => OnceCommand;
 
   constructor(
     private readonly redis: Redis,
@@ -133,10 +138,10 @@ class IoredisNode implements Node {
     this.tells.push(tell);
   }
 
-  send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+  send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const [name, ...args] = words;
-      const command = new this.Command(String(name), args);
+      const command = new this.Command(String(name), args, how === "raw" ? null : "utf8");
       const finish = (): void => {
         patience.stop();
         this.inFlight.delete(lost);
@@ -167,15 +172,18 @@ class IoredisNode implements Node {
     });
   }
 
-  async sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+  async sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const asking = this.send(["ASKING"], withinMs);
-    const [, reply] = await Promise.all([asking, this.send(words, withinMs)]);
+    const [, reply] = await Promise.all([asking, this.send(words, withinMs, how)]);
     return reply;
   }
 
   decoded(command: string, reply: unknown): unknown {
     const transform = this.Base._transformer?.reply?.[command];
-    return transform === undefined ? reply : transform(reply);
+    if (transform === undefined) return reply;
+    // ioredis 6 transforms by the protocol of the connection.
+    const { protocol = 2, replyMapping = "legacy" } = this.redis.condition ?? {};
+    return transform(reply, { commandName: command, protocol, replyMapping });
   }
 
   subscriber(events: SubscriberEvents): Subscriber {

@@ -19,8 +19,10 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
     const sent = now();
     const words = family.renew(kept.token, kept.lease);
     const reply = await connections.send(family.key, words, Math.max(50, kept.deadline - sent));
-    if (Number(reply) === 1 && kept.lease !== null) kept.deadline = sent + kept.lease;
-    return Number(reply) === 1;
+    if (Number(reply) !== 1) return false;
+    if (kept.lease !== null) kept.deadline = sent + kept.lease;
+    connections.observed.tell(family.kind, family.keys, kept.token, { event: "renewed", fence: kept.fence });
+    return true;
   });
 }
 

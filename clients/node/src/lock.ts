@@ -9,7 +9,9 @@ import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
 import type { Family, Work } from "./families.js";
 import { Hold, type Releasing } from "./hold.js";
+import type { LockInfo } from "./info.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
+import type { Observed } from "./observer.js";
 import {
   checkedCoalesce,
   checkedMs,
@@ -53,9 +55,16 @@ interface Asked {
   add: number;
   coalesce: boolean;
   autoRenew: boolean;
+  began: number;
+  /** Set when it is known. */
+  owner: Word | undefined;
+  isQueued: boolean;
 }
 
-export abstract class LockBase<Options extends AcquireOptions & { within?: Hold } = AcquireOptions> {
+export abstract class LockBase<
+  Options extends AcquireOptions & { within?: Hold } = AcquireOptions,
+  Info = LockInfo | null,
+> {
   /** The name of the lock; of several locks, all names. */
   readonly name: string;
   protected readonly connections: Connections;
@@ -92,7 +101,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async hold(options: Options | undefined): Promise<Hold> {
     const wait = this.waitOf(options);
     const hold = await this.ask(wait, options);
-    if (hold === undefined || hold.done) throw this.notAcquired(wait);
+    if (hold === undefined || hold.done) throw await this.notAcquired(wait, options);
     return hold;
   }
 
@@ -145,6 +154,20 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return protocol.exists(this.connections, this.family, this.name);
   }
 
+  /**
+   * Who holds it and how many wait, by one LOCK.INFO; of a `MultiLock` one for each name. `count`: how many of the
+   * holders, the oldest first; 0: all of them.
+   */
+  async info({ count = 100 }: { count?: number } = {}): Promise<Info> {
+    const { connections, family } = this;
+    const each = family.keys.map((key) => protocol.info(connections, key, this.name, checkedMs("count", count, 0)));
+    return this.infoOf(await Promise.all(each));
+  }
+
+  protected infoOf(each: (LockInfo | null)[]): Info {
+    return each[0] as Info;
+  }
+
   /** Refuses options of an acquire that would be ignored. */
   protected checkAcquire(options: Options | undefined): void {
     checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
@@ -160,8 +183,15 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return checkedWait(options?.wait ?? this.settings.wait);
   }
 
-  protected notAcquired(waitMs: number): NotAcquiredError {
-    return new NotAcquiredError(`the lock "${this.name}" was not granted within ${waitMs} ms`, this.name);
+  protected async notAcquired(waitMs: number, options: AcquireOptions | undefined): Promise<NotAcquiredError> {
+    const message = `the lock "${this.name}" was not granted within ${waitMs} ms`;
+    return new NotAcquiredError(message, this.name, await this.holder(options));
+  }
+
+  /** The holder, where the caller wants to be told. */
+  protected async holder(options: AcquireOptions | undefined): Promise<string | undefined> {
+    const isTold = options?.tellHolder ?? this.settings.tellHolder;
+    return isTold ? protocol.holder(this.connections, this.family) : undefined;
   }
 
   /** Rejects options under which a release would not report the work, or a waiter would not receive the report. */
@@ -184,9 +214,31 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const { settings } = this;
     this.checkAcquire(options);
     checkedOwner(settings.atLeast, options?.token);
-    const patience = { waitMs, ends: now() + waitMs, pollMs: settings.pollMs, signal: options?.signal };
+    const began = now();
+    const patience = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
     const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);
-    return this.take(options, patience, { add: this.perHold(options), coalesce: how !== "exclusive", autoRenew });
+    const asked: Asked = {
+      add: this.perHold(options),
+      coalesce: how !== "exclusive",
+      autoRenew,
+      began,
+      owner: undefined,
+      isQueued: false,
+    };
+    try {
+      const answer = await this.take(options, patience, asked);
+      if (answer?.done === false)
+        this.tell(asked.owner, { event: "granted", fence: answer.fence, wait: now() - began });
+      else this.tell(asked.owner, { event: "not_granted", wait: now() - began });
+      return answer;
+    } catch (error) {
+      this.tell(asked.owner, { event: "not_granted", wait: now() - began, error });
+      throw error;
+    }
+  }
+
+  private tell(owner: Word | undefined, outcome: Parameters<Observed["tell"]>[3]): void {
+    this.connections.observed.tell(this.family.kind, this.family.keys, owner ?? "", outcome);
   }
 
   private async take(
@@ -201,6 +253,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       return this.takeAs(this.owned(token ?? makeToken()), patience, asked, token !== undefined);
     }
     const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
+    asked.owner = owned.token;
     // The holder of a mode is granted it again at once.
     const mayBeQueued = patience.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
     const work = (signal: AbortSignal | undefined): Promise<Hold | Done | undefined> =>
@@ -226,10 +279,12 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async takeAs(
     owned: Owned,
     patience: protocol.Patience,
-    { add, coalesce, autoRenew }: Asked,
+    asked: Asked,
     tokenUsedBefore: boolean,
   ): Promise<Hold | Done | undefined> {
     const { connections, family, settings } = this;
+    const { add, coalesce, autoRenew } = asked;
+    asked.owner = owned.token;
     const nested = owned.keepers.length > 0 || owned.fence > 0;
     if (nested && owned.lost) {
       throw new LockLostError("what is held was lost: release it before it is acquired again", this.name);
@@ -240,7 +295,12 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const { lock, token } = owned;
     const { lease } = settings;
     const count = { before, holds: before + add, otherMode: owned.holdsBeside(family.mode) };
-    const request: Request = { family, lock, token, owned, tokenUsedBefore, ...count, lease, session, coalesce };
+    const onQueued = (): void => {
+      if (!asked.isQueued) this.tell(token, { event: "queued" });
+      asked.isQueued = true;
+    };
+    const how = { tokenUsedBefore, lease, session, coalesce, onQueued };
+    const request: Request = { family, lock, token, owned, ...count, ...how };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
@@ -272,6 +332,11 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const { connections, family } = this;
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
+    if (owned.grantedAt === undefined) {
+      const since = (owned.grantedAt = now());
+      owned.onLost(() => this.tell(owned.token, { event: "lost", fence: owned.fence, hold: now() - since }));
+    }
+    if (connections.observed.observer !== undefined) owned.watched();
     if (owned.keepers.length > 0) return;
     if (session !== undefined) {
       owned.connection = session;
@@ -284,9 +349,17 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
 
   private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
     const { connections, family } = this;
+    const since = now();
+    const { fence } = owned;
+    const released = (error?: unknown): void => {
+      if (error instanceof LockLostError) return;
+      const outcome = { event: "released", fence, hold: now() - since } as const;
+      this.tell(owned.token, error === undefined ? outcome : { ...outcome, error });
+    };
     return {
       release: (work, how) => {
         const releasing = owned.first(() => this.releaseOf(owned, add, work, how));
+        void releasing.then(() => released(), released);
         // Of the families that count, the turn keeps it and the owner's next acquire apart.
         if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
         return releasing;
@@ -300,6 +373,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
           throw new LockLostError(`the lock "${this.name}" was lost before it was extended`, this.name);
         }
         owned.renewed(lease);
+        this.tell(owned.token, { event: "renewed", fence: owned.fence });
       },
       // After its release, `atLeast` may keep the lock for a while, but no longer for this hold.
       owned: async () =>
@@ -323,8 +397,14 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     // From here on the lock is not renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
     const isSession = isLast && owned.connection !== undefined;
-    if (isSession && how === "thrown") owned.end();
-    const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, () => owned.end()) : undefined;
+    // The server releases what was bound to the connection.
+    let isClosed = false;
+    const close = (): void => {
+      isClosed = true;
+      owned.end();
+    };
+    if (isSession && how === "thrown") close();
+    const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, close) : undefined;
     let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
@@ -337,7 +417,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       late?.stop();
     }
     owned.holds.set(family.mode, left);
-    if (!wasHeld) {
+    if (!wasHeld && !isClosed) {
       owned.lose();
       if (isLast) owned.end();
       throw new LockLostError(`the lock "${this.name}" was lost before it was released`, this.name);

@@ -3,6 +3,7 @@
 import type { RedisClient } from "./client.js";
 import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./families.js";
 import type { Hold } from "./hold.js";
+import type { LockInfo } from "./info.js";
 import { Context, LockBase } from "./lock.js";
 import { once } from "./once.js";
 import {
@@ -61,7 +62,7 @@ export class Lock extends LockBase {
     this.checkCoalesce();
     const wait = this.waitOf(options);
     const answer = await this.ask(wait, options, "coalesce");
-    if (answer === undefined) throw this.notAcquired(wait);
+    if (answer === undefined) throw await this.notAcquired(wait, options);
     return answer;
   }
 
@@ -86,7 +87,8 @@ export class Lock extends LockBase {
     checkedOptions("once", options, NAMES.acquire);
     const waitMs = this.waitOf(options);
     const ask = (waitMs: number): Promise<Hold | Done | undefined> => this.ask(waitMs, options, "once");
-    return once({ lock: this.name, waitMs, signal: options?.signal, ask, read, make });
+    const holder = (): Promise<string | undefined> => this.holder(options);
+    return once({ lock: this.name, waitMs, signal: options?.signal, ask, holder, read, make });
   }
 }
 
@@ -147,13 +149,17 @@ export class Semaphore extends LockBase<PermitOptions> {
 }
 
 /** Several mutexes at once, all or none, with one fence. In a cluster all names share one slot. */
-export class MultiLock extends LockBase {
+export class MultiLock extends LockBase<AcquireOptions, (LockInfo | null)[]> {
   constructor(client: RedisClient, names: readonly Name[], options: LockOptions = {}) {
     checkedNames(names);
     super(client, names.join(", "), (key) => new Several(names.map(key)), options, {
       lock: NAMES.lock,
       acquire: NAMES.acquire,
     });
+  }
+
+  protected override infoOf(each: (LockInfo | null)[]): (LockInfo | null)[] {
+    return each;
   }
 }
 
@@ -178,5 +184,9 @@ export class RWLock {
     const context = new Context();
     this.read = new View(client, name, "READ", options, context);
     this.write = new View(client, name, "WRITE", options, context);
+  }
+  /** As `info` of its views: both modes. */
+  info(options?: { count?: number }): Promise<LockInfo | null> {
+    return this.read.info(options);
   }
 }

@@ -98,6 +98,9 @@ class OnceCommand {
 // For code that wraps sendCommand: an accessor in a real array costs twice as much as the rest of the request.
 Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 
+/** Bulk strings ("$") as buffers. */
+const RAW = { typeMapping: { 36: Buffer } };
+
 class ClientNode implements Node {
   constructor(
     private readonly client: Client,
@@ -120,7 +123,7 @@ class ClientNode implements Node {
     this.client.on("error", tell);
   }
 
-  send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+  send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const command = new OnceCommand(words, this.isWritable);
       const fail = (trouble: Trouble): void => {
@@ -131,7 +134,7 @@ class ClientNode implements Node {
       const tooLate = (): void => fail(this.trouble(new Error("No reply in time"), command));
       const state = { sent: () => command.sent, connected: () => this.client.isReady };
       const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
-      const replied = this.client.sendCommand(command);
+      const replied = this.client.sendCommand(command, how === "raw" ? RAW : undefined);
       command.queued = true;
       replied.then(
         (reply: unknown) => {
@@ -143,9 +146,9 @@ class ClientNode implements Node {
     });
   }
 
-  async sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+  async sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const asking = this.send(["ASKING"], withinMs);
-    const [, reply] = await Promise.all([asking, this.send(words, withinMs)]);
+    const [, reply] = await Promise.all([asking, this.send(words, withinMs, how)]);
     return reply;
   }
 

@@ -18,6 +18,8 @@ export interface Making<T> {
   signal: AbortSignal | undefined;
   /** Requests the lock with COALESCE; undefined: not granted in time. */
   ask(waitMs: number): Promise<Hold | Done | undefined>;
+  /** The holder to name when the time is over. */
+  holder(): Promise<string | undefined>;
   /** null, undefined: not there. */
   read(): Promise<T | null | undefined> | T | null | undefined;
   make(hold: Hold): Promise<T> | T;
@@ -37,7 +39,8 @@ export async function once<T>(making: Making<T>): Promise<T> {
     value = await read();
     // Done but not there (it was evicted, or the lock was held for something else): ask again.
     if (answer === undefined && (value === null || value === undefined)) {
-      throw new NotMadeError(`not there after ${waitMs} ms: another caller holds the lock "${lock}"`, lock);
+      const message = `not there after ${waitMs} ms: another caller holds the lock "${lock}"`;
+      throw new NotMadeError(message, lock, await making.holder());
     }
   }
   return value;

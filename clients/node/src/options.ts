@@ -11,6 +11,8 @@ export interface AcquireOptions {
   signal?: AbortSignal;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
   token?: string | Buffer;
+  /** A `NotAcquiredError` names the holder: one more request, only where it was not granted. Default: the lock's. */
+  tellHolder?: boolean;
 }
 
 export interface ReentrantOptions extends AcquireOptions {
@@ -38,6 +40,8 @@ export interface LockOptions {
   atLeast?: number;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
   token?: string | Buffer;
+  /** A `NotAcquiredError` names the holder: one more request, only where it was not granted. false */
+  tellHolder?: boolean;
 }
 
 export interface MutexOptions extends LockOptions {
@@ -58,12 +62,13 @@ export interface Settings {
   replicaTimeout: number;
   atLeast: number;
   token: string | Buffer | undefined;
+  tellHolder: boolean;
   /** undefined: waits in the queue. */
   pollMs: number | undefined;
 }
 
-const LOCK = "lease wait autoRenew session replicas replicaTimeout atLeast token".split(" ");
-const ACQUIRE = "wait signal token".split(" ");
+const LOCK = "lease wait autoRenew session replicas replicaTimeout atLeast token tellHolder".split(" ");
+const ACQUIRE = "wait signal token tellHolder".split(" ");
 
 /** The names of the options that a lock takes, and that one acquire takes. */
 export const NAMES = {
@@ -127,7 +132,7 @@ const shown = (value: unknown): string => inspect(value, { depth: 1, breakLength
 
 export function settingsOf(options: MutexOptions): Settings {
   const { lease = 30_000, wait = Infinity, autoRenew, session = false, atLeast = 0, token } = options;
-  const { replicas = 0, replicaTimeout = 1000, mixed = false, pollInterval = 100 } = options;
+  const { replicas = 0, replicaTimeout = 1000, mixed = false, pollInterval = 100, tellHolder = false } = options;
   if (lease === null && (session || autoRenew)) {
     throw new RangeError("session and autoRenew need a lease: it is what is renewed");
   }
@@ -143,7 +148,7 @@ export function settingsOf(options: MutexOptions): Settings {
   if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a whole number, 0 or more");
   if (!(pollInterval > 0)) throw new RangeError("pollInterval must be more than 0 ms");
   const pollMs = mixed ? pollInterval : undefined;
-  return { lease, wait, autoRenew, session, replicas, replicaTimeout, atLeast, token, pollMs };
+  return { lease, wait, autoRenew, session, replicas, replicaTimeout, atLeast, token, tellHolder, pollMs };
 }
 
 /** Rejects a token with `atLeast`: its owner would be granted the lock again, so no interval would be kept. */

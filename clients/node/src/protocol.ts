@@ -11,6 +11,7 @@ import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
 import type { Family, Lease, Work } from "./families.js";
 import type { Notice, Waiter } from "./inbox.js";
+import { lockInfo, type LockInfo } from "./info.js";
 import type { Done, Granted, Owned } from "./owned.js";
 import { isNotLoaded, translated, Trouble } from "./replies.js";
 
@@ -20,6 +21,8 @@ export const SLICE_MS = 5000;
 const APART_MS = 10;
 /** It stays queued for this many slices: a client that is held up would miss lock.keep-place (1 s). */
 const QUEUED_SLICES = 2;
+/** A blocking request without a reply for so long counts as queued. */
+const QUEUED_MS = 100;
 /** While a slot is being moved, messages may not arrive. */
 const MOVING_SLICE_MS = 250;
 /** How late a request's message may arrive, counted from the end of its time. */
@@ -55,6 +58,8 @@ export interface Request {
   session: boolean;
   /** A release by the holder answers this request too: the shared work was done. */
   coalesce: boolean;
+  /** Called when the request waits in the server's queue, maybe more than once. */
+  onQueued: () => void;
 }
 
 export interface Patience {
@@ -366,6 +371,7 @@ class AskingByMessage extends Sending {
     const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
     const answered = await this.ask(ends, blockMs, channel);
     if (answered !== "queued") return answered;
+    request.onQueued();
     const over = sent + blockMs;
     const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
     const isLate = this.isUntold;
@@ -435,12 +441,14 @@ class AskingOver extends Sending {
   async slice(ends: number): Promise<Granted | Done | undefined> {
     const blockMs = Math.max(1, Math.ceil(Math.min(SLICE_MS, ends - now())));
     let since = 0;
+    // A blocking command does not say that it waits.
+    const queued = this.waits ? outOfTime(QUEUED_MS, this.request.onQueued) : undefined;
     const answered = await this.send((sent) => {
       since = sent;
       const longest = (this.waits ? blockMs : 0) + LATE_MS;
       const command = words(this.request, this.waits ? blockMs : undefined);
       return this.own.send(command, Math.min(longest, ends + LATE_REPLY_MS - now()));
-    });
+    }).finally(() => queued?.stop());
     if (answered === undefined || answered === "queued") return undefined;
     if (answered.done) return answered;
     // As above: asking again restarts the lease.
@@ -709,6 +717,28 @@ export async function exists(connections: Connections, family: Family, lock: str
     throw translated(error, lock);
   });
   return Number(reply) > 0;
+}
+
+/** LOCK.INFO of one key, with `count` holders. */
+export async function info(connections: Connections, key: Word, lock: string, count: number): Promise<LockInfo | null> {
+  const reply = await repeated(
+    (trouble) => trouble.heals,
+    () => connections.send(key, ["LOCK.INFO", key, "COUNT", count], LATE_MS, "raw"),
+  ).catch((error: unknown) => {
+    throw translated(error, lock);
+  });
+  return lockInfo(reply);
+}
+
+/** The first holder of the first key that is held; undefined: none, or the server did not say so in time. */
+export async function holder(connections: Connections, family: Family): Promise<string | undefined> {
+  for (const key of family.keys) {
+    const command = ["LOCK.INFO", key, "COUNT", 1];
+    const found = await connections.send(key, command, LATE_REPLY_MS, "raw").then(lockInfo, () => null);
+    const first = found?.holders[0];
+    if (first !== undefined) return first.owner;
+  }
+  return undefined;
 }
 
 /** LOCK.EXEC. Resent only if it certainly did not run. */

@@ -74,7 +74,7 @@ it("the worker of the example ends well on SIGTERM, at work and in the queue", {
 // The definitions that the README's later programs assume.
 const DECLARED = `
 import type { Redis } from "ioredis";
-import { Lock, Semaphore } from "redis-lock-client";
+import { Lock, observe, Semaphore } from "redis-lock-client";
 declare const redis: Redis;
 declare const lock: Lock;
 declare const url: string;
