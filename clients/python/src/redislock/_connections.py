@@ -7,7 +7,7 @@ itself when a reply is lost, and a release sent twice answers that the lock was 
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, Union
 
 import redis
 import redis.asyncio
@@ -80,19 +80,34 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float =
     return connection
 
 
+SyncClient = Union[redis.Redis, redis.RedisCluster]
+AsyncioClient = Union[redis.asyncio.Redis, redis.asyncio.RedisCluster]
+
+
 def is_single(client: Any) -> bool:
     """True if the client has one connection for its commands, which SELECT or AUTH may have moved."""
     # The first of asyncio, which connects later; the second of sync.
     return bool(getattr(client, "single_connection_client", False)) or getattr(client, "connection", None) is not None
 
 
-_cluster_classes: Dict[type, bool] = {}
-
-
 def is_cluster(client: Any) -> bool:
+    return _kind_of(client)[1]
+
+
+def is_asyncio(client: Any) -> Optional[bool]:
+    """None: neither, such as a wrapper of a client."""
+    return _kind_of(client)[0]
+
+
+_kinds: Dict[type, Tuple[Optional[bool], bool]] = {}
+
+
+def _kind_of(client: Any) -> Tuple[Optional[bool], bool]:
     # Cached: some bases of these classes are typing.Protocol, which makes isinstance slow.
-    found = _cluster_classes.get(type(client))
+    found = _kinds.get(type(client))
     if found is None:
-        found = isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster))
-        _cluster_classes[type(client)] = found
+        of_asyncio = isinstance(client, (redis.asyncio.Redis, redis.asyncio.RedisCluster))
+        of_sync = isinstance(client, (redis.Redis, redis.RedisCluster))
+        cluster = isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster))
+        found = _kinds[type(client)] = (of_asyncio if of_asyncio != of_sync else None, cluster)
     return found

@@ -9,10 +9,25 @@ import logging
 import threading
 import weakref
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generic,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    TypedDict,
+    Union,
+)
 
 from . import _protocol as protocol
-from ._connections import is_single
+from ._connections import is_asyncio, is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
 from ._overrides import Overridable
@@ -34,12 +49,21 @@ DEFAULT_LEASE_S = 30.0
 OnLost = Callable[[Grant], Any]
 E = TypeVar("E", bound=LockError)
 L = TypeVar("L", bound="LockBase")
+C = TypeVar("C")
 TOKEN_AND_AT_LEAST = "at_least takes no token: its owner would be granted the lock again in that time"
 
 
 # The lock whose `with` is ending, and the exception of its body. `release` is told in this way because a subclass may
 # override it.
 body_raised: "ContextVar[Tuple[Any, Optional[BaseException]]]" = ContextVar("body_raised", default=(None, None))
+
+
+class Names(Protocol):
+    """Several names: any collection, but neither str nor bytes, which would be taken apart."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __iter__(self) -> Iterator[Name]: ...
 
 
 class ThreadLocal(threading.local):
@@ -105,6 +129,7 @@ class LockBase(Overridable):
     family: Family
     local: Any
     _add = 1
+    _for_asyncio = False
 
     def __init__(
         self,
@@ -127,6 +152,9 @@ class LockBase(Overridable):
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
     ) -> None:
+        if is_asyncio(redis) is (not self._for_asyncio):
+            other = "redislock" if self._for_asyncio else "redislock.asyncio"
+            raise TypeError(f"for {type(redis).__module__}.{type(redis).__name__} take the class of {other}")
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must not be negative")
         # As in redis-py, a lease of 0 is none.
@@ -599,7 +627,7 @@ class LockBase(Overridable):
 # The arguments of each family.
 
 
-class MutexBase(LockBase):
+class MutexBase(LockBase, Generic[C]):
     """A mutex, in the place of redis-py's `Lock`: its arguments, methods and exceptions.
 
     It waits in the server's queue, first come first served, in place of polling.
@@ -607,7 +635,7 @@ class MutexBase(LockBase):
 
     def __init__(
         self,
-        redis: Any,
+        redis: C,
         name: Name,
         timeout: Optional[Number] = None,
         sleep: Number = 0.1,
@@ -646,16 +674,16 @@ class MutexBase(LockBase):
         )
 
 
-class ReentrantBase(LockBase):
+class ReentrantBase(LockBase, Generic[C]):
     """A mutex that its holder may acquire again; it is free after as many releases."""
 
     def __init__(
-        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+        self, redis: C, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
     ) -> None:
         super().__init__(redis, name, Reentrant(name), timeout, **options)
 
 
-class SemaphoreBase(LockBase):
+class SemaphoreBase(LockBase, Generic[C]):
     """At most `limit` permits are held at once; each acquire takes `permits` of them.
 
     `slot`: each holder has one permit, and `slot` is its number: the smallest from 0 that no other holder has.
@@ -663,7 +691,7 @@ class SemaphoreBase(LockBase):
 
     def __init__(
         self,
-        redis: Any,
+        redis: C,
         name: Name,
         limit: int,
         timeout: Optional[Number] = DEFAULT_LEASE_S,
@@ -694,23 +722,26 @@ class SemaphoreBase(LockBase):
         return grant.slot
 
 
-class MultiBase(LockBase):
+class MultiBase(LockBase, Generic[C]):
     """Several mutexes at once, all or nothing, with one fence. In a cluster all names share one slot."""
 
     def __init__(
         self,
-        redis: Any,
-        names: Sequence[Name],
+        redis: C,
+        names: Names,
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(redis, ", ".join(map(str, names)), MultiMutex(names), timeout, **options)
+        if isinstance(names, (str, bytes, memoryview)):
+            raise TypeError(f"the names of a MultiLock are a sequence: [{names!r}] for one")
+        all_names = tuple(names)
+        super().__init__(redis, ", ".join(map(str, all_names)), MultiMutex(all_names), timeout, **options)
 
 
-class ViewBase(LockBase):
+class ViewBase(LockBase, Generic[C]):
     """One mode of a read/write lock, made by `RWLock.read` and `RWLock.write`. Both have one owner."""
 
     def __init__(
-        self, redis: Any, name: Name, mode: str, timeout: Optional[Number], **options: Unpack[Options]
+        self, redis: C, name: Name, mode: str, timeout: Optional[Number], **options: Unpack[Options]
     ) -> None:
         super().__init__(redis, name, ReadWrite(name, mode), timeout, **options)

@@ -44,7 +44,7 @@ _UNKNOWN = re.compile(r"unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\.", re.IGNOR
 
 NOT_LOADED = (
     "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, "
-    "or send MODULE LOAD /path/to/libredis_lock.so"
+    "or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it"
 )
 
 

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
+from .._connections import SyncClient
 from .._hold import Done
 from .._locks import (
     DEFAULT_LEASE_S,
@@ -111,7 +112,7 @@ class SyncLock(LockBase):
         return Transport(self.redis, self.family.key, own)
 
 
-class Lock(MutexBase, SyncLock):
+class Lock(MutexBase[SyncClient], SyncLock):
     __doc__ = MutexBase.__doc__
 
     @overload
@@ -175,11 +176,11 @@ class PlainAcquire(SyncLock):
         return bool(run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
 
 
-class RLock(ReentrantBase, PlainAcquire):
+class RLock(ReentrantBase[SyncClient], PlainAcquire):
     __doc__ = ReentrantBase.__doc__
 
 
-class Semaphore(SemaphoreBase, SyncLock):
+class Semaphore(SemaphoreBase[SyncClient], SyncLock):
     __doc__ = SemaphoreBase.__doc__
 
     def acquire(
@@ -197,11 +198,11 @@ class Semaphore(SemaphoreBase, SyncLock):
         run(self._releasing(self._add if permits is None else permits))
 
 
-class MultiLock(MultiBase, PlainAcquire):
+class MultiLock(MultiBase[SyncClient], PlainAcquire):
     __doc__ = MultiBase.__doc__
 
 
-class View(ViewBase, PlainAcquire):
+class View(ViewBase[SyncClient], PlainAcquire):
     __doc__ = ViewBase.__doc__
 
 
@@ -210,7 +211,7 @@ class RWLock:
     acquire WRITE. `read()` and `write()` are locks for `with`."""
 
     def __init__(
-        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+        self, redis: SyncClient, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
     ) -> None:
         self._read = View(redis, name, "READ", timeout, **options)
         self._write = View(redis, name, "WRITE", timeout, **options)
@@ -219,7 +220,7 @@ class RWLock:
     @classmethod
     def from_token(
         cls,
-        redis: Any,
+        redis: SyncClient,
         name: Name,
         token: Token,
         mode: Literal["READ", "WRITE"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 
+from .._connections import SyncClient
 from .._locks import Name
 from .._once import OnceOptions, lock_options, making_once, name_of
 from ._driver import run
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 def once(
-    redis: Any, name: Name, read: Callable[[], object], make: Callable[[], T], **options: Unpack[OnceOptions]
+    redis: SyncClient, name: Name, read: Callable[[], object], make: Callable[[], T], **options: Unpack[OnceOptions]
 ) -> T:
     """The value that `read` finds. If it finds None, one of all callers makes the value, and the others wait for it.
 
@@ -58,7 +59,7 @@ def _wrapping_stop(call: Callable[[], T]) -> Callable[[], T]:
 
 
 def single_flight(
-    redis: Any, name: Union[Name, Callable[P, Name]], read: Callable[P, object], **options: Unpack[OnceOptions]
+    redis: SyncClient, name: Union[Name, Callable[P, Name]], read: Callable[P, object], **options: Unpack[OnceOptions]
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """`once` as a decorator of `make`: a call returns the value that `read` finds, or that one of all callers makes.
 

@@ -7,6 +7,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
+from .._connections import AsyncioClient
 from .._hold import Done, Hold, clock
 from .._locks import (
     DEFAULT_LEASE_S,
@@ -69,6 +70,8 @@ class TaskLocal:
 
 class AsyncLock(LockBase):
     """The methods of all families. Times are in seconds."""
+
+    _for_asyncio = True
 
     async def __aenter__(self: A) -> A:
         # A subclass may override it, as in redis-py.
@@ -152,7 +155,7 @@ class AsyncLock(LockBase):
         return Transport(self.redis, self.family.key, own)
 
 
-class Lock(MutexBase, AsyncLock):
+class Lock(MutexBase[AsyncioClient], AsyncLock):
     __doc__ = MutexBase.__doc__
 
     @overload
@@ -213,11 +216,11 @@ class PlainAcquire(AsyncLock):
         return bool(await run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
 
 
-class RLock(ReentrantBase, PlainAcquire):
+class RLock(ReentrantBase[AsyncioClient], PlainAcquire):
     __doc__ = ReentrantBase.__doc__
 
 
-class Semaphore(SemaphoreBase, AsyncLock):
+class Semaphore(SemaphoreBase[AsyncioClient], AsyncLock):
     __doc__ = SemaphoreBase.__doc__
 
     async def acquire(
@@ -235,11 +238,11 @@ class Semaphore(SemaphoreBase, AsyncLock):
         await run(self._releasing(self._add if permits is None else permits))
 
 
-class MultiLock(MultiBase, PlainAcquire):
+class MultiLock(MultiBase[AsyncioClient], PlainAcquire):
     __doc__ = MultiBase.__doc__
 
 
-class View(ViewBase, PlainAcquire):
+class View(ViewBase[AsyncioClient], PlainAcquire):
     __doc__ = ViewBase.__doc__
 
 
@@ -248,7 +251,7 @@ class RWLock:
     acquire WRITE. `read()` and `write()` are locks for `async with`."""
 
     def __init__(
-        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+        self, redis: AsyncioClient, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
     ) -> None:
         self._read = View(redis, name, "READ", timeout, **options)
         self._write = View(redis, name, "WRITE", timeout, **options)
@@ -257,7 +260,7 @@ class RWLock:
     @classmethod
     def from_token(
         cls,
-        redis: Any,
+        redis: AsyncioClient,
         name: Name,
         token: Token,
         mode: Literal["READ", "WRITE"],

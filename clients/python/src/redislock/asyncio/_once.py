@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, TypeVar, Union
 
+from .._connections import AsyncioClient
 from .._locks import Name
 from .._once import OnceOptions, lock_options, making_once, name_of
 from ._driver import run
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 async def once(
-    redis: Any,
+    redis: AsyncioClient,
     name: Name,
     read: Callable[[], Awaitable[object]],
     make: Callable[[], Awaitable[T]],
@@ -41,7 +42,7 @@ async def once(
 
 
 def single_flight(
-    redis: Any,
+    redis: AsyncioClient,
     name: Union[Name, Callable[P, Name]],
     read: Callable[P, Awaitable[object]],
     **options: Unpack[OnceOptions],
