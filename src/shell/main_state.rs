@@ -134,6 +134,8 @@ pub struct Inspections {
     /// Whether there was a key to inspect since the last inspection: where a lock changes hands quickly the timer is
     /// not armed anew for each waiter.
     pub were_needed: Cell<bool>,
+    /// How many inspections there were since the last command that met a waiter.
+    pub quiet_turns: Cell<u32>,
 }
 
 /// The subscription to the server's event loop: `background/turn_end`.
@@ -270,7 +272,7 @@ impl MainState {
                 ahead_ms: Cell::new(None),
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
-            inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false) },
+            inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false), quiet_turns: Cell::new(0) },
             turn_end: Cell::new(Listening::No),
             gate: Gate { is_probing: Cell::new(false), is_in_cluster: Cell::new(false) },
             stall: Stall {

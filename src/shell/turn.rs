@@ -53,7 +53,7 @@ pub fn of_command<'c, R>(
         manager.samples.wants_hold = events::is_sampling();
         let result = decide(manager, &mut host);
         let has_parked = host.clients.has_parked;
-        inspections::follow(manager);
+        inspections::follow_command(manager);
         report::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
         (result, has_parked)

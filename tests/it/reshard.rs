@@ -4,7 +4,6 @@ use crate::support::cluster::*;
 use crate::support::skip::skip;
 use crate::support::waiting::*;
 use crate::support::{Reply, Server, LIMIT};
-use std::fs;
 use std::time::Duration;
 
 /// Two nodes, all slots on the first.
@@ -216,11 +215,4 @@ fn an_undelivered_grant_of_a_lock_that_has_moved_is_left_alone() {
     let_pass(Duration::from_millis(500));
     let wake_ups = wake_ups(&cluster.source).map(|after| after - before);
     assert!(wake_ups.is_some_and(|count| count < 150), "{wake_ups:?} times in 500 ms");
-}
-
-/// How often the server's process has waited for something to do.
-fn wake_ups(server: &Server) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
 }

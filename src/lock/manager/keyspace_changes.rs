@@ -73,6 +73,11 @@ impl LockManager {
         }
     }
 
+    /// How many keys a round of inspections visits, of the larger kind: waited for, or held by several owners.
+    pub fn most_inspected(&self) -> usize {
+        self.queues.len().max(self.shared_leases.len())
+    }
+
     /// True if a lock is known to have several holders.
     #[inline]
     pub fn knows_several_holders(&self) -> bool {

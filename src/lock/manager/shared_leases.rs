@@ -44,6 +44,11 @@ impl SharedLeases {
         self.count == 0
     }
 
+    /// How many locks are known to have several holders.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
     /// True if the key is known to have several holders.
     #[cfg(test)]
     pub fn contains(&self, key: KeyRef<'_>) -> bool {

@@ -18,7 +18,22 @@ const KEYS_A_TURN: usize = 64;
 /// Milliseconds between two such turns.
 const PAUSE_MS: u64 = 10;
 
-/// After a turn that may have changed which requests wait, or how many locks have several holders.
+/// After so many turns in which nothing else happened, a second, the pause is longer: an idle server should sleep.
+const QUIET_TURNS: u32 = 100;
+
+/// Milliseconds between two turns from then on.
+const LONG_PAUSE_MS: u64 = 50;
+
+/// After the turn of a command. It may have changed which requests wait, or how many locks have several holders.
+#[inline]
+pub fn follow_command(manager: &LockManager) {
+    if MAIN.inspections.quiet_turns.replace(0) >= QUIET_TURNS {
+        MAIN.inspections.due.set(None);
+    }
+    follow(manager);
+}
+
+/// After any other turn.
 #[inline]
 pub fn follow(manager: &LockManager) {
     if is_needed(manager) {
@@ -62,6 +77,11 @@ pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
     }
     let was_needed = MAIN.inspections.were_needed.replace(false);
     let goes_on = (was_needed || is_needed(manager)) && is_primary();
-    MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(PAUSE_MS)));
+    let quiet_turns = MAIN.inspections.quiet_turns.get().saturating_add(1);
+    MAIN.inspections.quiet_turns.set(quiet_turns);
+    // With more keys than a turn inspects, a round of long pauses would take too long.
+    let is_long = quiet_turns >= QUIET_TURNS && manager.most_inspected() <= KEYS_A_TURN;
+    let pause_ms = if is_long { LONG_PAUSE_MS } else { PAUSE_MS };
+    MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(pause_ms)));
     manager.inspect_some(host, KEYS_A_TURN);
 }

@@ -4,6 +4,8 @@
 
 use super::*;
 use crate::support::built_caller;
+use crate::support::skip::skip;
+use std::time::Instant;
 
 /// Ways to send a command about the keys `k` and `other`, declared where they have to be.
 const WAYS: [&str; 6] = ["sent", "in lower case", "in MULTI", "queued before", "by a script", "by a function"];
@@ -297,6 +299,30 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     let_pass(Duration::from_millis(100));
     assert_eq!(reads(&mut client), before, "an inspection is nobody's read");
 }
+
+/// The server reports no EXPIRE. It is noticed within 100 ms where no command has met a waiter for a second.
+#[test]
+fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let_pass(Duration::from_millis(1_300));
+    let before = wake_ups(&server);
+    let_pass(Duration::from_millis(1_000));
+    match before.zip(wake_ups(&server)) {
+        // Twenty inspections, each twice, and the server's own ten rounds.
+        Some((before, after)) => assert!(after - before < 100, "{} times in a second", after - before),
+        None => skip("the system does not tell how often a process sleeps"),
+    }
+    client.run("PEXPIRE k 1");
+    let changed = Instant::now();
+    b.granted("b");
+    assert!(changed.elapsed() < Duration::from_millis(100) + SLACK, "{:?}", changed.elapsed());
+}
+
+/// What a machine that is busy with other tests may add.
+const SLACK: Duration = Duration::from_millis(400);
 
 #[test]
 fn what_was_kept_back_by_a_pause_is_noticed_after_it() {

@@ -317,3 +317,10 @@ pub fn all_locks(server: &Server) -> Vec<(u8, String, String)> {
     locks.sort();
     locks
 }
+
+/// How often the server's process has waited for something to do.
+pub fn wake_ups(server: &Server) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
+}
