@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::lock::Lock;
 use crate::node::Node;
+use crate::observer::{Observed, Observer};
 use crate::protocol;
 use crate::servers::{Cluster, Sentinel, Servers};
 use crate::transport::Transport;
@@ -74,6 +75,13 @@ impl Client {
     /// slices of three quarters of it, each with the same token, so that the place in the queue is kept.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
         self.connector.timeouts.reply = timeout.into();
+        self
+    }
+
+    /// Tells this observer of each event of the locks that are made by this client from here on: a closure, or
+    /// `OpenTelemetry` (the feature `opentelemetry`). It cannot change the outcome of a call.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Client {
+        self.connector.observed = Observed::by(observer);
         self
     }
 

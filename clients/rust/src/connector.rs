@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::Background;
+use crate::observer::Observed;
 use crate::servers::Servers;
 
 /// Cheap to clone: the clones share connections and background tasks.
@@ -12,6 +13,7 @@ pub(crate) struct Connector {
     pub(crate) servers: Arc<Servers>,
     pub(crate) timeouts: Timeouts,
     pub(crate) background: Arc<Background>,
+    pub(crate) observed: Observed,
 }
 
 #[derive(Clone, Copy)]
@@ -22,7 +24,12 @@ pub(crate) struct Timeouts {
 
 impl Connector {
     pub(crate) fn to(servers: Servers) -> Connector {
-        Connector { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
+        Connector {
+            servers: Arc::new(servers),
+            timeouts: Timeouts::default(),
+            background: Arc::default(),
+            observed: Observed::default(),
+        }
     }
 }
 

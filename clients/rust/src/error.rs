@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
+use crate::info::Owner;
+
 /// Why a lock was not acquired, kept or released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,6 +41,14 @@ pub enum Error {
         /// The time limit for the replicas.
         within: Duration,
     },
+    /// Another owner holds it, or was granted it first; only with [`Lock::tell_holder`](crate::Lock::tell_holder).
+    #[error("not granted: '{key}' is {}", held_by(.holder))]
+    NotGranted {
+        /// The key, or the keys.
+        key: String,
+        /// The holder, the first of several; None: it is free by now, or the caller may not ask.
+        holder: Option<Owner>,
+    },
     /// The time was over, and the value that another caller makes was not there yet
     /// ([`Lock::once`](crate::Lock::once)).
     #[error("not there within {within:?}: another caller holds the lock")]
@@ -58,6 +68,13 @@ pub enum Error {
     /// The server could not be asked, or refused for another reason (NOPERM, OOM, …).
     #[error(transparent)]
     Redis(#[from] RedisError),
+}
+
+fn held_by(holder: &Option<Owner>) -> String {
+    match holder {
+        Some(holder) => format!("held by {holder}"),
+        None => "held by another owner, or was until now".to_string(),
+    }
 }
 
 /// The result of most calls of this crate.

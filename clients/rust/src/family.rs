@@ -95,6 +95,26 @@ impl Family {
         }
     }
 
+    /// `mutex`, `reentrant`, `read`, `write`, `semaphore` or `multi`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Family::Mutex { .. } => "mutex",
+            Family::Reentrant { .. } => "reentrant",
+            Family::Read { .. } => "read",
+            Family::Write { .. } => "write",
+            Family::Semaphore { .. } | Family::Slot { .. } => "semaphore",
+            Family::Several { .. } => "multi",
+        }
+    }
+
+    /// What is locked.
+    pub fn keys(&self) -> Vec<&[u8]> {
+        match self {
+            Family::Several { keys } => keys.iter().map(Vec::as_slice).collect(),
+            _ => vec![self.key()],
+        }
+    }
+
     /// The key or keys, for messages.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -239,10 +259,10 @@ impl Family {
         keyed("LOCK.CANCEL", self.key(), token)
     }
 
-    /// LOCK.INFO with every holder.
-    pub(crate) fn all_holders(&self) -> Cmd {
+    /// LOCK.INFO of one of its keys; `count`: how many holders, 0: all.
+    pub(crate) fn info(key: &[u8], count: u32) -> Cmd {
         let mut command = cmd("LOCK.INFO");
-        command.arg(self.key()).arg("COUNT").arg(0);
+        command.arg(key).arg("COUNT").arg(count);
         command
     }
 
@@ -321,18 +341,8 @@ fn slot_number(value: &Value) -> RedisResult<u32> {
     u32::try_from(integer(value)?).map_err(|_| unexpected(value))
 }
 
-/// The slot that an owner holds, from LOCK.INFO's reply; None: no slot.
-pub(crate) fn slot_of(reply: &Value, owner: &[u8]) -> RedisResult<Option<u32>> {
-    let Some(Value::Array(holders)) = field(reply, b"holders") else { return Ok(None) };
-    let is_owner = |holder: &&Value| matches!(field(holder, b"owner"), Some(Value::BulkString(name)) if name == owner);
-    match holders.iter().find(is_owner).and_then(|holder| field(holder, b"slot")) {
-        None | Some(Value::Int(-1)) => Ok(None),
-        Some(slot) => slot_number(slot).map(Some),
-    }
-}
-
 /// A field of a map, which is a flat array in RESP2.
-fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
+pub(crate) fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
     let is_name = |value: &Value| match value {
         Value::BulkString(bytes) => bytes == name,
         Value::SimpleString(text) => text.as_bytes() == name,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex as StdMutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue};
 use tokio::task::JoinHandle;
@@ -12,6 +12,7 @@ use crate::background::LockOwner;
 use crate::error::{Error, Result};
 use crate::family::{Family, Work};
 use crate::hold::{Granted, Hold};
+use crate::observer::EventKind;
 use crate::pause::Resend;
 use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
@@ -25,6 +26,7 @@ pub struct Guard {
     family: Family,
     fence: u64,
     slot: Option<u32>,
+    since: Instant,
     /// The number of the owner's holds that this guard releases.
     holds: u32,
     end: StdMutex<End>,
@@ -41,8 +43,8 @@ enum End {
 impl Guard {
     /// `holds`: the number of the owner's holds that it releases. `dropped`: what a drop reports about the work.
     pub(crate) fn new(hold: Arc<Hold>, family: Family, granted: Granted, holds: u32, dropped: Work) -> Guard {
-        let Granted { fence, slot, .. } = granted;
-        Guard { hold, family, fence, slot, holds, end: StdMutex::new(End::Release(dropped)) }
+        let Granted { fence, slot, received, .. } = granted;
+        Guard { hold, family, fence, slot, since: received, holds, end: StdMutex::new(End::Release(dropped)) }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -120,7 +122,7 @@ impl Guard {
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
         let prompt = self.hold.turn(self.family.mode()).comes_first();
-        let released = give_back(&self.hold, &self.family, self.holds, work, prompt, Resend::of_a_release()).await;
+        let released = self.held().give_back(work, prompt, Resend::of_a_release()).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
         }
@@ -136,10 +138,9 @@ impl Guard {
 
     /// Releases in the background, until the server has confirmed that or the lease is over.
     fn release_behind(&self, work: Work) -> JoinHandle<()> {
-        let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
-        let prompt = hold.turn(family.mode()).comes_first();
-        let resend = Resend::behind(hold.remaining());
-        let release = async move { drop(give_back(&hold, &family, holds, work, prompt, resend).await) };
+        let prompt = self.hold.turn(self.family.mode()).comes_first();
+        let (held, resend) = (self.held(), Resend::behind(self.hold.remaining()));
+        let release = async move { drop(held.give_back(work, prompt, resend).await) };
         let background = &self.hold.connector.background;
         if self.family.counts() {
             // Its turn keeps the release and the owner's next request apart.
@@ -148,6 +149,11 @@ impl Guard {
             let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
             background.spawn_for(&self.hold.runtime, owner, release)
         }
+    }
+
+    fn held(&self) -> Held {
+        let (hold, family) = (self.hold.clone(), self.family.clone());
+        Held { hold, family, holds: self.holds, fence: self.fence, since: self.since }
     }
 
     fn set_end(&self, end: End) {
@@ -187,6 +193,8 @@ impl Guard {
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
             Ownership::Held => {
                 self.hold.renewed_with(lease);
+                let observed = &self.hold.connector.observed;
+                observed.tell(EventKind::Renewed, &self.family, self.token(), Some(self.fence));
                 Ok(())
             }
             Ownership::Lost => self.lost_now(),
@@ -208,7 +216,7 @@ impl Guard {
     }
 
     fn lost_now<T>(&self) -> Result<T> {
-        self.hold.lose();
+        self.hold.lose(&self.family);
         Err(Error::LockLost)
     }
 
@@ -235,32 +243,51 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Releases the holds of one guard.
-async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work, prompt: Prompt, resend: Resend) -> Result<()> {
-    let mode = family.mode();
-    let _turn = hold.turn(mode).take_first(prompt).await;
-    let left = hold.held(mode).saturating_sub(holds);
-    let is_last = left == 0 && hold.holds_only(mode);
-    let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
-    let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
-    hold.giving_back(mode, left);
-    if is_last {
-        // A renewal after the release would find no hold, and report a loss.
-        hold.end();
-    }
-    let transport = Transport::pooled(&hold.connector, family.key());
-    let session = hold.session().filter(|_| is_last);
-    let released = protocol::release(&transport, family, &hold.token, release, resend, session).await;
-    if let Some(session) = session {
-        session.close().await;
-    }
-    let found = released?;
-    hold.given_back(mode, left);
-    match found {
-        Ownership::Held => Ok(()),
-        Ownership::Lost => {
-            hold.lose();
-            Err(Error::LockLost)
+/// What one guard holds.
+struct Held {
+    hold: Arc<Hold>,
+    family: Family,
+    holds: u32,
+    fence: u64,
+    since: Instant,
+}
+
+impl Held {
+    async fn give_back(&self, work: Work, prompt: Prompt, resend: Resend) -> Result<()> {
+        let (hold, family, mode) = (&self.hold, &self.family, self.family.mode());
+        let _turn = hold.turn(mode).take_first(prompt).await;
+        let left = hold.held(mode).saturating_sub(self.holds);
+        let is_last = left == 0 && hold.holds_only(mode);
+        let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
+        let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
+        hold.giving_back(mode, left);
+        if is_last {
+            // A renewal after the release would find no hold, and report a loss.
+            hold.end();
+        }
+        let transport = Transport::pooled(&hold.connector, family.key());
+        let session = hold.session().filter(|_| is_last);
+        let released = protocol::release(&transport, family, &hold.token, release, resend, session).await;
+        if let Some(session) = session {
+            session.close().await;
+        }
+        match released {
+            Ok(Ownership::Held) => {
+                hold.given_back(mode, left);
+                let kind = EventKind::Released { hold: self.since.elapsed() };
+                hold.connector.observed.tell(kind, family, &hold.token, Some(self.fence));
+                Ok(())
+            }
+            Ok(Ownership::Lost) => {
+                hold.given_back(mode, left);
+                hold.lose(family);
+                hold.tell_loss(family);
+                Err(Error::LockLost)
+            }
+            Err(error) => {
+                hold.tell_loss(family);
+                Err(error)
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The client's view of a hold: its grant, until when it is sure to last, and whether it was lost.
 
 use std::future::{pending, Future};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::connector::Connector;
-use crate::family::Mode;
+use crate::family::{Family, Mode};
+use crate::observer::EventKind;
 use crate::transport::Transport;
 use crate::turn::Turn;
 
@@ -48,6 +49,8 @@ pub(crate) struct Hold {
     /// Only of a session: its connection.
     session: OnceLock<Transport>,
     renewal: StdMutex<Option<Renewal>>,
+    /// The observer was told of the loss.
+    is_loss_told: AtomicBool,
 }
 
 /// The task that renews or checks the hold, and the channel for a new lease length.
@@ -71,6 +74,8 @@ struct Status {
     deadline: Option<Instant>,
     /// While its connection lives the server renews the lease, so no local deadline applies.
     is_session: bool,
+    /// The first grant; None: not granted yet.
+    since: Option<Instant>,
     /// With `at_least`: before this time a release leaves the lock to its lease.
     kept_until: Option<Instant>,
 }
@@ -107,6 +112,7 @@ impl Hold {
                 state: State::Open,
                 deadline: None,
                 is_session: false,
+                since: None,
                 kept_until: None,
             }),
             fence: AtomicU64::new(0),
@@ -114,6 +120,7 @@ impl Hold {
             read: Holds::default(),
             session: OnceLock::new(),
             renewal: StdMutex::default(),
+            is_loss_told: AtomicBool::new(false),
         }
     }
 
@@ -143,6 +150,7 @@ impl Hold {
         let kept = at_least.filter(|_| is_new_grant).and_then(|at_least| granted.received.checked_add(at_least));
         self.status.send_modify(|status| {
             status.deadline = granted.deadline;
+            status.since.get_or_insert(granted.received);
             status.kept_until = status.kept_until.max(kept);
         });
     }
@@ -195,14 +203,26 @@ impl Hold {
     }
 
     /// Marks it as lost. No effect if the loss was known before, or all was released.
-    pub(crate) fn lose(&self) {
-        self.status.send_if_modified(|status| {
+    pub(crate) fn lose(&self, family: &Family) {
+        let is_news = self.status.send_if_modified(|status| {
             let was_open = status.state == State::Open;
             if was_open {
                 status.state = State::Lost;
             }
             was_open
         });
+        if is_news {
+            self.tell_loss(family);
+        }
+    }
+
+    /// Tells the observer of the loss, once.
+    pub(crate) fn tell_loss(&self, family: &Family) {
+        if !self.is_loss_told.swap(true, Ordering::SeqCst) {
+            let since = self.status.borrow().since;
+            let hold = since.map(|since| since.elapsed()).unwrap_or_default();
+            self.connector.observed.tell(EventKind::Lost { hold }, family, &self.token, Some(self.fence()));
+        }
     }
 
     /// Released, or about to be: no loss is reported from here on, and the renewals stop.

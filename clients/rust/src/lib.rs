@@ -9,9 +9,13 @@ mod error;
 mod family;
 mod guard;
 mod hold;
+mod info;
 mod lock;
 mod node;
+mod observer;
 mod once;
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry;
 mod pause;
 mod protocol;
 mod renewal;
@@ -24,7 +28,11 @@ pub use client::Client;
 pub use error::{Error, Result};
 pub use family::Family;
 pub use guard::Guard;
+pub use info::{Holder, HolderMode, Info, Kind, Owner};
 pub use lock::Lock;
+pub use observer::{Event, EventKind, Observer};
 pub use once::Coalesced;
+#[cfg(feature = "opentelemetry")]
+pub use opentelemetry::OpenTelemetry;
 pub use redis;
 pub use token::make_token;

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease, Work};
 use crate::guard::Guard;
 use crate::hold::{Granted, Hold};
+use crate::info::Info;
+use crate::observer::Attempt;
 use crate::pause::Wait;
 use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session};
 use crate::renewal::{renewal_loop, session_loop};
@@ -30,6 +32,7 @@ pub struct Lock {
     renewal: Renewal,
     replicas: Option<(u32, Duration)>,
     poll: Option<Duration>,
+    tells_holder: bool,
     owner: Owner,
     /// If the holds of one owner add up: the hold of this value.
     held: Turn<Weak<Hold>>,
@@ -92,6 +95,7 @@ impl Lock {
             renewal: Renewal::None,
             replicas: None,
             poll: None,
+            tells_holder: false,
             owner: Owner::New,
             held: Turn::default(),
         }
@@ -151,6 +155,13 @@ impl Lock {
     /// remove this option when the last old client is gone. Not with [`Lock::session`].
     pub fn mixed(mut self, poll: Duration) -> Lock {
         self.poll = Some(poll);
+        self
+    }
+
+    /// An acquire that is not granted fails with [`Error::NotGranted`], which names the holder, in place of None: one
+    /// LOCK.INFO then, never on the way of a grant.
+    pub fn tell_holder(mut self) -> Lock {
+        self.tells_holder = true;
         self
     }
 
@@ -228,27 +239,68 @@ impl Lock {
         Ok(integer(&found)? > 0)
     }
 
+    /// Who holds it, since when, for how long, and how many wait (LOCK.INFO); None: it is free. Of several keys, the
+    /// first one that is held.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if the key holds something that is no lock; [`Error::Redis`] if the server could not be
+    /// asked for a second.
+    pub async fn info(&self) -> Result<Option<Info>> {
+        self.check()?;
+        protocol::ask_info(&Transport::pooled(&self.connector, self.family.key()), &self.family).await
+    }
+
     pub(crate) async fn take(&self, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
         self.check()?;
         if coalesce == Coalesce::On {
             self.check_coalesced()?;
         }
+        let attempt = Attempt::new(&self.connector.observed, &self.family);
+        let taken = tokio::select! {
+            biased;
+            taken = self.take_as_owner(wait, coalesce, &attempt) => taken,
+            () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
+        };
+        match taken {
+            Ok(Taken::Granted(guard)) => {
+                attempt.granted(guard.fence());
+                Ok(Taken::Granted(guard))
+            }
+            Ok(Taken::NotGranted) if self.tells_holder => {
+                // It is no less refused where the caller may not ask.
+                let info = self.info().await.ok().flatten();
+                let holder = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
+                Err(Error::NotGranted { key: self.family.name(), holder })
+            }
+            end => end,
+        }
+    }
+
+    async fn take_as_owner(&self, wait: Wait, coalesce: Coalesce, attempt: &Attempt<'_>) -> Result<Taken> {
+        let new_token = || {
+            let token = make_token();
+            attempt.asks_as(&token);
+            token
+        };
         match &self.owner {
-            Owner::Of(hold) => self.take_as(hold, wait, coalesce).await,
-            Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait, make_token()).await,
-            Owner::New => self.take_as(&self.new_hold(make_token()), wait, coalesce).await,
+            Owner::Of(hold) => self.take_as(hold, wait, coalesce, attempt).await,
+            Owner::New if matches!(self.family, Family::Reentrant { .. }) => {
+                self.take_again(wait, new_token(), attempt).await
+            }
+            Owner::New => self.take_as(&self.new_hold(new_token()), wait, coalesce, attempt).await,
             // The holds of one owner add up: a second `Hold` with a count of its own would end the first.
-            Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone()).await,
-            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait, coalesce).await,
+            Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone(), attempt).await,
+            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait, coalesce, attempt).await,
         }
     }
 
     /// Acquires as the owner that already holds it, or as a new one with this token.
-    async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Taken> {
+    async fn take_again(&self, wait: Wait, token: Vec<u8>, attempt: &Attempt<'_>) -> Result<Taken> {
+        attempt.asks_as(&token);
         // One at a time: the count of holds must be known before the next request.
         let Some(mut held) = self.held.take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
         if let Some(hold) = held.upgrade() {
-            match self.take_as(&hold, wait, Coalesce::Off).await {
+            match self.take_as(&hold, wait, Coalesce::Off, attempt).await {
                 // The last guard was released meanwhile.
                 Err(Error::LockLost) if hold.is_over() => {}
                 end => return end,
@@ -256,10 +308,11 @@ impl Lock {
         }
         let hold = self.new_hold(token);
         *held = Arc::downgrade(&hold);
-        self.take_as(&hold, wait, Coalesce::Off).await
+        self.take_as(&hold, wait, Coalesce::Off, attempt).await
     }
 
-    async fn take_as(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
+    async fn take_as(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce, attempt: &Attempt<'_>) -> Result<Taken> {
+        attempt.asks_as(&hold.token);
         loop {
             if let Some(taken) = self.take_in_turn(hold, wait, coalesce).await? {
                 return Ok(taken);
@@ -315,7 +368,7 @@ impl Lock {
         let is_short = kept > 0 && granted.holds.is_some_and(|holds| holds < request.holds.saturating_add(kept));
         if is_short || (before > 0 && hold.fence() != granted.fence) {
             // A new grant: the earlier holds are lost, and the new grant is given back.
-            hold.lose();
+            hold.lose(&self.family);
             cleanup.run(0).await;
             return Err(Error::LockLost);
         }

@@ -78,7 +78,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMade`] if `wait` was over first; [`Error::Usage`] without a lease; the errors of `read`, `make` and
+    /// [`Error::NotMade`] if `wait` was over first, with [`Lock::tell_holder`] [`Error::NotGranted`]; [`Error::Usage`] without a lease; the errors of `read`, `make` and
     /// [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
@@ -97,14 +97,16 @@ impl Lock {
             if let Some(value) = read().await? {
                 return Ok(value);
             }
-            match self.coalesced(ends).await? {
-                Coalesced::Granted(guard) => break Arc::new(guard),
+            let late = match self.coalesced(ends).await {
+                Ok(Coalesced::Granted(guard)) => break Arc::new(guard),
                 // Done but not there (the lock was held for something else, or the value has gone): ask again.
-                Coalesced::Done { .. } if !ends.is_over() => {}
-                Coalesced::Done { .. } | Coalesced::NotGranted => {
-                    return read().await?.ok_or_else(|| Error::NotMade { within: wait }.into());
-                }
-            }
+                Ok(Coalesced::Done { .. }) if !ends.is_over() => continue,
+                Ok(Coalesced::Done { .. } | Coalesced::NotGranted) => Error::NotMade { within: wait },
+                // With `tell_holder`.
+                Err(error @ Error::NotGranted { .. }) => error,
+                Err(error) => return Err(error.into()),
+            };
+            return read().await?.ok_or_else(|| late.into());
         };
         let made = match read().await {
             Ok(None) => make(guard.clone()).await,

@@ -14,8 +14,9 @@ use tokio::task::JoinHandle;
 use crate::background::LockOwner;
 use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
-use crate::family::{answer, held, integer, milliseconds, slot_of, Answer, Family, Held, Lease, Work};
+use crate::family::{answer, held, integer, milliseconds, Answer, Family, Held, Lease, Work};
 use crate::hold::{Granted, Hold};
+use crate::info::{info, Info};
 use crate::pause::{slice_of, Backoff, Resend, Wait};
 use crate::token::random_between;
 use crate::transport::{ReplyTime, Transport};
@@ -29,6 +30,8 @@ const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is
 /// over.
 pub(crate) const KEPT: Duration = Duration::from_secs(1);
+/// How many holders LOCK.INFO names, the oldest.
+const HOLDERS: u32 = 100;
 /// The time limit of one cleanup attempt.
 const CLEANUP: Duration = Duration::from_secs(2);
 
@@ -315,7 +318,7 @@ async fn withdraw(connector: Connector, request: Request, hold: Arc<Hold>) {
     if request.beside.is_some() {
         match ask_held(&transport, &request.family, &request.token).await {
             Ok(Some(held)) => hold.adopt(held.fence),
-            Ok(None) => hold.lose(),
+            Ok(None) => hold.lose(&request.family),
             Err(_) => {}
         }
     }
@@ -458,7 +461,21 @@ pub(crate) async fn ask_held(transport: &Transport, family: &Family, token: &[u8
 
 /// The slot of a semaphore that the token holds; None: none.
 pub(crate) async fn ask_slot(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<u32>> {
-    Ok(slot_of(&query(transport, &family.all_holders()).await?, token)?)
+    let held = info(&query(transport, &Family::info(family.key(), 0)).await?)?;
+    let mut holders = held.into_iter().flat_map(|info| info.holders);
+    Ok(holders.find(|holder| holder.owner == *token).and_then(|holder| holder.slot))
+}
+
+/// LOCK.INFO of the first of its keys that is held; with none, of the first one that is waited for.
+pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<Option<Info>> {
+    let mut waited_for = None;
+    for key in family.keys() {
+        match info(&query(transport, &Family::info(key, HOLDERS)).await?)? {
+            Some(found) if found.holding > 0 => return Ok(Some(found)),
+            found => waited_for = waited_for.or(found),
+        }
+    }
+    Ok(waited_for)
 }
 
 /// LOCK.EXEC. Resent only if it certainly did not run.

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::error::Failure;
 use crate::family::Family;
 use crate::hold::Hold;
+use crate::observer::EventKind;
 use crate::pause::Backoff;
 use crate::transport::{ReplyTime, Transport};
 
@@ -47,10 +48,11 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
         match is_held(&reply) {
             Some(true) => {
                 kept.extend(Some(sent + lease));
+                kept.connector.observed.tell(EventKind::Renewed, &family, &kept.token, Some(kept.fence()));
                 (backoff, pause) = (Backoff::new(), lease / 3);
             }
             None if !kept.is_lost() => pause = backoff.next(None).min(lease / 3),
-            Some(false) | None => return kept.lose(),
+            Some(false) | None => return kept.lose(&family),
         }
     }
 }
@@ -77,12 +79,12 @@ pub(crate) async fn session_loop(
             () = tokio::time::sleep(lease / 3) => false,
         };
         let Some(kept) = open(&hold) else { return };
-        let (false, Some(transport)) = (is_over, kept.session()) else { return kept.lose() };
+        let (false, Some(transport)) = (is_over, kept.session()) else { return kept.lose(&family) };
         let sent = Instant::now();
         // A session lives as long as its connection: a late reply must not end it.
         let reply = transport.send(&family.held(&kept.token), ReplyTime::Immediate, Some(LATE)).await;
         if is_held(&reply) != Some(true) {
-            return kept.lose();
+            return kept.lose(&family);
         }
         kept.extend(Some(sent + lease));
     }

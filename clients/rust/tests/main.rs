@@ -10,6 +10,7 @@ mod connections;
 mod families;
 mod imports;
 mod mixed;
+mod observing;
 mod once;
 mod proxy;
 mod readme;
