@@ -1,5 +1,5 @@
-//! The dispositions and the mask of signals in this process, and how a command gets both as they were before. Nothing in
-//! here decides what a signal means.
+//! The dispositions and the mask of signals in this process, and how a command gets both as they were before. Nothing
+//! in here decides what a signal means.
 
 use std::io;
 use std::marker::PhantomData;

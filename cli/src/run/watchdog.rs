@@ -2,8 +2,8 @@
 //! has started in its group, as after a lost lock. No other process can: SIGKILL has no handler, and the kernel's
 //! parent-death signal reaches the command alone, not its children.
 //!
-//! It is a fork that knows the command's group and reads from a pipe. This process never closes its end of the pipe: the
-//! kernel does, when this process ends, however it ends.
+//! It is a fork that knows the command's group and reads from a pipe. This process never closes its end of the pipe:
+//! the kernel does, when this process ends, however it ends.
 
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -88,8 +88,8 @@ fn watch(reader: RawFd, kill_after: Duration) -> ! {
     }
 }
 
-/// Fills `bytes` from descriptor 0; false at its end. Every signal is blocked: no read is interrupted, and a write of so
-/// few bytes is not split.
+/// Fills `bytes` from descriptor 0; false at its end. Every signal is blocked: no read is interrupted, and a write of
+/// so few bytes is not split.
 fn read(bytes: &mut [u8]) -> bool {
     // SAFETY: the memory is as long as it says.
     let length = unsafe { libc::read(0, bytes.as_mut_ptr().cast(), bytes.len()) };

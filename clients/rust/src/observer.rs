@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::family::Family;
 use crate::info::Owner;
 
-/// Told of each event of a client's locks: [`Client::observer`](crate::Client::observer). A closure is one. It is called
-/// in the task of the event, so it should return soon; a panic in it is caught.
+/// Told of each event of a client's locks: [`Client::observer`](crate::Client::observer). A closure is one. It is
+/// called in the task of the event, so it should return soon; a panic in it is caught.
 pub trait Observer: Send + Sync {
     /// Something has happened.
     fn observe(&self, event: &Event);
@@ -53,8 +53,8 @@ pub enum EventKind {
     },
     /// The lease has begun anew, by this client. The server's own renewals of a session are not told.
     Renewed,
-    /// Known to be lost; without `auto_renew` and `session`, at the latest at the release. A lock whose release could not
-    /// be confirmed counts as lost.
+    /// Known to be lost; without `auto_renew` and `session`, at the latest at the release. A lock whose release could
+    /// not be confirmed counts as lost.
     Lost {
         /// From the grant until the loss was known.
         hold: Duration,

@@ -78,8 +78,8 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMade`] if `wait` was over first, with [`Lock::tell_holder`] [`Error::NotGranted`]; [`Error::Usage`] without a lease; the errors of `read`, `make` and
-    /// [`Lock::acquire_coalesced`].
+    /// [`Error::NotMade`] if `wait` was over first, with [`Lock::tell_holder`] [`Error::NotGranted`]; [`Error::Usage`]
+    /// without a lease; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
