@@ -75,6 +75,7 @@ it("the worker of the example ends well on SIGTERM, at work and in the queue", {
 const DECLARED = `
 import type { Redis } from "ioredis";
 import { Lock, observe, Semaphore } from "redis-lock-client";
+import { openTelemetry } from "redis-lock-client/opentelemetry";
 declare const redis: Redis;
 declare const lock: Lock;
 declare const url: string;
