@@ -26,8 +26,6 @@ pub enum LogEvent {
     Deadlock,
     /// A grant that no client received.
     Undelivered,
-    /// The server has evicted the key.
-    Evicted,
 }
 
 impl LogEvent {
@@ -40,7 +38,6 @@ impl LogEvent {
             LogEvent::Broken => "broken",
             LogEvent::Deadlock => "deadlock",
             LogEvent::Undelivered => "undelivered",
-            LogEvent::Evicted => "evicted",
         }
     }
 }
@@ -184,7 +181,6 @@ mod tests {
             (LogEvent::Broken, "broken"),
             (LogEvent::Deadlock, "deadlock"),
             (LogEvent::Undelivered, "undelivered"),
-            (LogEvent::Evicted, "evicted"),
         ];
         events.into_iter().for_each(|(event, word)| assert_eq!(event.word(), word));
     }

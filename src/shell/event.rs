@@ -1,7 +1,7 @@
 //! Changes that callbacks see and may not act upon: they note them, and the next turn applies them.
 
 use lock::key::{ClientId, Key, RequestId};
-use lock::manager::observer::EndedBy;
+use lock::manager::keyspace_changes::Removal;
 use lock::value::fence::Fence;
 use lock::value::lock::SeveralEnds;
 use lock::value::owner::Owner;
@@ -20,9 +20,7 @@ pub enum Event {
     /// A lock has gone from a key that no request waits for.
     LockLeft,
     /// A lock has gone from the key; its latest holder, the fence of that grant, and the reason.
-    HoldRemoved(Key, Owner, Fence, EndedBy),
-    /// The server has evicted the key; its latest holder, and the fence of that grant.
-    Evicted(Key, Owner, Fence),
+    HoldRemoved(Key, Owner, Fence, Removal),
     /// RESTORE has brought a lock to the key.
     KeyTouched(Key),
     /// A lock with several holders came to the key.

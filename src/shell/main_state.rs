@@ -69,7 +69,7 @@ pub struct MainState {
 pub const KNOWN_CONNECTIONS: usize = 256;
 
 /// The number of kinds of log lines with a pace.
-pub const PACED_LINES: usize = 7;
+pub const PACED_LINES: usize = 6;
 
 /// What callbacks have noted: `background/events`.
 pub struct Noted {
@@ -190,7 +190,7 @@ pub struct Consumers {
     pub is_backlog_only: Cell<bool>,
 }
 
-/// Locks that the server takes from their keys: `keyspace/removals`, `background/evictions`.
+/// Locks that the server takes from their keys: `keyspace/removals`.
 pub struct Removals {
     /// Holds that have ended because their leases did, with their keys.
     pub expired: Cell<u64>,
@@ -198,10 +198,6 @@ pub struct Removals {
     pub in_turn: RefCell<Vec<(Key, Owner, Fence)>>,
     /// How many removals were logged since the last turn ended.
     pub told: Cell<usize>,
-    /// Whether the server reports each key that it evicts.
-    pub evictions_are_reported: Cell<bool>,
-    /// The lock that was removed last.
-    pub last: RefCell<Option<(Key, Owner, Fence)>>,
 }
 
 /// Locks with several holders that go to another key: `keyspace/removals`.
@@ -246,8 +242,6 @@ pub struct KeyEvents {
 pub struct Figures {
     /// From queueing to the hand-off.
     pub waits: RefCell<Durations>,
-    /// From the grant to the end of a hold.
-    pub holds: RefCell<Durations>,
     pub longest_turn: RefCell<Windows<u64>>,
     pub lines: RefCell<[Pace; PACED_LINES]>,
 }
@@ -283,13 +277,7 @@ impl MainState {
             },
             // Until consumers are counted, assume one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
-            removals: Removals {
-                expired: Cell::new(0),
-                in_turn: RefCell::new(Vec::new()),
-                told: Cell::new(0),
-                evictions_are_reported: Cell::new(false),
-                last: RefCell::new(None),
-            },
+            removals: Removals { expired: Cell::new(0), in_turn: RefCell::new(Vec::new()), told: Cell::new(0) },
             moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(None) },
             held: Held {
                 here: Cell::new(ByFamily([0; 4])),
@@ -299,7 +287,6 @@ impl MainState {
             key_events: KeyEvents { events: RefCell::new(VecDeque::new()), is_publishing: Cell::new(false) },
             figures: Figures {
                 waits: RefCell::new(Durations::new()),
-                holds: RefCell::new(Durations::new()),
                 longest_turn: RefCell::new(Windows::new(0, 0)),
                 lines: RefCell::new([Pace::NEVER; PACED_LINES]),
             },

@@ -9,7 +9,6 @@ use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
 use super::background::events::{self, Event, NotingAll};
-use super::background::evictions;
 use super::clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
 use super::slots::slot_of;
@@ -73,7 +72,6 @@ pub fn is_in_use() -> bool {
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
     events::set_observed(manager.limits.observe.needs_slow_path());
-    evictions::watch();
 }
 
 impl State {
@@ -83,8 +81,7 @@ impl State {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
             Event::ManyRemoved(db) => manager.many_removed(db),
             Event::LockLeft => manager.lock_left(),
-            Event::HoldRemoved(key, owner, fence, by) => manager.hold_removed(now, key.as_ref(), &owner, fence, by),
-            Event::Evicted(key, owner, fence) => manager.evicted(now, key.as_ref(), owner, fence),
+            Event::HoldRemoved(key, owner, fence, why) => manager.hold_removed(now, key.as_ref(), &owner, fence, why),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
             Event::SeveralHold(key, ends) => manager.several_hold(key.as_ref(), ends),
             Event::DbFlushed(db) => manager.db_flushed(db),

@@ -50,7 +50,6 @@ pub fn of_command<'c, R>(
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter, has_parked: false }, now };
-        manager.samples.wants_hold = events::is_sampling();
         let result = decide(manager, &mut host);
         let has_parked = host.clients.has_parked;
         inspections::follow_command(manager);

@@ -30,13 +30,10 @@ pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
             None => "each second: counting".to_string(),
         },
         format!(
-            "waits p50 {} p99 {} max {}   holds p50 {} p99 {} max {}",
+            "waits p50 {} p99 {} max {}",
             worst(|server| server.wait_ms_p50),
             worst(|server| server.wait_ms_p99),
             worst(|server| server.wait_ms_max),
-            worst(|server| server.hold_ms_p50),
-            worst(|server| server.hold_ms_p99),
-            worst(|server| server.hold_ms_max),
         ),
     ]
 }

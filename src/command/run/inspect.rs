@@ -502,7 +502,7 @@ mod tests {
             waiters: 2,
             client: Some((ClientId(9), "127.0.0.1:5".into())),
         };
-        let other = LogEntry { id: 6, event: LogEvent::Evicted, client: None, ..entry.clone() };
+        let other = LogEntry { id: 6, event: LogEvent::Broken, client: None, ..entry.clone() };
         let row = |id: i64, event: &str, client: i64, address: &str| -> Vec<Written> {
             let id_and_time = ["id".into(), id.into(), "time".into(), 1_000_000.into()];
             let what = ["event".into(), event.into(), "key".into(), "k".into(), "db".into(), 3.into()];
@@ -511,7 +511,7 @@ mod tests {
             [&[Written::Map(10)][..], &id_and_time, &what, &who, &rest].concat()
         };
         let entries = [entry, other];
-        let expected = [row(7, "hold", 9, "127.0.0.1:5"), row(6, "evicted", 0, "")].concat();
+        let expected = [row(7, "hold", 9, "127.0.0.1:5"), row(6, "broken", 0, "")].concat();
         assert_eq!(record(|out| entries.iter().for_each(|entry| write_entry(out, entry))), expected);
     }
 

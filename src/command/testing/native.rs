@@ -12,7 +12,6 @@ use super::call::{Call, Sender};
 use super::clients::Connection;
 use super::resp::{Encoder, Protocol};
 use crate::catalog::CATALOG;
-use crate::errors;
 use crate::parse::integer;
 use crate::reply::ReplyWriter;
 use crate::run;

@@ -205,7 +205,7 @@ impl LockManager {
     ) {
         let Grant { fence, holds, slot, .. } = grant;
         let outcome = WaitOutcome::Granted { fence, holds, slot };
-        self.samples.waited(waited.ms);
+        self.wait_times.note(waited.ms);
         match self.answer_waiter(clients, waited.request, outcome) {
             Delivery::Done if self.deliveries.is_empty() => {}
             Delivery::Done => {

@@ -17,6 +17,15 @@ use crate::value::owner::Owner;
 use crate::value::time::Now;
 
 /// Events.
+/// Why the server has removed a lock, as far as the host knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The lease had ended, by the length that was granted.
+    LeaseEnd,
+    /// A command: DEL, RENAME and so on.
+    Command,
+}
+
 impl LockManager {
     /// A lock with the latest fence `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
@@ -39,21 +48,21 @@ impl LockManager {
         self.queues.lock_may_have_moved();
     }
 
-    /// A held lock is gone from the key. `owner` is its holder, of several the one with the latest grant; `by` is the
-    /// cause as far as the host knows it. The host counts these ends.
-    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, by: EndedBy) {
+    /// A held lock is gone from the key: records it if its lease has ended. `owner` is its holder, of several the one
+    /// with the latest grant. The host counts these ends.
+    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, removal: Removal) {
         // The end of the lease is known for a key that requests wait for.
-        let by = match self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key)) {
-            None => by,
-            Some(queue) => match self.lease_ends.of(queue) {
-                Some(end) if end <= now.timestamp() => EndedBy::Expired,
-                _ => EndedBy::Removed,
-            },
+        let waited_for = self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key));
+        let has_expired = match waited_for {
+            None => removal == Removal::LeaseEnd,
+            Some(queue) => self.lease_ends.of(queue).is_some_and(|end| end <= now.timestamp()),
         };
-        self.record_end(now, key, owner.as_bytes(), fence, by);
+        if has_expired {
+            self.hold_expired(now, key, owner, fence);
+        }
     }
 
-    /// As `hold_removed`, if the lease has certainly ended.
+    /// A held lock is gone from the key, because its lease has ended.
     pub fn hold_expired(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence) {
         self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
@@ -248,20 +257,20 @@ mod tests {
     }
 
     /// Rows: what is in the queue of the key, the lease of its holder, when the key is removed, why as far as the host
-    /// knows, and how the hold has ended.
+    /// knows, and whether the end of a lease is recorded.
     #[test]
     fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
-        use EndedBy::{Expired, Removed};
+        use super::Removal::{Command, LeaseEnd};
         let lease = Lease::from_ms(100).unwrap();
-        for (waiter, lease, at_ms, by, expected) in [
-            ("", lease, 1_101, Removed, Removed),
-            ("", lease, 1_100, Expired, Expired),
-            ("a kept place", lease, 1_101, Removed, Removed),
-            ("a kept place", lease, 1_100, Expired, Expired),
-            ("b", lease, 1_100, Expired, Removed),
-            ("b", lease, 1_101, Removed, Expired),
-            ("b", lease, 1_102, Removed, Expired),
-            ("b", Lease::Persist, 9_999, Expired, Removed),
+        for (waiter, lease, at_ms, removal, has_expired) in [
+            ("", lease, 1_101, Command, false),
+            ("", lease, 1_100, LeaseEnd, true),
+            ("a kept place", lease, 1_101, Command, false),
+            ("a kept place", lease, 1_100, LeaseEnd, true),
+            ("b", lease, 1_100, LeaseEnd, false),
+            ("b", lease, 1_101, Command, true),
+            ("b", lease, 1_102, Command, true),
+            ("b", Lease::Persist, 9_999, LeaseEnd, false),
         ] {
             let mut fixture = Fixture::default();
             fixture.manager.limits.observe.changes = true;
@@ -275,12 +284,11 @@ mod tests {
             }
             fixture.server.keyspace.now_ms = at_ms;
             let now = fixture.server.now();
-            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, by);
+            fixture.manager.occurrences.take();
+            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, removal);
             let last = fixture.manager.occurrences.take().pop();
-            assert!(
-                matches!(last, Some(Occurrence::Ended { by, .. }) if by == expected),
-                "{waiter}, {lease:?}, {at_ms}, {by:?}: {last:?}"
-            );
+            let is_recorded = matches!(last, Some(Occurrence::Ended { by: EndedBy::Expired, .. }));
+            assert_eq!(is_recorded, has_expired, "{waiter}, {lease:?}, {at_ms}, {removal:?}: {last:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::deliveries::Deliveries;
 use super::due::{Due, Sweeps};
 use super::endings::Endings;
 use super::grace::Grace;
-use super::observer::{Observe, Occurrences, Samples, Statistics};
+use super::observer::{Observe, Occurrences, Statistics, WaitTimes};
 use super::session_bindings::{BindingId, Bindings};
 use super::shared_leases::SharedLeases;
 use super::timer_set::{Timer, TimerSet};
@@ -39,7 +39,7 @@ pub struct LockManager {
     /// Events that the shell has not taken yet.
     pub occurrences: Occurrences,
     /// How long waits and holds lasted.
-    pub samples: Samples,
+    pub wait_times: WaitTimes,
     pub(super) grace: Grace,
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,

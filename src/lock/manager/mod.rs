@@ -14,7 +14,7 @@ mod for_simulator;
 mod grace;
 mod grant;
 mod handoff;
-mod keyspace_changes;
+pub mod keyspace_changes;
 pub mod lock_manager;
 pub mod observer;
 mod recording;

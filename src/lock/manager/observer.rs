@@ -1,4 +1,4 @@
-//! What has happened: counters (`Statistics`), lengths of time (`Samples`) and records (`Occurrence`), of which the
+//! What has happened: counters (`Statistics`), lengths of waits (`WaitTimes`) and records (`Occurrence`), of which the
 //! shell makes INFO, percentiles, events and log entries. Data, no callbacks: the lock manager puts them down, and the
 //! shell takes them when the turn is over. Nothing is decided here.
 //!
@@ -113,7 +113,7 @@ impl Statistics {
             EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
             // A grant of several keys is counted once, where it is taken back.
-            EndedBy::Undelivered | EndedBy::Removed => {}
+            EndedBy::Undelivered => {}
         }
     }
 }
@@ -174,24 +174,11 @@ pub enum Occurrence {
     Ended {
         /// The key.
         key: Key,
-        /// The owner. For a removed key with several holders: the one with the latest grant.
+        /// The owner. For an expired key with several holders: the one with the latest grant.
         owner: Owner,
         /// The cause.
         by: EndedBy,
         /// Milliseconds since that grant, by the wall clock.
-        held_ms: u64,
-        /// The number of requests that wait for the key.
-        waiters: usize,
-        /// The connection that the hold was bound to.
-        session: Option<ClientId>,
-    },
-    /// The server has evicted a key.
-    Evicted {
-        /// The key.
-        key: Key,
-        /// The holder; of several the one with the latest grant.
-        owner: Owner,
-        /// Milliseconds since that grant.
         held_ms: u64,
         /// The number of requests that wait for the key.
         waiters: usize,
@@ -260,11 +247,9 @@ pub enum EndedBy {
     Broken,
     /// The grant was not received.
     Undelivered,
-    /// The key was deleted, evicted, overwritten or renamed.
-    Removed,
 }
 
-/// The most records, and the most samples of each kind, between two takes.
+/// The most records, and the most wait times, between two takes.
 const MOST: usize = 10_000;
 
 /// The most records, between two takes, of ends that happened unasked, for example thousands of leases that end at
@@ -305,44 +290,28 @@ impl Occurrences {
     }
 }
 
-/// The lengths, in milliseconds, of the waits and holds that ended and were not taken yet: all waits, holds with
-/// waiters behind them, and a few other holds. The shell makes percentiles of them.
+/// The lengths, in milliseconds, of the waits that a grant ended and that were not taken yet. The shell makes
+/// percentiles of them.
 #[derive(Clone, Debug, Default)]
-pub struct Samples {
-    waits_ms: Vec<u64>,
-    holds_ms: Vec<u64>,
-    /// Measure the next hold that ends, even if no request waits for its key.
-    pub wants_hold: bool,
-}
+pub struct WaitTimes(Vec<u64>);
 
-impl Samples {
+impl WaitTimes {
     /// A request was granted after a wait of `ms`.
-    pub(super) fn waited(&mut self, ms: u64) {
-        push(&mut self.waits_ms, ms);
-    }
-
-    /// A hold ended after `ms`.
-    pub(super) fn held(&mut self, ms: u64) {
-        self.wants_hold = false;
-        push(&mut self.holds_ms, ms);
+    pub(super) fn note(&mut self, ms: u64) {
+        if self.0.len() < MOST {
+            self.0.push(ms);
+        }
     }
 
     /// True if there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.waits_ms.is_empty() && self.holds_ms.is_empty()
+        self.0.is_empty()
     }
 
-    /// Takes all samples: waits, then holds. The memory is kept.
-    pub fn take(&mut self, waited: impl FnMut(u64), held: impl FnMut(u64)) {
-        self.waits_ms.drain(..).for_each(waited);
-        self.holds_ms.drain(..).for_each(held);
-    }
-}
-
-fn push(list: &mut Vec<u64>, ms: u64) {
-    if list.len() < MOST {
-        list.push(ms);
+    /// Takes all of them. The memory is kept.
+    pub fn take(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.0.drain(..)
     }
 }
 
@@ -353,10 +322,9 @@ mod tests {
 
     #[test]
     fn every_end_of_a_hold_is_counted_by_its_reason() {
-        use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Removed, Undelivered};
+        use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Undelivered};
         let mut statistics = Statistics::default();
-        for by in [Released, Released, Disconnected, LeaseEnd, LeaseEnd, Expired, Broken, Broken, Undelivered, Removed]
-        {
+        for by in [Released, Released, Disconnected, LeaseEnd, LeaseEnd, Expired, Broken, Broken, Undelivered] {
             statistics.count_end(by);
         }
         let found = (statistics.releases(), statistics.leases_expired, statistics.broken);
@@ -428,23 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_waits_alone_or_of_holds_alone_are_taken() {
-        let (mut waits, mut holds) = (Samples::default(), Samples::default());
+    fn wait_times_that_are_not_taken_are_bounded() {
+        let mut waits = WaitTimes::default();
         assert!(waits.is_empty());
-        waits.waited(1);
-        holds.held(1);
-        assert!(!waits.is_empty() && !holds.is_empty());
-    }
-
-    #[test]
-    fn samples_that_are_not_taken_are_bounded() {
-        let mut samples = Samples::default();
         for ms in 0..MOST as u64 + 3 {
-            samples.waited(ms);
+            waits.note(ms);
         }
-        samples.held(7);
-        let (mut waits, mut holds) = (0, Vec::new());
-        samples.take(|_| waits += 1, |ms| holds.push(ms));
-        assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
+        assert_eq!((waits.is_empty(), waits.take().count(), waits.is_empty()), (false, MOST, true));
     }
 }

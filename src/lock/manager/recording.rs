@@ -31,7 +31,7 @@ impl LockManager {
             None => self.statistics.granted_at_once += 1,
             Some(waited) => {
                 self.statistics.grants_after_wait += 1;
-                self.samples.waited(waited.ms);
+                self.wait_times.note(waited.ms);
             }
         }
     }
@@ -70,31 +70,20 @@ impl LockManager {
         let observe = self.limits.observe;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => waiters > 0,
+            EndedBy::LeaseEnd | EndedBy::Expired => waiters > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
-        let is_measured = waiters > 0 || self.samples.wants_hold;
         // Most ends need no clock.
-        if !(is_measured || is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
+        if !(is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
             return;
         }
         let held_ms = fence.us_before(now.us()) / 1000;
-        if is_measured {
-            self.samples.held(held_ms);
-        }
         let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let session = self.bindings.client_of(key, owner);
             let (key, owner) = (key.to_key(), holder(owner));
             self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
         }
-    }
-
-    /// Records that the server has evicted a key, which this owner held since the grant with this fence.
-    pub fn evicted(&mut self, now: &Now, key: KeyRef<'_>, owner: Owner, fence: Fence) {
-        let (held_ms, waiters) = (fence.us_before(now.us()) / 1000, self.waiters_of(key));
-        let session = self.bindings.client_of(key, owner.as_bytes());
-        self.occurrences.note(Occurrence::Evicted { key: key.to_key(), owner, held_ms, waiters, session });
     }
 
     /// Records the refusal of a request, if its reason is rare.

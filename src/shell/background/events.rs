@@ -21,27 +21,18 @@ const ANY: u8 = 1;
 /// Requests are observed.
 const OBSERVED: u8 = 2;
 
-/// The next hold that ends is to be measured.
-const SAMPLING: u8 = 4;
-
 /// The server is a replica.
-const REPLICA: u8 = 8;
+const REPLICA: u8 = 4;
 
 fn set_unrest(bit: u8, is_set: bool) {
     let others = MAIN.noted.unrest.get() & !bit;
     MAIN.noted.unrest.set(if is_set { others | bit } else { others });
 }
 
-/// Whether a grant may take the fast path: no event waits to be applied, requests are not observed, and the server is
+/// Whether a request may take the fast path: no event waits to be applied, requests are not observed, and the server is
 /// the primary.
 #[inline(always)]
-pub fn allow_fast_grant() -> bool {
-    MAIN.noted.unrest.get() & !SAMPLING == 0
-}
-
-/// Whether a release may take the fast path: as for a grant, and no hold is to be measured.
-#[inline(always)]
-pub fn allow_fast_release() -> bool {
+pub fn allow_fast_path() -> bool {
     MAIN.noted.unrest.get() == 0
 }
 
@@ -60,17 +51,6 @@ pub fn set_replica(is_replica: bool) {
 #[inline]
 pub fn is_replica() -> bool {
     MAIN.noted.unrest.get() & REPLICA != 0
-}
-
-/// The next hold that ends, on any key, is to be measured: the slow path does that.
-pub fn set_sampling(is_sampling: bool) {
-    set_unrest(SAMPLING, is_sampling);
-}
-
-/// Whether a hold is to be measured.
-#[inline]
-pub fn is_sampling() -> bool {
-    MAIN.noted.unrest.get() & SAMPLING != 0
 }
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.

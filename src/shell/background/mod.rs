@@ -1,7 +1,6 @@
 //! What happens without a command: the server's events, the one timer, the write gate. `turn` decides.
 
 pub mod events;
-pub mod evictions;
 pub mod gate;
 pub mod inspections;
 pub mod server_events;

@@ -144,7 +144,6 @@ unsafe extern "C" fn on_event(
 /// The server's cron, ten times a second unless `hz` says otherwise: checks for changes that have no event.
 fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
-    events::set_sampling(true);
     replication::cron(ctx);
     if events::is_any() {
         // The module's start arms no timer, but a grace that begins with it is logged, also if no request comes.

@@ -103,7 +103,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>> {
-        if !events::allow_fast_grant() {
+        if !events::allow_fast_path() {
             return None;
         }
         FastTurn::begin(self, key)?.acquire(request, session)
@@ -111,7 +111,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     #[inline(always)]
     fn release_uncontended(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        if !events::allow_fast_release() {
+        if !events::allow_fast_path() {
             return None;
         }
         FastTurn::begin(self, key)?.release(owner, portion)

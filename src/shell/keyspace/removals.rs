@@ -4,14 +4,14 @@
 use std::ffi::{c_char, c_int, CStr};
 
 use lock::key::{Key, KeyRef};
-use lock::manager::observer::EndedBy;
+use lock::manager::keyspace_changes::Removal;
 use lock::value::fence::Fence;
 use lock::value::lock::{Lock, SeveralEnds};
 use lock::value::owner::Owner;
 use redis_module::raw;
 
 use crate::shell::background::events::{self, Event};
-use crate::shell::background::{evictions, timer};
+use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::context::{guard, Ctx, LOADING};
 use crate::shell::ffi::module::subscribe_to_keys;
@@ -40,7 +40,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
     let Some((owner, fence)) = lock.latest_holder() else { return };
-    if !(events::has_waiters_or_sessions() || settings::observes_holds() || evictions::are_reported()) {
+    if !(events::has_waiters_or_sessions() || has_expired && settings::observes_holds()) {
         return;
     }
     // Neither the fast path nor an inspection takes over the removals of its own turn.
@@ -51,12 +51,11 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
     MAIN.removals.told.set(told + 1);
     let key = Key::new(db, name.bytes());
-    evictions::note_removed(&key, owner, fence);
     if is_in_turn {
         MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
     } else {
-        let by = if has_expired { EndedBy::Expired } else { EndedBy::Removed };
-        events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
+        let removal = if has_expired { Removal::LeaseEnd } else { Removal::Command };
+        events::note(Event::HoldRemoved(key, owner.clone(), fence, removal));
     }
 }
 

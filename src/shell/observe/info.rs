@@ -74,11 +74,9 @@ fn write(section: &Section, state: &State) {
     ] {
         section.number(name, number);
     }
-    for (name, durations) in [("wait", &MAIN.figures.waits), ("hold", &MAIN.figures.holds)] {
-        let Percentiles { p50, p99, p999, max } = durations.borrow_mut().percentiles(now);
-        for (which, ms) in [("p50", p50), ("p99", p99), ("p999", p999), ("max", max)] {
-            section.number(&format!("{name}_ms_{which}"), ms);
-        }
+    let Percentiles { p50, p99, p999, max } = MAIN.figures.waits.borrow_mut().percentiles(now);
+    for (name, ms) in [("wait_ms_p50", p50), ("wait_ms_p99", p99), ("wait_ms_p999", p999), ("wait_ms_max", max)] {
+        section.number(name, ms);
     }
     let mut longest_us = MAIN.figures.longest_turn.borrow_mut();
     section.number("longest_turn_us", longest_us.both(now).into_iter().copied().max().unwrap_or(0));

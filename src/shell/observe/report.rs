@@ -11,8 +11,6 @@
 //! | lease ended          | the same, and expired (1) |             | lock.expire (2)               |
 //! | broken               | the same, and broken      | broken      | lock.break                    |
 //! | undelivered          | undelivered               | undelivered | lock.release                  |
-//! | removed by others    | hold, of a long one       |             | (the server has its own)      |
-//! | evicted              | evicted                   | evicted     | (the server has its own)      |
 //! | refused              | deadlock                  | the same (3)|                               |
 //! | grace                |                           | its two ends|                               |
 //!
@@ -34,7 +32,6 @@ use lock::value::owner::Owner;
 use lock::value::time::Now;
 
 use super::keyspace_events::{self, KeyEvent};
-use crate::shell::background::events;
 use crate::shell::clients::{connection_of, WaitingClients};
 use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::ffi::server::{client_address, client_user};
@@ -48,8 +45,8 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
     for (key, owner, fence) in removals::take_rest() {
         manager.hold_expired(now, key.as_ref(), &owner, fence);
     }
-    if !manager.samples.is_empty() {
-        take_samples(manager, now);
+    if !manager.wait_times.is_empty() {
+        take_wait_times(manager, now);
     }
     if !manager.occurrences.is_empty() {
         take_occurrences(ctx, now, manager, clients, log);
@@ -58,13 +55,9 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
 }
 
 #[inline(never)]
-fn take_samples(manager: &mut LockManager, now: &Now) {
-    let now = now.instant();
-    let held = |ms| {
-        MAIN.figures.holds.borrow_mut().add(now, ms);
-        events::set_sampling(false);
-    };
-    manager.samples.take(|ms| MAIN.figures.waits.borrow_mut().add(now, ms), held);
+fn take_wait_times(manager: &mut LockManager, now: &Now) {
+    let mut waits = MAIN.figures.waits.borrow_mut();
+    manager.wait_times.take().for_each(|ms| waits.add(now.instant(), ms));
 }
 
 /// Out of line: most turns have nothing to report.
@@ -121,12 +114,6 @@ impl Reporter<'_> {
                     self.publish(event, key);
                 }
             }
-            Occurrence::Evicted { key, owner, held_ms, waiters, session } => {
-                self.add(LogEvent::Evicted, &key, &owner, held_ms, waiters, session);
-                let lock = OwnerOnKey(&owner, key.as_ref());
-                let advice = "set maxmemory-policy noeviction where a lost lock matters";
-                self.line(LineKind::Evicted, format_args!("the server has evicted a lock: {lock}; {advice}"));
-            }
             Occurrence::DeadlockRefused { key, owner, cycle, waiters } => {
                 let client = connection_of(self.ctx);
                 self.add(LogEvent::Deadlock, &key, &owner, 0, waiters, client);
@@ -173,7 +160,7 @@ impl Reporter<'_> {
                 self.add(LogEvent::Undelivered, key, owner, held_ms, waiters, None);
                 self.line(LineKind::Undelivered, format_args!("nobody received a grant, it was taken back: {lock}"));
             }
-            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => {}
+            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd | EndedBy::Expired => {}
         }
     }
 
@@ -206,7 +193,7 @@ fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
         EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
         EndedBy::LeaseEnd => Some(KeyEvent::Expire),
         EndedBy::Broken => Some(KeyEvent::Break),
-        EndedBy::Expired | EndedBy::Removed => None,
+        EndedBy::Expired => None,
     }
 }
 
@@ -246,11 +233,9 @@ enum LineKind {
     MaxWaiters,
     /// LOCK.BREAK.
     Broken,
-    /// The server has evicted a lock.
-    Evicted,
 }
 
-const _: () = assert!(PACED_LINES == LineKind::Evicted as usize + 1);
+const _: () = assert!(PACED_LINES == LineKind::Broken as usize + 1);
 
 impl LineKind {
     fn level(self) -> LogLevel {

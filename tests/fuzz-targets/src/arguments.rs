@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use command::catalog::{Action, Command, CATALOG};
 use command::effect;
-use command::errors::{self, ErrorReply};
+use command::errors::ErrorReply;
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, Token, MAX_LEASE_MS};

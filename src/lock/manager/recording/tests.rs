@@ -2,6 +2,7 @@ use super::*;
 use crate::host::simulated::Stored;
 use crate::key::{ClientId, RequestId};
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::keyspace_changes::Removal;
 use crate::manager::observer::{Observe, Statistics};
 use crate::manager::release::HoldsOf;
 use crate::manager::session::{RenewRequest, Renewed};
@@ -33,9 +34,6 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
         }
         Occurrence::Renewed { owner, .. } => format!("{owner:?} renewed"),
         Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
-        Occurrence::Evicted { owner, held_ms, waiters, .. } => {
-            format!("{owner:?} evicted after {held_ms}, {waiters} wait")
-        }
         Occurrence::DeadlockRefused { owner, .. } => format!("{owner:?} deadlock"),
         Occurrence::MaxWaitersRefused { owner, .. } => format!("{owner:?} max waiters"),
         Occurrence::GraceBegan { ms } => format!("grace of {ms}"),
@@ -54,9 +52,7 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
     assert_eq!(told(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
     let statistics = fixture.manager.statistics;
     assert_eq!((statistics.grants_immediate(), statistics.grants_after_wait, statistics.releases()), (1, 1, 1));
-    let (mut waits, mut holds) = (Vec::new(), Vec::new());
-    fixture.manager.samples.take(|ms| waits.push(ms), |ms| holds.push(ms));
-    assert_eq!((waits, holds), (vec![70], vec![70]));
+    assert_eq!(fixture.manager.wait_times.take().collect::<Vec<_>>(), [70]);
 }
 
 #[test]
@@ -113,20 +109,6 @@ fn a_request_sent_again_is_recorded_if_it_changes_something() {
 }
 
 #[test]
-fn a_hold_without_waiters_is_measured_if_the_samples_want_one() {
-    for is_wanted in [true, false] {
-        let mut fixture = Fixture::of(&[("a", MUTEX)]);
-        fixture.manager.samples.wants_hold = is_wanted;
-        fixture.server.keyspace.now_ms += 70;
-        fixture.release("a", Portion::Mutex).unwrap();
-        let mut holds = Vec::new();
-        fixture.manager.samples.take(|_| {}, |ms| holds.push(ms));
-        assert_eq!(holds, if is_wanted { vec![70] } else { vec![] });
-        assert!(!fixture.manager.samples.wants_hold, "one hold was measured");
-    }
-}
-
-#[test]
 fn growing_and_shrinking_holds_are_recorded() {
     let mut fixture = observed();
     fixture.acquire("a", TWICE, None, Lease::Persist);
@@ -165,13 +147,12 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
 /// Rows: how a hold ends, and whether that is recorded if no request waits for the key, and if one does.
 #[test]
 fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lock() {
-    use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Removed, Undelivered};
+    use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Undelivered};
     for (by, alone, waited_for) in [
         (Released, false, false),
         (Disconnected, false, false),
         (LeaseEnd, false, true),
         (Expired, false, true),
-        (Removed, false, true),
         (Broken, true, true),
         (Undelivered, true, true),
     ] {
@@ -185,14 +166,13 @@ fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lo
 }
 
 #[test]
-fn an_eviction_and_the_end_of_a_lease_with_its_key_tell_how_long_the_hold_lasted() {
+fn the_end_of_a_lease_with_its_key_tells_how_long_the_hold_lasted() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let fence = fixture.stored().0.fence().unwrap();
     fixture.server.keyspace.now_ms += 70;
     let now = fixture.server.now();
-    fixture.manager.evicted(&now, key().as_ref(), owner("a"), fence);
     fixture.manager.hold_expired(&now, key().as_ref(), &owner("a"), fence);
-    assert_eq!(told(&mut fixture), ["a evicted after 70, 1 wait", "a Expired after 70, 1 wait"]);
+    assert_eq!(told(&mut fixture), ["a Expired after 70, 1 wait"]);
 }
 
 #[test]
@@ -288,14 +268,14 @@ fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
 }
 
 #[test]
-fn a_lock_removed_by_another_command_is_recorded_if_a_request_waits() {
+fn a_lock_removed_by_another_command_is_not_recorded() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let Some(Stored::Lock(lock, until)) = fixture.server.keyspace.primary.get(&key()) else { panic!() };
     assert_eq!(*until, Deadline::Never);
     let fence = lock.fence().unwrap();
     let now = fixture.server.now();
-    fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, EndedBy::Removed);
-    assert_eq!(told(&mut fixture), ["a Removed after 0, 1 wait"]);
+    fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, Removal::Command);
+    assert_eq!(told(&mut fixture), Vec::<String>::new());
     assert_eq!(fixture.manager.statistics.leases_expired, 0);
     let is_over = |lease: Lease, ms| {
         let owner = owner("a");
