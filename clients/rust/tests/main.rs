@@ -15,4 +15,5 @@ mod once;
 mod proxy;
 mod readme;
 mod servers;
+mod shutdown;
 mod tls;
