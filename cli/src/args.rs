@@ -159,7 +159,7 @@ pub struct RunArgs {
     /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub kill_after: Duration,
-    /// Say how long the lock took, or that it was not granted
+    /// Say which owner holds the lock while it waits, how long the lock took, or that it was not granted
     #[arg(short, long)]
     pub verbose: bool,
     /// Exit status when the lock was lost while the command ran

@@ -32,8 +32,10 @@ use redis_lock_client::{Client, Coalesced, Guard, Lock};
 use rustix::process::Signal;
 
 use crate::args::{ConnectionArgs, RunArgs, WaitLimit};
+use crate::duration::human;
 use crate::error::Error;
 use crate::message::say;
+use crate::text::Text;
 use command_group::Ended;
 use dispositions::Mask;
 use exit::{Exit, LockAtEnd};
@@ -42,6 +44,10 @@ use signals::Signals;
 
 /// How often a waiting run checks that the server still answers.
 const SERVER_CHECK: Duration = Duration::from_secs(30);
+
+/// When --verbose first names the holder that is waited for, and how often it asks whether that is another one by then.
+const HOLDER_FIRST: Duration = Duration::from_millis(100);
+const HOLDER_CHECK: Duration = Duration::from_secs(5);
 
 /// How long the release of a lost lock may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -61,7 +67,7 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
     let asked = Instant::now();
     let taken = take(&client, &args, &server, &mut signals).await?;
     if args.verbose {
-        tell(&args, &taken, asked.elapsed());
+        tell(&client, &args, &taken, asked.elapsed()).await;
     }
     let exit = match taken {
         Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
@@ -81,12 +87,42 @@ enum Taken {
     GivenUp(Signal),
 }
 
-fn tell(args: &RunArgs, taken: &Taken, after: Duration) {
+async fn tell(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
     let name = lock::name(&args.keys);
     match taken {
         Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
-        Taken::NotGranted => say(format_args!("{name}: not granted, given up after {after:.3?}")),
+        Taken::NotGranted => {
+            let held = holders(&lock::lock(client, args)).await.map(|(_, held)| format!(", {held}"));
+            say(format_args!("{name}: not granted, given up after {after:.3?}{}", held.unwrap_or_default()));
+        }
         Taken::Done | Taken::GivenUp(_) => {}
+    }
+}
+
+/// The fence of the first holder, and the holders for people; None: there is none, or this user may not look.
+async fn holders(lock: &Lock) -> Option<(u64, String)> {
+    let info = lock.info().await.ok()??;
+    let first = info.holders.first()?;
+    let owner = Text(first.owner.as_bytes().to_vec());
+    let age = human(u64::try_from(first.age.as_millis()).unwrap_or(u64::MAX));
+    let others = match info.holding {
+        0 | 1 => String::new(),
+        holding => format!(", by {} more", holding - 1),
+    };
+    Some((first.fence, format!("held by {owner} for {age}{others}")))
+}
+
+/// Names the holder that the request waits for, and the next one after a hand-off.
+async fn tell_of_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible {
+    let mut told = None;
+    tokio::time::sleep(HOLDER_FIRST).await;
+    loop {
+        if let Some((fence, held)) = holders(lock).await {
+            if told.replace(fence) != Some(fence) {
+                say(format_args!("{}: waiting, {held}", lock::name(&args.keys)));
+            }
+        }
+        tokio::time::sleep(HOLDER_CHECK).await;
     }
 }
 
@@ -109,6 +145,7 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
             Err(error) => return Err(lock::error(server, &args.keys, error)),
         },
         never = tell_of_silence(client, args, server), if !args.no_wait => match never {},
+        never = tell_of_holder(&lock, args), if args.verbose && !args.no_wait => match never {},
     };
     if let Taken::GivenUp(_) = taken {
         // Waits until neither a place in the queue nor a grant is left. A second signal ends that wait at once; if the

@@ -18,8 +18,38 @@ fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
     }
     assert_eq!(done(&server, "--no-wait --conflict-exit-code 9 k", "true").code(), Some(9));
     let told = done(&server, "--no-wait --verbose k", "true");
-    assert!(told.stderr.contains("k: not granted"), "{}", told.stderr);
+    assert!(told.stderr.contains("k: not granted") && told.stderr.contains(", held by other for "), "{}", told.stderr);
     assert_eq!(at(&server, "waiters k --json").json().as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn verbose_names_the_holder_that_it_waits_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k first PERSIST").fence();
+    let runner = run(&server, "--verbose k", "true");
+    runner.until_says("redis-lock: k: waiting, held by first for ");
+    assert_eq!(client.run("LOCK.BREAK k").int(), 1);
+    let end = runner.end();
+    assert_eq!(end.code(), Some(0));
+    assert_eq!(end.stderr.lines().count(), 2, "{}", end.stderr);
+    assert!(end.stderr.contains("redis-lock: k: granted after "), "{}", end.stderr);
+
+    client.run("SEM.ACQUIRE s first LIMIT 2 PERSIST");
+    client.run("SEM.ACQUIRE s second LIMIT 2 PERSIST");
+    let runner = run(&server, "--verbose --limit 2 s", "true");
+    runner.until_says("redis-lock: s: waiting, held by first for ");
+    runner.until_says(", by 1 more\n");
+    client.run("SEM.RELEASE s first");
+    assert_eq!(runner.end().code(), Some(0));
+
+    // Who may not look waits all the same.
+    client.run("LOCK.ACQUIRE k first PERSIST").fence();
+    client.run("ACL SETUSER worker on >secret ~* &* +@all -lock.info");
+    let runner = run(&server, "--user worker -a secret --verbose --wait 200ms k", "true");
+    let end = runner.end();
+    assert_eq!(end.code(), Some(1));
+    assert!(end.stderr.starts_with("redis-lock: k: not granted, given up after ") && !end.stderr.contains("held by"));
 }
 
 #[test]
