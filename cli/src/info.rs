@@ -11,7 +11,7 @@ use crate::connection::query;
 use crate::duration::{human, left};
 use crate::error::Error;
 use crate::exit_code::Answer;
-use crate::output::{print, print_json, Format};
+use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
 use crate::table::{Align, Table};
 use crate::text::Text;
@@ -96,7 +96,7 @@ impl Lock {
             return text;
         }
         let mut table = Table::new(&[
-            ("OWNER", Align::Left),
+            ("OWNER", Align::Name),
             ("MODE", Align::Left),
             ("HOLDS", Align::Right),
             ("FENCE", Align::Right),
@@ -108,7 +108,7 @@ impl Lock {
         for holder in &self.holders {
             table.row(holder.cells());
         }
-        text + "\n" + &table.to_string()
+        text + "\n" + &table.text(columns())
     }
 }
 
@@ -139,7 +139,7 @@ impl Holder {
             self.fence.to_string(),
             human(self.age),
             left(self.ttl),
-            left(self.lease),
+            u64::try_from(self.lease).map_or_else(|_| "none".to_string(), human),
             session,
         ]
     }

@@ -9,7 +9,7 @@ use crate::args::{ConnectionArgs, LogArgs};
 use crate::connection::Servers;
 use crate::duration::human;
 use crate::error::Error;
-use crate::output::{print, print_json, Format};
+use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
 use crate::table::{Align, Table};
 use crate::text::Text;
@@ -47,7 +47,7 @@ pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
             eprintln!("redis-lock: nothing is logged");
             Ok(())
         }
-        Format::Text => print(&table(&entries).to_string()),
+        Format::Text => print(&table(&entries).text(columns())),
     }
 }
 
@@ -75,8 +75,8 @@ fn table(entries: &[Entry]) -> Table {
         ("EVENT", Align::Left),
         ("AFTER", Align::Right),
         ("DB", Align::Right),
-        ("KEY", Align::Left),
-        ("OWNER", Align::Left),
+        ("KEY", Align::Name),
+        ("OWNER", Align::Name),
         ("WAITERS", Align::Right),
         ("CLIENT", Align::Right),
         ("ADDRESS", Align::Left),

@@ -10,7 +10,7 @@ use crate::args::{ConnectionArgs, LsArgs};
 use crate::connection::Servers;
 use crate::duration::left;
 use crate::error::Error;
-use crate::output::{print, print_json, Format};
+use crate::output::{columns, print, print_json, Format};
 use crate::reply::{decode, Fields};
 use crate::table::{Align, Table};
 use crate::text::Text;
@@ -61,7 +61,7 @@ pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
             eprintln!("redis-lock: no locks");
             Ok(())
         }
-        Format::Text => print(&table(&locks).to_string()),
+        Format::Text => print(&table(&locks).text(columns())),
     }
 }
 
@@ -81,9 +81,9 @@ impl Lock {
 
 fn table(locks: &[Lock]) -> Table {
     let mut table = Table::new(&[
-        ("KEY", Align::Left),
+        ("KEY", Align::Name),
         ("KIND", Align::Left),
-        ("OWNER", Align::Left),
+        ("OWNER", Align::Name),
         ("HOLDERS", Align::Right),
         ("WAITERS", Align::Right),
         ("LEFT", Align::Right),

@@ -1,7 +1,8 @@
 //! Output on stdout. A closed pipe (`redis-lock ls | head`) ends the program quietly, as it ends other programs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -26,6 +27,13 @@ impl Format {
 pub fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// The width of the terminal; None: stdout is none, and what is printed is as wide as it has to be.
+pub fn columns() -> Option<usize> {
+    let terminal = io::stdout();
+    let size = terminal.is_terminal().then(|| tcgetwinsize(&terminal).ok()).flatten();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// On one line.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Bytes that are nearly always text. In JSON a string, or `{"base64":…}` if they are not UTF-8, as in the module's own
 /// messages.
@@ -54,6 +55,21 @@ impl Serialize for Text {
             }
         }
     }
+}
+
+/// Cuts a text that is too wide, and ends it with `…`.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_string();
+    }
+    let mut cut = String::new();
+    for character in text.chars() {
+        if cut.width() + character.width().unwrap_or_default() + 1 > width {
+            break;
+        }
+        cut.push(character);
+    }
+    cut + if width > 0 { "…" } else { "" }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::args::{ConnectionArgs, WaitersArgs};
 use crate::connection::query;
 use crate::duration::human;
 use crate::error::Error;
-use crate::output::{print, print_json, Format};
+use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
 use crate::table::{Align, Table};
 use crate::text::Text;
@@ -33,7 +33,7 @@ pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), E
     match Format::new(args.json) {
         Format::Json => print_json(&waiters)?,
         Format::Text if waiters.is_empty() => eprintln!("redis-lock: nobody waits for {key}"),
-        Format::Text => print(&table(&waiters).to_string())?,
+        Format::Text => print(&table(&waiters).text(columns()))?,
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ impl Waiter {
 
 fn table(waiters: &[Waiter]) -> Table {
     let mut table = Table::new(&[
-        ("OWNER", Align::Left),
+        ("OWNER", Align::Name),
         ("MODE", Align::Left),
         ("PERMITS", Align::Right),
         ("WAITED", Align::Right),

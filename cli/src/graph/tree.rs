@@ -8,13 +8,14 @@ use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
 use ratatui::crossterm::style::Stylize;
-use rustix::termios::tcgetwinsize;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::cycle::Cycle;
 use super::model::{Graph, LockId, Owner};
 use super::read::LeftOut;
 use crate::duration::{human, left};
+use crate::output::columns;
+use crate::text::cut;
 use crate::top::sample::Sample;
 use crate::top::summary;
 
@@ -26,10 +27,7 @@ const MIN_NAME: usize = 12;
 
 pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, sample: &Sample, db: u64) -> String {
     let terminal = io::stdout();
-    let width = match terminal.is_terminal() {
-        true => tcgetwinsize(&terminal).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0),
-        false => None,
-    };
+    let width = columns();
     let paint = Paint { is_plain: !terminal.is_terminal() };
     let waiters = sample.sum(|server| server.waiters);
     let mut text = format!("{}   waiters {waiters}\n", summary::servers(sample));
@@ -276,21 +274,6 @@ impl Row {
         let (branches, lead) = (self.branches.clone(), self.lead.clone());
         Row { branches, lead, name, about, look: self.look, since: String::new(), left: String::new() }
     }
-}
-
-/// Cuts a text that is too wide, and ends it with `…`.
-fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_string();
-    }
-    let mut cut = String::new();
-    for character in text.chars() {
-        if cut.width() + character.width().unwrap_or_default() + 1 > width {
-            break;
-        }
-        cut.push(character);
-    }
-    cut + if width > 0 { "…" } else { "" }
 }
 
 /// Colours as in `top`: only on a terminal, and not with NO_COLOR, which crossterm respects.

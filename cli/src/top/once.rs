@@ -8,7 +8,7 @@ use super::sample::{Lock, Rates, Sample, Server};
 use super::summary;
 use crate::duration::human;
 use crate::error::Error;
-use crate::output::{print, print_json, Format};
+use crate::output::{columns, print, print_json, Format};
 use crate::table::{Align, Table};
 
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ pub fn print_once(sample: &Sample, rates: Rates, format: Format) -> Result<(), E
             let mut lines = vec![summary::servers(sample)];
             lines.extend(summary::lines(sample, Some(rates)));
             lines.extend(summary::warnings(sample));
-            let table = if sample.locks.is_empty() { "nobody waits\n".into() } else { table(sample).to_string() };
+            let table = if sample.locks.is_empty() { "nobody waits\n".into() } else { table(sample).text(columns()) };
             print(&format!("{}\n\n{table}", lines.join("\n")))
         }
     }
@@ -46,8 +46,8 @@ fn table(sample: &Sample) -> Table {
         ("HELD", Align::Right),
         ("KIND", Align::Left),
         ("DB", Align::Right),
-        ("KEY", Align::Left),
-        ("HOLDER", Align::Left),
+        ("KEY", Align::Name),
+        ("HOLDER", Align::Name),
     ]);
     for lock in &sample.locks {
         table.row([

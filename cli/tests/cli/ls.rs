@@ -4,6 +4,7 @@ use faults::Cluster;
 use serde_json::json;
 use support::Server;
 
+use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock};
 
 #[test]
@@ -29,6 +30,31 @@ fn every_lock_is_listed_once_by_key_whatever_its_family() {
     assert_eq!(without_time, expected);
     assert_eq!(rows[3][5], "no deadline");
     assert!(["1m30s", "1m29s"].contains(&rows[2][5]), "{:?}", rows[2]);
+}
+
+#[test]
+fn in_a_terminal_of_80_columns_a_long_key_has_a_line_of_its_own_and_no_row_is_wrapped() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (key, owner) = ("k".repeat(96), "a-host-wit:1234567:0123456789abcdef");
+    client.run(&format!("RWLOCK.ACQUIRE {key} {owner} READ PX 3600000 SESSION")).fence();
+    client.run(&format!("SEM.ACQUIRE permits {owner} LIMIT 3 PERSIST")).fence();
+    let mut waiter = server.client();
+    waiter.send_line(&format!("SEM.ACQUIRE permits {owner}x LIMIT 3 PERMITS 3 BLOCK 100000"));
+    server.wait_blocked(1);
+    for line in ["ls".to_string(), format!("info {key}"), "info permits".to_string(), "waiters permits".to_string()] {
+        let mut screen = Screen::start_with(&format!("-p {} {line}", server.port()), 80, &[]);
+        assert_eq!(screen.status(), 0);
+        screen.until("the whole table", |text| text.lines().count() > 2);
+        let text = screen.text();
+        let is_key = |line: &str| line.trim_start_matches("key").trim().chars().all(|char| char == 'k');
+        let rows = text.lines().filter(|line| !is_key(line));
+        assert!(rows.clone().all(|row| row.chars().count() <= 80), "{line}:\n{text}");
+        // In a pipe, or a file, a lock is a line.
+        let whole = at(&server, &line);
+        assert!(whole.text().lines().any(|row| row.contains(owner)) && !whole.stdout.contains('…'), "{}", whole.stdout);
+        assert!(line != "ls" || whole.text().lines().count() == 3, "{}", whole.stdout);
+    }
 }
 
 #[test]
