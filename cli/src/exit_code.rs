@@ -52,6 +52,20 @@ signal ended it), with 75 when the lock was lost while it ran, with 126 when the
 command cannot be run and 127 when there is none; with --once also with 0 when
 another run has succeeded meanwhile.";
 
+/// Of `run`, for its man page, before [`STATUSES`].
+pub const STATUSES_OF_RUN: [(&str, &str); 6] = [
+    ("the command's own", "the lock was held until the command ended"),
+    ("0", "also with --once, when another run has succeeded meanwhile: the command did not run"),
+    (
+        "by its signal",
+        "a signal ended the command: redis-lock ends by the same one, and a shell shows 128 and its number. While it \
+         waits, by the signal that it got itself",
+    ),
+    ("1, --conflict-exit-code", "not granted: held by another owner, or an operator has ended the wait"),
+    ("75, --lost-exit-code", "the lock was lost while the command ran"),
+    ("126, 127", "the command cannot be run; there is no such command. The lock is released"),
+];
+
 pub fn help() -> String {
     let lines = STATUSES.map(|(status, meaning)| format!("  {status:<3} {meaning}\n"));
     format!("Exit status:\n{}{OF_RUN}", lines.concat())

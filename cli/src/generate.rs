@@ -46,13 +46,103 @@ fn man_page(command: clap::Command, directory: &Path) -> io::Result<()> {
         page.render_subcommands_section(&mut file)?;
     }
     page.render_options_section(&mut file)?;
-    writeln!(file, ".SH \"EXIT STATUS\"")?;
-    for (status, meaning) in exit_code::STATUSES {
-        writeln!(file, ".TP\n{status}\n{meaning}")?;
+    let is_run = page.get_filename() == "redis-lock-run.1";
+    section(&mut file, "EXIT STATUS")?;
+    if is_run {
+        for (status, meaning) in exit_code::STATUSES_OF_RUN {
+            entry(&mut file, status, meaning)?;
+        }
+        paragraph(&mut file, "Where the command did not run:")?;
     }
-    writeln!(file, ".PP\n{}", exit_code::OF_RUN)?;
-    writeln!(file, ".SH ENVIRONMENT\n.TP\nREDISCLI_AUTH\nThe password, where neither \\-a nor the URI has one.")?;
+    // `run` has its own 0 and 1.
+    for (status, meaning) in exit_code::STATUSES.into_iter().filter(|(status, _)| !is_run || *status > exit_code::NO) {
+        entry(&mut file, &status.to_string(), meaning)?;
+    }
+    if !is_run {
+        paragraph(&mut file, exit_code::OF_RUN)?;
+    }
+    section(&mut file, "ENVIRONMENT")?;
+    for (variable, meaning) in VARIABLES {
+        entry(&mut file, variable, meaning)?;
+    }
+    if is_run {
+        paragraph(&mut file, "The command has in its environment:")?;
+        for (variable, meaning) in VARIABLES_OF_RUN {
+            entry(&mut file, variable, meaning)?;
+        }
+        section(&mut file, "SIGNALS")?;
+        for (signals, meaning) in SIGNALS {
+            entry(&mut file, signals, meaning)?;
+        }
+        section(&mut file, "EXAMPLES")?;
+        for (line, meaning) in EXAMPLES {
+            entry(&mut file, line, meaning)?;
+        }
+    }
     file.flush()
+}
+
+const VARIABLES: [(&str, &str); 4] = [
+    ("REDIS_LOCK_URL", "The server, as -u, if no option names one. With Sentinels, the login of the primary."),
+    ("REDIS_LOCK_SENTINELS", "The Sentinels, as --sentinel, if no option names a server."),
+    ("REDIS_LOCK_MASTER", "The name of the primary, as --master."),
+    ("REDISCLI_AUTH", "The password, where neither -a nor the URI has one."),
+];
+
+const VARIABLES_OF_RUN: [(&str, &str); 4] = [
+    ("REDIS_LOCK_KEY", "The key; of several, one a line."),
+    ("REDIS_LOCK_TOKEN", "The owner, for LOCK.EXEC and LOCK.HELD."),
+    ("REDIS_LOCK_FENCE", "The fencing token: what the lock protects refuses a smaller one."),
+    ("REDIS_LOCK_SLOT", "With --slot: the smallest number from 0 that no other holder of the semaphore has."),
+];
+
+const SIGNALS: [(&str, &str); 6] = [
+    ("SIGTERM, SIGINT, SIGHUP, SIGQUIT", "To the command and all processes that it started in its group."),
+    ("SIGUSR1, SIGUSR2", "To the command alone."),
+    ("SIGTSTP, SIGCONT, SIGWINCH", "To the command's group."),
+    ("While it waits for the lock", "One of the first six takes the request out of the queue and ends redis-lock."),
+    (
+        "SIGKILL",
+        "It cannot be passed on: a process named lock-watchdog ends the command's group, and the lease ends the lock; \
+         with --session the lock ends at once.",
+    ),
+    (
+        "When the lock is lost",
+        "The command's group gets SIGTERM and, after --kill-after, SIGKILL. So it is after a SIGKILL of redis-lock.",
+    ),
+];
+
+const EXAMPLES: [(&str, &str); 6] = [
+    ("redis-lock run deploy -- ./deploy.sh production", "On one machine at a time; the others wait for their turn."),
+    ("redis-lock run --wait 30s deploy -- ./deploy.sh production", "Waits so long; status 1: not granted."),
+    ("redis-lock run --no-wait --at-least 4m mirror -- ./mirror", "From cron each five minutes, on every machine."),
+    (
+        "redis-lock run --limit 4 --slot gpu -- sh -c './train --device $REDIS_LOCK_SLOT'",
+        "One of four permits, and its number.",
+    ),
+    ("redis-lock run --once --wait 10m build:42 -- ./build.sh 42", "Once for all: who waited meanwhile skips it."),
+    ("redis-lock run orders invoices -- ./close-month.sh", "Several locks, all at once or none."),
+];
+
+fn section(file: &mut File, title: &str) -> io::Result<()> {
+    writeln!(file, ".SH \"{title}\"")
+}
+
+fn entry(file: &mut File, term: &str, meaning: &str) -> io::Result<()> {
+    writeln!(file, ".TP\n{}\n{}", escaped(term), escaped(meaning))
+}
+
+fn paragraph(file: &mut File, text: &str) -> io::Result<()> {
+    writeln!(file, ".PP\n{}", escaped(text))
+}
+
+/// A hyphen that can be copied into a shell, and no line that is a request of roff.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    text.lines()
+        .map(|line| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.into() })
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn completions(directory: &Path) -> io::Result<()> {

@@ -11,6 +11,7 @@ mod graph;
 mod info;
 mod log;
 mod ls;
+mod manual;
 mod package;
 mod readme;
 mod run;
