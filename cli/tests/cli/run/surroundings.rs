@@ -25,6 +25,40 @@ fn under_cron_there_is_no_terminal_no_input_and_hardly_an_environment() {
 }
 
 #[test]
+fn the_unit_of_the_readme_runs_its_job_once_and_is_no_failure_where_it_is_not_granted() {
+    let server = Server::start();
+    let unit = README.split("```ini\n").find(|block| block.contains("ExecStart=")).expect("a unit");
+    let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).expect("a line").to_string();
+    let url = value("Environment=REDIS_LOCK_URL=");
+    assert_eq!(url, "redis://redis.internal");
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let job = "sh -c 'echo ran; exit 3'";
+    let line = value("ExecStart=").replace("/usr/bin/redis-lock", PROGRAM).replace("/usr/local/bin/mirror", job);
+    assert!(line.contains(PROGRAM) && line.ends_with(job), "{line}");
+    // As systemd starts it: a session of its own, and hardly an environment.
+    let start = || {
+        let mut systemd = Command::new("setsid");
+        systemd.args([
+            "--wait",
+            "env",
+            "-i",
+            "PATH=/usr/bin:/bin",
+            &format!("REDIS_LOCK_URL={url}"),
+            "sh",
+            "-c",
+            &line,
+        ]);
+        Runner::start(&mut systemd).end()
+    };
+    let first = start();
+    assert_eq!((first.code(), first.stdout(), first.stderr.as_str()), (Some(3), "ran\n", ""));
+    let left = server.client().pttl("mirror");
+    assert!((200_000..=240_001).contains(&left), "{left}");
+    let other_machine = start();
+    assert_eq!((other_machine.code(), other_machine.stdout(), other_machine.stderr.as_str()), (Some(0), "", ""));
+}
+
+#[test]
 fn in_a_makefile_the_status_is_the_commands_and_a_target_fails_as_without_us() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
