@@ -103,6 +103,9 @@ fn words(error: &RedisError) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::Connection { server, cause } if cause.kind() == ErrorKind::MasterNameNotFoundBySentinel => {
+                write!(f, "no connection to {server}: they know no primary of this name (--master)")
+            }
             Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
             Error::NoModule { server } => write!(
                 f,

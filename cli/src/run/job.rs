@@ -12,7 +12,7 @@ use tokio::time::{sleep_until, Instant};
 
 use super::command_group::{Change, CommandGroup, Ended};
 use super::dispositions::{self, Mask, Meanwhile, PutAside};
-use super::signals::{receiver_of, Receiver, Signals};
+use super::signals::{receiver_of, Receiver, Signals, ENDING};
 use super::supervise::{upon_stop, Foreground, Stop, UponStop, WhoStops};
 use super::terminal::Terminal;
 
@@ -149,6 +149,11 @@ impl Job {
         if let Some(ended) = ended {
             self.take_back_terminal(ended);
         }
+    }
+
+    /// Resolves when this process is told to end, after the command has ended.
+    pub async fn told_to_end(&mut self) {
+        while !ENDING.contains(&self.signals.next().await) {}
     }
 
     /// Handles a signal while the command is being ended. Some: the command has ended. We do not stop when the command

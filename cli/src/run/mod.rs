@@ -23,6 +23,7 @@ mod terminal;
 mod watchdog;
 
 use std::ffi::{OsStr, OsString};
+use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ const HOLDER_CHECK: Duration = Duration::from_secs(5);
 /// How long the release of a lost lock may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a wait that a signal ended may take to leave the queue.
+/// How long a wait, or a release, may go on after a signal that ends it: to leave neither a place in the queue nor a
+/// grant.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Runs the command of the options under their lock, and ends with the command's status.
@@ -201,14 +203,15 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
         Err(error) => {
             let why = exit::why_not_started(&error);
             say(format_args!("{}: {why}", args.command[0].to_string_lossy()));
-            release(guard, Work::Undone, args, server).await;
+            release(guard, Work::Undone, args, server, std::future::pending()).await;
             return exit::not_started(&error);
         }
     };
     match job.outcome_under(&guard).await {
         Outcome::Ended(ended) => {
             let work = if args.once && ended != Ended::Exited(0) { Work::Undone } else { Work::Done };
-            exit::after(ended, release(guard, work, args, server).await, args.lost_exit_code)
+            let lock = release(guard, work, args, server, job.told_to_end()).await;
+            exit::after(ended, lock, args.lost_exit_code)
         }
         Outcome::LockLost => {
             say(format_args!("{}: the lock is lost: ending the command", lock::name(&args.keys)));
@@ -228,8 +231,14 @@ enum Work {
 }
 
 /// Releases the lock. It counts as held only if our own clock says so: a later reply of the server says nothing about
-/// the time in which the command ran.
-async fn release(guard: Guard, work: Work, args: &RunArgs, server: &str) -> LockAtEnd {
+/// the time in which the command ran. `told_to_end`: a signal, which is not to wait for a server that is away.
+async fn release(
+    guard: Guard,
+    work: Work,
+    args: &RunArgs,
+    server: &str,
+    told_to_end: impl Future<Output = ()>,
+) -> LockAtEnd {
     let name = lock::name(&args.keys);
     let lost = || {
         say(format_args!("{name}: the lock was lost while the command ran"));
@@ -246,11 +255,23 @@ async fn release(guard: Guard, work: Work, args: &RunArgs, server: &str) -> Lock
             Work::Undone => guard.release_failed().await,
         }
     };
-    let why = match tokio::time::timeout(left, release).await {
+    let limit = async {
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            // Also of a signal that came before: the one that has just ended the command.
+            () = async { tokio::time::sleep(SETTLING).await; told_to_end.await } => {}
+        }
+    };
+    let released = tokio::select! {
+        biased;
+        released = release => Ok(released),
+        () = limit => Err(()),
+    };
+    let why = match released {
         Ok(Ok(())) => return LockAtEnd::Released,
         Ok(Err(redis_lock_client::Error::LockLost)) => return lost(),
         Ok(Err(error)) => lock::error(server, &args.keys, error).to_string(),
-        Err(_) => format!("no answer from {server}"),
+        Err(()) => format!("no answer from {server}"),
     };
     say(format_args!("{name}: the lock could not be released, its lease ends it: {why}"));
     LockAtEnd::LeftToItsLease

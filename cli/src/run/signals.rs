@@ -12,7 +12,7 @@ use super::dispositions;
 
 /// Signals that end a process without a handler. While it waits for the lock, this process leaves the queue and ends by
 /// them.
-const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
+pub const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 /// Signals that matter only once the command runs. Before, SIGTSTP stops this process as any other.
 const WITH_COMMAND: &[Signal] = &[Signal::CHILD, Signal::CONT, Signal::TSTP, Signal::WINCH];

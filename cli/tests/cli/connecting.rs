@@ -169,7 +169,8 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
     let sentinels = Sentinels::of(&primary, 0, Judgement { down_after: patient, failover_timeout: patient });
     let output = redis_lock(&format!("--sentinel 127.0.0.1:{} --master nobody ls", sentinels.ports()[0]));
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(output.stderr.contains("nobody"), "{}", output.stderr);
+    assert!(output.stderr.starts_with("redis-lock: no connection to nobody, by the Sentinels "), "{}", output.stderr);
+    assert!(output.stderr.ends_with(": they know no primary of this name (--master)\n"), "{}", output.stderr);
 }
 
 #[test]

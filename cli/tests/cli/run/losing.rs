@@ -1,6 +1,6 @@
 //! The lock is lost while the command runs, or seems to be.
 
-use faults::proxy::{Direction, Proxy};
+use faults::proxy::{Direction, Proxy, BOTH};
 use rustix::process::Signal;
 use support::{until, Server};
 
@@ -116,6 +116,25 @@ fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once()
         let end = runner.end();
         assert_eq!(end.code(), Some(75), "{options}: {}", end.stderr);
     }
+}
+
+#[test]
+fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).expect("a proxy");
+    let port = proxy.port().to_string();
+    let mut runner =
+        Runner::start(command().args(["-p", &port, "run", "k", "--", "sh", "-c", "echo command $$; read _; exit 3"]));
+    let command = runner.printed_id("command");
+    proxy.stall(&BOTH);
+    runner.close_stdin();
+    until_gone(command);
+    let began = std::time::Instant::now();
+    runner.signal(Signal::TERM);
+    let end = runner.end();
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(end.code(), Some(3));
+    assert!(end.stderr.contains("k: the lock could not be released, its lease ends it: "), "{}", end.stderr);
 }
 
 #[test]
