@@ -302,7 +302,8 @@ pub fn parse() -> CommandLine {
         line.connection.complete(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         match contradiction(&line) {
             Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
-            None => contradiction_of_run(&line.subcommand).map_or(Ok(line), |problem| Err(usage::of_run(problem))),
+            None => contradiction_of_run(&line.subcommand)
+                .map_or(Ok(line), |problem| Err(usage::of_run(CommandLine::command(), problem))),
         }
     });
     parsed.unwrap_or_else(|error| {

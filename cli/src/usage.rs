@@ -5,16 +5,13 @@ use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Error};
-
-use crate::args::CommandLine;
+use clap::{Command, Error};
 
 /// `-n` is one option of three programs, with three meanings.
 pub const MEANING_OF_N: &str = "-n is the database, as redis-cli's; flock's -n is --no-wait, consul lock's is --limit";
 
-/// An error of `redis-lock run` that clap does not detect.
-pub fn of_run(problem: String) -> Error {
-    let mut command = CommandLine::command();
+/// An error of `redis-lock run` that clap does not detect. `command`: the whole command line's definition.
+pub fn of_run(mut command: Command, problem: String) -> Error {
     command.build();
     let run = command.find_subcommand_mut("run").expect("there is one");
     run.error(ErrorKind::ArgumentConflict, problem)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::info::Owner;
+use crate::token::Owner;
 
 /// Why a lock was not acquired, kept or released.
 #[derive(Debug, thiserror::Error)]

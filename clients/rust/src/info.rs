@@ -1,67 +1,12 @@
 //! The state of a lock as the server tells it: LOCK.INFO, typed.
 
-use std::fmt::{self, Write};
 use std::time::Duration;
 
 use redis::{RedisResult, Value};
 
 use crate::error::unexpected;
 use crate::family::{field, integer};
-
-/// An owner, or token: any bytes, nearly always text. Shown as text, with other bytes as `\xff`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner(Vec<u8>);
-
-impl Owner {
-    pub(crate) fn new(token: &[u8]) -> Owner {
-        Owner(token.to_vec())
-    }
-
-    /// As the server has it, and as [`Guard::token`](crate::Guard::token) is.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars() {
-                match character {
-                    '\\' => f.write_str("\\\\")?,
-                    _ if character.is_control() => write!(f, "{}", character.escape_default())?,
-                    _ => f.write_char(character)?,
-                }
-            }
-            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
-    }
-}
-
-impl PartialEq<str> for Owner {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other.as_bytes()
-    }
-}
-
-impl PartialEq<&str> for Owner {
-    fn eq(&self, other: &&str) -> bool {
-        self == *other
-    }
-}
-
-impl PartialEq<[u8]> for Owner {
-    fn eq(&self, other: &[u8]) -> bool {
-        self.0 == other
-    }
-}
+use crate::token::Owner;
 
 /// The state of a lock, from [`Lock::info`](crate::Lock::info).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,17 +150,4 @@ fn number<T: TryFrom<i64>>(map: &Value, name: &str) -> RedisResult<T> {
 /// Milliseconds; negative: without an end.
 fn time(map: &Value, name: &str) -> RedisResult<Option<Duration>> {
     Ok(u64::try_from(integer_of(map, name)?).ok().map(Duration::from_millis))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_owner_is_shown_as_text_and_no_two_look_the_same() {
-        let shown = |bytes: &[u8]| Owner::new(bytes).to_string();
-        assert_eq!(shown("web-1:7:zürich".as_bytes()), "web-1:7:zürich");
-        assert_eq!([shown(b"a\xff\n"), shown(b"a\\xff\\n")], ["a\\xff\\n", "a\\\\xff\\\\n"]);
-        assert_eq!(format!("{:?}", Owner::new(b"w")), "\"w\"");
-    }
 }

@@ -28,11 +28,11 @@ pub use client::Client;
 pub use error::{Error, Result};
 pub use family::Family;
 pub use guard::Guard;
-pub use info::{Holder, HolderMode, Info, Kind, Owner};
+pub use info::{Holder, HolderMode, Info, Kind};
 pub use lock::Lock;
 pub use observer::{Event, EventKind, Observer};
 pub use once::Coalesced;
 #[cfg(feature = "opentelemetry")]
 pub use opentelemetry::OpenTelemetry;
 pub use redis;
-pub use token::make_token;
+pub use token::{make_token, Owner};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 
 use crate::family::Family;
-use crate::info::Owner;
+use crate::token::Owner;
 
 /// Told of each event of a client's locks: [`Client::observer`](crate::Client::observer). A closure is one. It is
 /// called in the task of the event, so it should return soon; a panic in it is caught.
