@@ -76,7 +76,8 @@ export class Connections {
       await adopt(node, own, withinMs);
     } catch (error) {
       own.close();
-      throw error;
+      // Whatever became of these commands, the request was not sent.
+      throw error instanceof Trouble && error.mayHaveRun ? new Trouble(error.error, "unsent") : error;
     }
     return own;
   }

@@ -421,7 +421,7 @@ class AskingByMessage extends Sending {
     return { done: true, fence };
   }
 
-  /** The same request came on another connection, or the server has become a replica. */
+  /** The same request came over another connection, or the server has become a replica. */
   private async askAgainSoon(ends: number): Promise<undefined> {
     await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
   }

@@ -44,6 +44,24 @@ suite("the state of a connection", (each) => {
     await eventually(async () => (await server.connections()) === 1, "no connection of its own");
   });
 
+  each("a request that is given up while its connection is opened is not sent afterwards", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const options of [{ session: true }, { replicas: 1 }]) {
+      const before = await server.connections();
+      proxy.keepRequest("$4\r\nINFO\r\n");
+      const giveUp = new AbortController();
+      const acquiring = new Lock(client, "k", options).acquire({ signal: giveUp.signal });
+      await eventually(() => proxy.keeps, "the request at the proxy");
+      giveUp.abort();
+      await assert.rejects(acquiring, { name: "AbortError" });
+      proxy.letGo();
+      await eventually(async () => (await server.connections()) === before, "no connection of its own");
+      assert.equal(await server.calls("lock.acquire"), 0);
+    }
+  });
+
   each("a session's connection has the client's name", async (world) => {
     const server = await world.server();
     const { client, call } = await world.connect(server);

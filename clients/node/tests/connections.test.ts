@@ -515,6 +515,24 @@ suite("connections", (each) => {
     await one?.release();
   });
 
+  each("two clients that wait with one token take turns with pauses", async (world) => {
+    const server = await world.server();
+    const clients = [await world.connect(server), await world.connect(server)];
+    await server.ask("LOCK.ACQUIRE", "k", "other", "PX", 600_000);
+    const giveUp = new AbortController();
+    const { signal } = giveUp;
+    const waiting = clients.map(({ client }) => new Lock(client, "k", { token: "me" }).acquire({ signal }));
+    const rejected = waiting.map((each) => assert.rejects(each, { name: "AbortError" }));
+    await eventually(async () => (await server.calls("lock.acquire")) >= 8, "the turns");
+    const [began, asked] = [performance.now(), await server.calls("lock.acquire")];
+    await sleep(1000);
+    const perSecond = ((await server.calls("lock.acquire")) - asked) / ((performance.now() - began) / 1000);
+    assert.ok(perSecond <= 20, `${perSecond} requests a second`);
+    giveUp.abort();
+    await Promise.all(rejected);
+    assert.deepEqual(await server.waiters("k"), []);
+  });
+
   each("a dead process leaves by its lease", async (world) => {
     const server = await world.server();
     const { client, end } = await world.connect(server);

@@ -433,7 +433,7 @@ suite("once", (each) => {
     assert.equal(await server.info("k"), null);
   });
 
-  each("done that is told to a request that was sent again costs nothing more", async (world) => {
+  each("done that is told to a request that was sent again leaves nothing behind", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
@@ -443,7 +443,9 @@ suite("once", (each) => {
     await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
     await hold.release();
     assert.deepEqual(await waiting, { done: true, fence: hold.fence });
-    assert.deepEqual([await server.calls("lock.cancel"), await server.calls("lock.release")], [0, 1]);
+    // The message may be about the request before, and this one be queued behind the next holder.
+    assert.deepEqual([await server.calls("lock.cancel"), await server.calls("lock.release")], [1, 2]);
+    assert.equal(await server.info("k"), null);
   });
 
   each("slot", async (world) => {
