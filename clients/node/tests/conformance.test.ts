@@ -15,19 +15,20 @@ import {
   WrongTypeError,
   type Hold,
 } from "redis-lock-client";
-import { nodeRedisResp3 } from "./libraries.js";
+import { otherProtocols } from "./libraries.js";
 import { eventually, Server, sleep } from "./servers.js";
 import { isPending, suite, World } from "./world.js";
 
 suite("conformance", (each) => {
   each("acquire", acquire);
-  each("acquire (RESP3)", async ({ library }) => {
-    if (library.name !== "node-redis") return;
-    const world = new World(nodeRedisResp3);
-    try {
-      await acquire(world);
-    } finally {
-      await world.end();
+  each("acquire (with the other protocol)", async ({ library: { name } }) => {
+    for (const library of otherProtocols.filter((other) => other.name.replace(/ RESP\d$/, "") === name)) {
+      const world = new World(library);
+      try {
+        await acquire(world);
+      } finally {
+        await world.end();
+      }
     }
   });
 
@@ -52,7 +53,14 @@ suite("conformance", (each) => {
     assert.ok(!(await lock.locked()) && !(await hold.owned()));
     const second = await lock.tryAcquire();
     assert.ok(second !== null && second.fence > hold.fence && second.token !== hold.token);
+    const waiting = lock.acquire();
+    await eventually(async () => (await lock.info())?.waiters === 1, "a waiter");
+    assert.equal((await lock.info())?.holders[0]?.owner, second.token);
     await second.release();
+    await (await waiting).release();
+    const session = await new Lock(client, "k", { session: true }).acquire();
+    assert.equal(await session.exec("GET", "none"), null);
+    await session.release();
   }
 
   each("wait", async (world) => {

@@ -45,7 +45,8 @@ const quiet = <T extends { on(event: string, listener: () => void): unknown }>(c
   return client;
 };
 
-function ioredis(major: 5 | 6, { Redis, Cluster }: Ioredis): Library {
+function ioredis(major: 5 | 6, { Redis, Cluster }: Ioredis, RESP?: 2): Library {
+  const protocol = RESP === undefined ? {} : { protocol: RESP };
   const connected = (client: InstanceType<Ioredis["Redis"]> | InstanceType<Ioredis["Cluster"]>): Connected => ({
     client,
     call: (command, ...args) => client.call(command as string, ...args),
@@ -54,14 +55,14 @@ function ioredis(major: 5 | 6, { Redis, Cluster }: Ioredis): Library {
     close: () => client.quit(),
   });
   return {
-    name: major === 5 ? "ioredis" : "ioredis 6",
+    name: `ioredis${major === 5 ? "" : " 6"}${RESP === undefined ? "" : ` RESP${RESP}`}`,
     of: "ioredis",
     major,
     async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true, keyPrefix, ...user } = {}) {
       const timeouts = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs, commandTimeout: 5000 };
       const prefix = keyPrefix === undefined ? {} : { keyPrefix: keyPrefix as string };
       const options = { lazyConnect: true, retryStrategy: () => reconnectMs, enableOfflineQueue: offlineQueue };
-      const client = quiet(new Redis({ port, ...options, ...timeouts, ...prefix, ...user }));
+      const client = quiet(new Redis({ port, ...protocol, ...options, ...timeouts, ...prefix, ...user }));
       await client.connect().catch(() => undefined);
       return connected(client);
     },
@@ -81,7 +82,7 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
   const protocol = RESP === undefined ? {} : { RESP };
   const prefixed = (keyPrefix: string | Buffer | undefined): object => (keyPrefix === undefined ? {} : { keyPrefix });
   return {
-    name: `node-redis${major === 5 ? "" : " 6"}${RESP === 3 ? " RESP3" : ""}`,
+    name: `node-redis${major === 5 ? "" : " 6"}${RESP === undefined ? "" : ` RESP${RESP}`}`,
     of: "node-redis",
     major,
     async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true, keyPrefix, ...user } = {}) {
@@ -136,8 +137,10 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
 }
 
 /** Both majors of both, each with the protocol that it has by default. The newer ones need Node 20. */
-export const libraries: Library[] = [ioredis(5, ioredis5), nodeRedis(5, redis5, 2)];
+export const libraries: Library[] = [ioredis(5, ioredis5), nodeRedis(5, redis5)];
+/** With the protocol that is not their default. */
+export const otherProtocols: Library[] = [nodeRedis(5, redis5, 3)];
 if (Number(process.versions.node.split(".")[0]) >= 20) {
   libraries.push(ioredis(6, require("ioredis-6")), nodeRedis(6, require("redis-6")));
+  otherProtocols.push(ioredis(6, require("ioredis-6"), 2), nodeRedis(6, require("redis-6"), 2));
 }
-export const nodeRedisResp3 = nodeRedis(5, redis5, 3);
