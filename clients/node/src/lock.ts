@@ -359,7 +359,7 @@ export abstract class LockBase<
     return {
       release: (work, how) => {
         const releasing = owned.first(() => this.releaseOf(owned, add, work, how));
-        void releasing.then(() => released(), released);
+        if (connections.observed.isOn) void releasing.then(() => released(), released);
         // Of the families that count, the turn keeps it and the owner's next acquire apart.
         if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
         return releasing;

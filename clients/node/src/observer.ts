@@ -41,8 +41,13 @@ const debug = debuglog("redis-lock");
 export class Observed {
   observer: Observer | undefined;
 
+  /** True if an event would be told. */
+  get isOn(): boolean {
+    return this.observer !== undefined || debug.enabled;
+  }
+
   tell(kind: LockKind, keys: readonly Word[], owner: Word, outcome: Outcome): void {
-    if (this.observer === undefined && !debug.enabled) return;
+    if (!this.isOn) return;
     const event = { ...outcome, kind, keys: keys.map(textOf), owner: textOf(owner) } as LockEvent;
     if (debug.enabled) debug("%s", line(event));
     try {
