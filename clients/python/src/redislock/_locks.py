@@ -27,7 +27,7 @@ from typing import (
 )
 
 from . import _protocol as protocol
-from ._connections import is_asyncio, is_single
+from ._connections import is_asyncio, is_cluster, is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
 from ._overrides import Overridable
@@ -113,6 +113,9 @@ class Options(TypedDict, total=False):
     """Milliseconds for the confirmations. 1000"""
     token: Optional[Token]
     """The owner, in place of a new one for each hold; 1 to 1,024 bytes. None"""
+    shared: bool
+    """Of redislock.asyncio: wait over one connection with all other such locks of the client, in place of one for each
+    waiting task. False"""
     at_least: Optional[Number]
     """At least this many seconds from grant to free: an earlier release leaves the lock to a lease that ends then.
     Needs a timeout; not with session, nor with token: the owner of that token would be granted the lock again. None"""
@@ -151,10 +154,15 @@ class LockBase(Overridable):
         mixed: bool = False,
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
+        shared: bool = False,
     ) -> None:
         if is_asyncio(redis) is (not self._for_asyncio):
             other = "redislock" if self._for_asyncio else "redislock.asyncio"
             raise TypeError(f"for {type(redis).__module__}.{type(redis).__name__} take the class of {other}")
+        if shared and not self._for_asyncio:
+            raise ValueError("shared is of redislock.asyncio: a thread that waits has a connection")
+        if shared and is_cluster(redis):
+            raise ValueError("shared goes without a cluster")
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must not be negative")
         # As in redis-py, a lease of 0 is none.
@@ -185,6 +193,7 @@ class LockBase(Overridable):
         self.mixed = mixed
         self.owner = token
         self.at_least = at_least
+        self.shared = shared
         self.local = self._new_local() if self.thread_local else Shared()
 
     @classmethod
@@ -652,6 +661,7 @@ class MutexBase(LockBase, Generic[C]):
         mixed: bool = False,
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
+        shared: bool = False,
     ) -> None:
         super().__init__(
             redis,
@@ -671,6 +681,7 @@ class MutexBase(LockBase, Generic[C]):
             mixed=mixed,
             token=token,
             at_least=at_least,
+            shared=shared,
         )
 
 

@@ -26,6 +26,8 @@ class OnceOptions(TypedDict, total=False):
     session: bool
     """Alternatively, bind the lock to a dedicated connection: when its maker dies, another caller makes the value at
     once. False"""
+    shared: bool
+    """Of redislock.asyncio: as of a lock. False"""
     on_lost: Optional[OnLost]
     """Called once, with the `Grant`, when the lock was lost while the value was made: another caller may make it too.
     None"""
@@ -37,6 +39,7 @@ def lock_options(
     auto_renew: Optional[bool] = None,
     session: bool = False,
     on_lost: Optional[OnLost] = None,
+    shared: bool = False,
 ) -> Any:
     """The lock's options that follow from these."""
     if not timeout:
@@ -47,6 +50,7 @@ def lock_options(
         "auto_renew": not session if auto_renew is None else auto_renew,
         "session": session,
         "on_lost": on_lost,
+        "shared": shared,
         # The lock is made for one call.
         "thread_local": False,
     }

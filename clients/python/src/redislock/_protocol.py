@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import CONNECT_S, Background, Call, Command, Join, Notify, Pause, Send, Spawn, Steps
+from ._steps import CONNECT_S, Background, Call, Command, Join, Notify, Pause, Queued, Send, Spawn, Steps
 from .errors import LockError, LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -214,7 +214,9 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
         block_ms = max(1, round(block_s * 1000))
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
-    reply = yield Send(transport, command, within_s, waits=waits, connect_s=min(CONNECT_S, attempt_s))
+    queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms)
+    connect_s = min(CONNECT_S, attempt_s)
+    reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued)
     return request.answer(reply, sent)
 
 

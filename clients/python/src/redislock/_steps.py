@@ -10,7 +10,7 @@ Not frozen: that makes a dataclass four times as slow to make, and each request 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Generator, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 Argument = Union[bytes, str, int, float, memoryview]
 Command = Tuple[Argument, ...]
@@ -18,6 +18,14 @@ T = TypeVar("T")
 
 # The limit for connecting.
 CONNECT_S = 2.0
+
+
+class Queued(NamedTuple):
+    """What a wait is for: a message about it names one of the keys, and the token."""
+
+    names: Sequence[Argument]
+    token: bytes
+    block_ms: int
 
 
 @dataclass
@@ -28,6 +36,7 @@ class Send:
     `waits`: the server may delay the reply, so that the connection is busy for long.
     `connect_s`: a connection that is made for it, outside of the pool, is made in one attempt of this many seconds.
     `reply_to`: decode the reply as the client does for the command of that name.
+    `queued`: of a request that may wait in the queue, for a transport that waits by messages.
     """
 
     transport: Any
@@ -36,6 +45,7 @@ class Send:
     waits: bool = False
     connect_s: float = CONNECT_S
     reply_to: Optional[str] = None
+    queued: Optional[Queued] = None
 
 
 @dataclass

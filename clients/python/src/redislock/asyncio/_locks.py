@@ -27,6 +27,7 @@ from .._locks import (
 from .._steps import Argument
 from ..errors import LockError
 from ._driver import run
+from ._shared import SharedTransport
 from ._transport import Transport
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ class AsyncLock(LockBase):
     def _new_event(self) -> asyncio.Event:
         return asyncio.Event()
 
-    def _transport(self, own: bool = False) -> Transport:
+    def _transport(self, own: bool = False) -> Union[Transport, SharedTransport]:
+        if self.shared and not own:
+            return SharedTransport(self.redis, self.family.key)
         return Transport(self.redis, self.family.key, own)
 
 

@@ -1,0 +1,347 @@
+"""Waits of any number of tasks over one connection (NOTIFY), and a second one for the messages that answer them.
+
+The server answers a request at once, granted or queued, and publishes what becomes of a queued one. The transport waits
+for that message and answers as BLOCK would, so the protocol is the same. A message is delivered at most once: a task
+that may have missed one asks again.
+
+Must never happen: a reply that is taken for that of another request; a grant that is taken from the message of an
+earlier request of the same token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
+
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from .. import _protocol as protocol
+from .._by_object import ByObject
+from .._cleanups import Cleanups, cleanups_of
+from .._connections import new_connection
+from .._hold import clock
+from .._replies import mark_unsent
+from .._steps import Argument, Command, Queued, Send
+from ._transport import Transport
+
+# A message may be so much later than the end of the request's time.
+LATE_MESSAGE_S = 1.0
+# How long both connections stay when no lock uses them.
+IDLE_S = 10.0
+
+Subject = Tuple[str, str]
+INTERRUPTED = {"outcome": "interrupted"}
+ASK_AGAIN = {"outcome": "granted"}
+
+
+class SharedTransport:
+    """Sends the commands of one lock over its client's shared connection."""
+
+    def __init__(self, client: Any, key: Argument) -> None:
+        self._client = client
+        self._key = key
+        # An earlier wait ended without a message, which may still come, or its request is still queued.
+        self._untold = False
+
+    def socket_timeout(self) -> Optional[float]:
+        # No read of it is limited by the socket.
+        return None
+
+    def cleanups(self) -> Cleanups:
+        return cleanups_of(self._client)
+
+    async def close(self) -> None:
+        """It is not this lock's own connection."""
+
+    async def send(self, step: Send) -> Any:
+        if step.reply_to is not None:
+            # EXEC: its reply may be long, and is decoded as the client does it.
+            return await Transport(self._client, self._key, own=False).send(step)
+        pool = self._client.connection_pool
+        link = await _links.of(pool).opened(pool, step.connect_s)
+        if step.queued is None:
+            return await link.request(step.command, step.within_s)
+        return await self._wait(link, step, step.queued)
+
+    async def _wait(self, link: Link, step: Send, queued: Queued) -> Any:
+        encoder = self._client.get_encoder()
+        about = [(_told(encoder.encode(name)), _told(queued.token)) for name in queued.names]
+        command = (*step.command, "NOTIFY", link.channel)
+        within_s = protocol.REPLY_MARGIN_S if step.within_s is None else min(protocol.REPLY_MARGIN_S, step.within_s)
+        block_s = queued.block_ms / 1000
+        over = clock() + block_s
+        late_s = LATE_MESSAGE_S if step.within_s is None else max(0.0, min(LATE_MESSAGE_S, step.within_s - block_s))
+        waiter = link.register(about)
+        untold, self._untold = self._untold, True
+        may_be_superseded, asked_again = untold, False
+        try:
+            reply = await link.request(command, within_s)
+            while _is_queued(reply):
+                message = await waiter.next(over + late_s - clock())
+                outcome = None if message is None else message.get("outcome")
+                if outcome is None:
+                    if not asked_again:
+                        # The subscription may hear nothing any more.
+                        link.end(ConnectionError("no message about a queued request"))
+                    raise TimeoutError("No message about the queued request")
+                if outcome == "granted":
+                    # It may be of an earlier request of this token: the reply to the same request says.
+                    reply = await link.request(command, within_s)
+                    may_be_superseded = asked_again = True
+                elif outcome == "timeout":
+                    # Too early for this request: it is of an earlier one.
+                    reply = None if clock() > over - 0.005 else reply
+                elif outcome == "done":
+                    if untold:
+                        # An earlier request was answered, and this one may be queued or granted.
+                        await link.request(("LOCK.CANCEL", self._key, queued.token), within_s)
+                        await link.request(("LOCK.RELEASE", self._key, queued.token, "FAILED"), within_s)
+                    reply = [None, message["fence"]]
+                elif outcome == "superseded":
+                    if not may_be_superseded and not waiter.has_twin:
+                        raise ResponseError("UNBLOCKED superseded by a newer request")
+                    may_be_superseded = False
+                elif outcome == "cancelled":
+                    raise ResponseError("UNBLOCKED cancelled")
+                else:
+                    # Unblocked, moved, interrupted, another type: the reply to the next request says more.
+                    raise ConnectionError(f"The wait was ended: {outcome}")
+            self._untold = False
+            return reply
+        except ResponseError:
+            self._untold = False
+            raise
+        finally:
+            waiter.leave()
+
+
+def _is_queued(reply: Any) -> bool:
+    return reply is not None and reply[0] is not None and int(reply[1]) == 0
+
+
+def _told(word: bytes) -> str:
+    """A word as the messages write it: a string, or the base64 of what is not UTF-8."""
+    try:
+        return json.dumps(word.decode())
+    except UnicodeDecodeError:
+        return json.dumps({"base64": base64.b64encode(word).decode()})
+
+
+class Waiter:
+    """The messages about one request."""
+
+    def __init__(self, link: Link, about: Sequence[Subject]) -> None:
+        # Another request of the same owner waits for the same key.
+        self.has_twin = False
+        self._link = link
+        self._about = about
+        self._messages: Deque[Any] = deque()
+        self._told = asyncio.Event()
+
+    def tell(self, message: Any) -> None:
+        self._messages.append(message)
+        self._told.set()
+
+    async def next(self, longest_s: float) -> Any:
+        """The next message; None: none came in this time."""
+        if not self._messages:
+            self._told.clear()
+            telling = asyncio.ensure_future(self._told.wait())
+            try:
+                await asyncio.wait([telling], timeout=max(0.0, longest_s))
+                if not self._messages:
+                    # After a pause of the event loop, what has arrived meanwhile comes behind the timer.
+                    await asyncio.sleep(0.01)
+            finally:
+                telling.cancel()
+        return self._messages.popleft() if self._messages else None
+
+    def leave(self) -> None:
+        self._link.leave(self, self._about)
+
+
+class Link:
+    """The two connections, from their connecting to the end of either."""
+
+    def __init__(self, pool: Any) -> None:
+        self.channel = f"redislock:{secrets.token_hex(8)}"
+        self.is_over = False
+        self._loop = asyncio.get_running_loop()
+        self._requests: Any = None
+        self._listener: Any = None
+        self._pending: "Deque[asyncio.Future[Any]]" = deque()
+        self._waiters: Dict[Subject, List[Waiter]] = {}
+        self._idle: Optional[asyncio.TimerHandle] = None
+        self._reading: "List[asyncio.Task[None]]" = []
+        self.opening = self._loop.create_task(self._open(pool))
+
+    async def _open(self, pool: Any) -> None:
+        try:
+            self._requests = new_connection(pool)
+            self._listener = new_connection(pool)
+            await self._requests.connect()
+            await self._listener.connect()
+            await self._listener.send_command("SUBSCRIBE", self.channel, check_health=False)
+            # What is published before the confirmation is lost.
+            await self._listener.read_response(disable_decoding=True, push_request=True)
+            # It was the limit for connecting.
+            self._requests.socket_timeout = self._listener.socket_timeout = None
+        except BaseException as error:
+            self.end(error)
+            raise
+        self._reading = [self._loop.create_task(self._replies()), self._loop.create_task(self._messages())]
+        self._rest()
+
+    async def request(self, command: Command, within_s: Optional[float]) -> Any:
+        """Sends it, and waits for its reply: at once, as no request blocks here."""
+        if self.is_over:
+            raise ConnectionError("The shared connection has ended")
+        reply: "asyncio.Future[Any]" = self._loop.create_future()
+        # No pause between these two, nor inside of the writing: the order of the replies is that of the requests.
+        self._pending.append(reply)
+        self._requests._writer.writelines(self._requests.pack_command(*command))
+        await asyncio.wait([reply], timeout=within_s)
+        if not reply.done():
+            error = TimeoutError(f"No reply within {within_s} s")
+            self.end(error)
+            raise error
+        self._rest()
+        return reply.result()
+
+    def register(self, about: Sequence[Subject]) -> Waiter:
+        """Before the request is sent: its message may come before its reply."""
+        waiter = Waiter(self, about)
+        for subject in about:
+            self._waiters.setdefault(subject, []).append(waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter, about: Sequence[Subject]) -> None:
+        for subject in about:
+            others = self._waiters.get(subject, [])
+            if waiter in others:
+                others.remove(waiter)
+            if not others:
+                self._waiters.pop(subject, None)
+
+    def end(self, error: BaseException) -> None:
+        """Each request without a reply fails, and each queued one is asked again."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._idle is not None:
+            self._idle.cancel()
+        for reading in self._reading:
+            reading.cancel()
+        for connection in (self._requests, self._listener):
+            writer = None if connection is None else connection._writer
+            if writer is not None and not self._loop.is_closed():
+                writer.close()
+        for reply in self._pending:
+            if not reply.done():
+                reply.set_exception(ConnectionError(f"The shared connection has ended: {error!r}"))
+                # Its caller may have gone.
+                reply.exception()
+        self._pending.clear()
+        for waiters in list(self._waiters.values()):
+            for waiter in waiters:
+                waiter.tell(INTERRUPTED)
+
+    def belongs_here(self) -> bool:
+        """False: it ended, or another event loop runs."""
+        return not self.is_over and self._loop is asyncio.get_running_loop()
+
+    def _rest(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if not self.is_over:
+            self._idle = self._loop.call_later(IDLE_S, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self._pending or self._waiters:
+            self._rest()
+        else:
+            self.end(ConnectionError("idle"))
+
+    async def _replies(self) -> None:
+        try:
+            while True:
+                reply: Any
+                try:
+                    reply = await self._requests.read_response(disable_decoding=True)
+                except ResponseError as error:
+                    reply = error
+                waiting = self._pending.popleft()
+                # Its caller may have been cancelled.
+                if waiting.done():
+                    continue
+                if isinstance(reply, Exception):
+                    waiting.set_exception(reply)
+                    waiting.exception()
+                else:
+                    waiting.set_result(reply)
+        except BaseException as error:
+            self.end(error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def _messages(self) -> None:
+        try:
+            while True:
+                # With RESP3 there may be other pushes.
+                push = await self._listener.read_response(disable_decoding=True, push_request=True)
+                if isinstance(push, list) and push[0] == b"message":
+                    self._deliver(push[2])
+        except BaseException as error:
+            self.end(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _deliver(self, text: bytes) -> None:
+        try:
+            message = json.loads(text)
+            about = json.dumps(message["key"]), json.dumps(message["token"])
+            waiters = self._waiters.get(about, [])
+        except (ValueError, KeyError, TypeError):
+            # Another client publishes on our channel.
+            return
+        # One owner may wait for one key in two modes, and the message does not say which of them it is about: both ask
+        # again, which takes up the place of each, and tells of each that it was superseded.
+        has_twin = len(waiters) > 1
+        for waiter in waiters:
+            waiter.has_twin = waiter.has_twin or has_twin
+            if not has_twin:
+                waiter.tell(message)
+            elif message.get("outcome") != "superseded":
+                waiter.tell(ASK_AGAIN)
+
+
+class Links:
+    """The current link of a pool."""
+
+    def __init__(self, pool: Any) -> None:
+        # No reference to the pool: it is the key under which this is kept.
+        self._link: Optional[Link] = None
+
+    async def opened(self, pool: Any, connect_s: float) -> Link:
+        link = self._link
+        if link is None or not link.belongs_here():
+            link = self._link = Link(pool)
+            link.opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
+        try:
+            if not link.opening.done():
+                # The attempt serves all tasks: a cancellation ends only the caller.
+                await asyncio.wait([link.opening], timeout=max(connect_s, 0.0))
+            if not link.opening.done():
+                raise TimeoutError(f"Not connected within {connect_s} s")
+            link.opening.result()
+        except BaseException as error:
+            mark_unsent(error)
+            raise
+        return link
+
+
+_links: ByObject[Links] = ByObject(Links)

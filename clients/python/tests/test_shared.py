@@ -1,0 +1,281 @@
+"""`shared=True`: the waits of all tasks of a client over one connection, and one for the messages that answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from typing import Any, AsyncIterator, List
+
+import pytest
+import pytest_asyncio
+import redis
+import redis.asyncio
+import redislock
+import redislock.asyncio
+from apis import AsyncioApi
+from redis.exceptions import NoPermissionError
+from redislock.asyncio import _shared
+from servers import Proxy, Server, eventually
+from test_conformance import (  # noqa: F401
+    test_acquire,
+    test_coalesce,
+    test_exec,
+    test_failover_while_waiting,
+    test_from_token,
+    test_key_became_something_else,
+    test_lost_reply_of_acquire,
+    test_lost_reply_of_release,
+    test_no_polling,
+    test_order,
+    test_server_without_the_module,
+    test_slot,
+    test_wait,
+)
+from test_families import *  # noqa: F403
+from test_giving_up import LATE_S
+
+
+def _with_shared(kind: Any) -> Any:
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        kind.__init__(self, *args, **{"shared": True, **options})
+
+    return type(kind.__name__, (kind,), {"__init__": init})
+
+
+class SharedLocks:
+    """`redislock.asyncio` with `shared=True` in each lock."""
+
+    Lock, RLock, RWLock, Semaphore, MultiLock = map(
+        _with_shared,
+        (
+            redislock.asyncio.Lock,
+            redislock.asyncio.RLock,
+            redislock.asyncio.RWLock,
+            redislock.asyncio.Semaphore,
+            redislock.asyncio.MultiLock,
+        ),
+    )
+    once = staticmethod(functools.partial(redislock.asyncio.once, shared=True))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(redislock.asyncio, name)
+
+
+class SharedApi(AsyncioApi):
+    locks = SharedLocks()
+
+
+@pytest_asyncio.fixture()
+async def api() -> AsyncIterator[Any]:
+    made = SharedApi()
+    yield made
+    await made.end()
+
+
+def connections(server: Server) -> int:
+    """Those of clients, without that of the test."""
+    return len(server.admin.client_list()) - 1
+
+
+PROTOCOLS = [{"protocol": 2}, {"protocol": 3}, {"protocol": 3, "decode_responses": True}]
+
+
+@pytest.mark.parametrize("options", PROTOCOLS, ids=str)
+async def test_two_hundred_tasks_over_ten_connections(api: Any, server: Server, options: Any) -> None:
+    client = api.client(server.port, max_connections=10, **options)
+    turns: List[int] = []
+    most = 0
+
+    async def works(number: int) -> None:
+        nonlocal most
+        async with api.locks.Lock(client, "k", timeout=60):
+            turns.append(number)
+            most = max(most, connections(server))
+            await client.get("value")
+
+    holder = api.locks.Lock(client, "k", timeout=60)
+    assert await holder.acquire()
+    tasks = []
+    for number in range(200):
+        tasks.append(asyncio.ensure_future(works(number)))
+        await eventually(lambda: server.ask("LOCK.INFO", "k")[-3] == number + 1, "the next waiter")
+    await holder.release()
+    await asyncio.gather(*tasks)
+    assert turns == list(range(200)) and most <= 10
+    # All of them withdrawn at once.
+    assert await holder.acquire()
+    tasks = [asyncio.ensure_future(works(number)) for number in range(200)]
+    await eventually(lambda: server.ask("LOCK.INFO", "k")[-3] == 200, "two hundred waiters")
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert not server.waiters("k") and connections(server) <= 10
+    await holder.release()
+    assert server.info("k") is None
+
+
+@pytest.mark.parametrize("killed", ["requests", "messages", "both"])
+async def test_a_connection_that_ends_ends_no_wait(api: Any, server: Server, killed: str) -> None:
+    client = api.client(server.port)
+    holder = api.locks.Lock(client, "k", timeout=60)
+    assert await holder.acquire()
+
+    async def works() -> None:
+        async with api.locks.Lock(client, "k", timeout=60):
+            pass
+
+    tasks = [asyncio.ensure_future(works()) for _ in range(20)]
+    await eventually(lambda: len(server.waiters("k")) == 20, "waiters")
+    for each in server.admin.client_list():
+        listens = each["sub"] != "0"
+        ours = listens or each["cmd"].startswith("lock.")
+        if ours and killed in ("both", "messages" if listens else "requests") and each["cmd"] != "lock.waiters":
+            server.admin.client_kill(each["addr"])
+    # No wait lasts a slice.
+    began = time.monotonic()
+    await holder.release()
+    await asyncio.gather(*tasks)
+    assert time.monotonic() - began < 4 and server.info("k") is None
+
+
+async def test_a_restarted_server_ends_no_wait(api: Any) -> None:
+    server = Server()
+    again = None
+    try:
+        server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+        wait = asyncio.ensure_future(api.locks.Lock(api.client(server.port), "k", timeout=60).acquire())
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        server.stop()
+        again = Server(port=server.port)
+        assert await wait and again.info("k")
+    finally:
+        server.stop()
+        if again is not None:
+            again.stop()
+
+
+async def test_a_lost_message_costs_one_slice(api: Any, server: Server, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
+    monkeypatch.setattr(_shared.Link, "_deliver", lambda *_: None)
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60)
+    wait = asyncio.ensure_future(lock.acquire())
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    server.ask("LOCK.RELEASE", "k", "somebody")
+    assert await wait and len(server.holders("k")) == 1
+    await lock.release()
+    assert server.info("k") is None
+
+
+async def test_a_token_that_is_used_again_and_again_holds_alone(api: Any, server: Server) -> None:
+    """A late message about an earlier hold of the same token is no grant."""
+    client = api.client(server.port, max_connections=4)
+    inside = 0
+
+    async def works(token: str) -> None:
+        nonlocal inside
+        for _ in range(30):
+            async with api.locks.Lock(client, "k", timeout=60, token=token):
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0)
+                inside -= 1
+
+    await asyncio.gather(*(works(f"owner {number}") for number in range(10)))
+    assert server.info("k") is None
+
+
+async def test_an_owner_waits_twice(api: Any, server: Server) -> None:
+    client = api.client(server.port)
+    server.ask("RWLOCK.ACQUIRE", "k", "somebody", "WRITE", "PX", 60_000)
+    mine = [api.locks.RWLock(client, "k", timeout=60, token="mine") for _ in range(3)]
+    waits = [mine[0].read().acquire(), mine[1].write().acquire(), mine[2].read().acquire()]
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await eventually(lambda: len(server.waiters("k")) >= 2, "two waiters")
+    server.ask("RWLOCK.RELEASE", "k", "somebody", "WRITE")
+    assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [True] * 3
+
+
+async def test_an_operator_ends_a_wait(api: Any, server: Server) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    client = api.client(server.port)
+    wait = asyncio.ensure_future(api.locks.Lock(client, "k", timeout=60, token="mine").acquire())
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    server.ask("LOCK.CANCEL", "k", "mine")
+    with pytest.raises(api.locks.WaitCancelledError):
+        await wait
+    wait = asyncio.ensure_future(api.locks.Lock(client, "k", timeout=60).acquire())
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    server.ask("SET", "k", "a string")
+    with pytest.raises(api.locks.WrongTypeError):
+        await wait
+    assert server.ask("GET", "k") == "a string"
+
+
+async def test_names_and_tokens_that_are_no_text(api: Any, server: Server) -> None:
+    client, key, token = api.client(server.port), b"k\xff\x00\"", b"t\xfe\n"
+    server.ask("LOCK.ACQUIRE", key, "somebody", "PX", 60_000)
+    began = time.monotonic()
+    wait = asyncio.ensure_future(api.locks.Lock(client, key, timeout=60, token=token).acquire())
+    await eventually(lambda: server.ask("LOCK.INFO", key)[-3] == 1, "a waiter")
+    server.ask("LOCK.RELEASE", key, "somebody")
+    assert await wait and time.monotonic() - began < 4
+
+
+async def test_a_silent_network_ends_a_wait_in_time(api: Any, server: Server) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    async with Proxy(server.port) as proxy:
+        client = api.client(proxy.port)
+        waits = [api.locks.Lock(client, "k", timeout=60).acquire(blocking_timeout=1.5) for _ in range(20)]
+        began = time.monotonic()
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        await eventually(lambda: len(server.waiters("k")) == 20, "waiters")
+        proxy.silence()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(outcome, (redis.ConnectionError, redis.TimeoutError)), outcome
+        assert 1.5 <= time.monotonic() - began < 1.5 + LATE_S
+        proxy.speak()
+        await eventually(lambda: not server.waiters("k"), "an empty queue")
+
+
+async def test_one_of_many_makes_the_value(api: Any, server: Server) -> None:
+    client = api.client(server.port, max_connections=10)
+    values: List[str] = []
+
+    async def read() -> Any:
+        return values[-1] if values else None
+
+    async def make() -> str:
+        await eventually(lambda: len(server.waiters("once")) == 99, "the others")
+        values.append("made")
+        return "made"
+
+    found = await asyncio.gather(*(api.locks.once(client, "once", read, make) for _ in range(100)))
+    assert found == ["made"] * 100 and values == ["made"] and connections(server) <= 10
+
+
+async def test_idle_connections_are_closed(api: Any, server: Server, monkeypatch: Any) -> None:
+    monkeypatch.setattr(_shared, "IDLE_S", 0.2)
+    async with api.locks.Lock(api.client(server.port), "k", timeout=60):
+        assert connections(server) == 2
+        server.ask("LOCK.ACQUIRE", "l", "somebody", "PX", 60_000)
+    lock = api.locks.Lock(api.client(server.port), "l", timeout=60)
+    assert not await lock.acquire(blocking_timeout=1)
+    await eventually(lambda: connections(server) == 0, "no connection left")
+
+
+async def test_a_user_without_the_channel_is_told(api: Any, server: Server) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "resetchannels", "+@all")
+    client = api.client(server.port, username="clerk", password="any")
+    with pytest.raises(NoPermissionError, match="channel"):
+        await api.locks.Lock(client, "k", timeout=60).acquire(blocking_timeout=5)
+
+
+def test_where_it_is_refused(server: Server) -> None:
+    with pytest.raises(ValueError, match="redislock.asyncio"):
+        redislock.Lock(redis.Redis(port=server.port), "k", shared=True)
+    with pytest.raises(ValueError, match="redislock.asyncio"):
+        redislock.once(redis.Redis(port=server.port), "k", lambda: None, lambda: 1, shared=True)
+    with pytest.raises(ValueError, match="cluster"):
+        redislock.asyncio.Lock(redis.asyncio.RedisCluster("127.0.0.1", server.port), "k", shared=True)
