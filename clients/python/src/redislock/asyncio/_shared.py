@@ -15,7 +15,7 @@ import base64
 import json
 import secrets
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
@@ -291,16 +291,16 @@ class Link:
     async def _messages(self) -> None:
         try:
             while True:
-                # With RESP3 there may be other pushes.
+                # With RESP3 there may be other pushes, and redis-py 5.0 decodes them in any case.
                 push = await self._listener.read_response(disable_decoding=True, push_request=True)
-                if isinstance(push, list) and push[0] == b"message":
+                if isinstance(push, list) and push[0] in (b"message", "message"):
                     self._deliver(push[2])
         except BaseException as error:
             self.end(error)
             if not isinstance(error, Exception):
                 raise
 
-    def _deliver(self, text: bytes) -> None:
+    def _deliver(self, text: Union[bytes, str]) -> None:
         try:
             message = json.loads(text)
             about = json.dumps(message["key"]), json.dumps(message["token"])
