@@ -89,6 +89,25 @@ fn what_was_set_while_the_server_ran_is_there_after_a_rewrite() {
     assert_eq!((grace, lease), ("0", "7000"));
 }
 
+#[test]
+fn a_module_that_was_loaded_by_command_is_there_after_a_rewrite_and_missing_without_one() {
+    let mut server = with_lines(["enable-module-command yes"]).start();
+    let is_loaded = |server: &Server| !settings(&mut server.client()).is_empty();
+    let load = ["MODULE", "LOADEX", &module(), "CONFIG", "lock.grace", "5", "ARGS", "default-lease", "7000"];
+    assert_eq!(server.client().cmd(&load), Reply::ok());
+    server.stop();
+    server.restart();
+    assert!(!is_loaded(&server));
+    assert_eq!(server.client().cmd(&load), Reply::ok());
+    let expected = settings(&mut server.client());
+    for _ in 0..2 {
+        assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok());
+        server.stop();
+        server.restart();
+        assert_eq!(settings(&mut server.client()), expected);
+    }
+}
+
 /// The reason why no page recommends them. A server that starts again here makes these pages simpler.
 #[test]
 fn a_module_from_an_included_file_or_an_argument_is_loaded_twice_after_a_rewrite() {
