@@ -83,7 +83,11 @@ pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut raw::RedisModuleCtx) -> c_
 
 fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     if !introduce(ctx, NAME, VERSION) {
-        return Err("a module of this name is loaded already".into());
+        return Err(
+            "a module of this name is loaded already. CONFIG REWRITE adds a loadmodule line where an included \
+                    file or an argument had one: keep that of the file that the server starts with"
+                .into(),
+        );
     }
     settings::register(ctx, &pairs(args))?;
     gate::start(ctx);
