@@ -23,7 +23,7 @@ use redis_module::raw;
 use smallvec::SmallVec;
 
 use super::background::events::{self, Event};
-use super::background::{gate, timer, turn_end};
+use super::background::{gate, timer};
 use super::clock;
 use super::ffi::blocked::{BlockCallbacks, BlockedClient, BlockedId};
 use super::ffi::context::{guard, Ctx};
@@ -39,20 +39,10 @@ pub struct WaitingClients {
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
-    /// The grants on their way to clients: from the hand-off to the end of the server's turn in which the reply is
-    /// written.
-    on_their_way: BTreeMap<(ClientId, RequestId), Reply>,
+    /// The grants on their way to clients, from the hand-off until the reply is written.
+    on_their_way: BTreeSet<(ClientId, RequestId)>,
     /// Requests that were granted in this turn of the rules, and their clients.
     granted: Vec<(RequestId, ClientId)>,
-}
-
-/// How far the reply with a grant has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reply {
-    /// The client is unblocked, and gets it before the server sleeps.
-    ToBeWritten,
-    /// Written in this turn of the server.
-    Written,
 }
 
 /// A waiting client.
@@ -96,29 +86,11 @@ impl WaitingClients {
         self.waiting.insert(request, waiting);
     }
 
-    /// The grant was sent to the client: the server has the reply, but may be about to close the connection.
-    pub fn grant_sent(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
-        // The client has waited again since an earlier grant: that counts as delivered.
-        for earlier in self.on_their_way_to(client).filter(|earlier| *earlier < request).collect::<Vec<_>>() {
-            self.on_their_way.remove(&(client, earlier));
-            manager.delivered(earlier);
+    /// The reply with the grant was written.
+    pub fn delivered(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
+        if self.on_their_way.remove(&(client, request)) {
+            manager.delivered(request);
         }
-        self.on_their_way.insert((client, request), Reply::Written);
-    }
-
-    fn on_their_way_to(&self, client: ClientId) -> impl Iterator<Item = RequestId> + '_ {
-        let all = self.on_their_way.range((client, RequestId::FIRST)..=(client, RequestId::LAST));
-        all.map(|((_, request), _)| *request)
-    }
-
-    /// The turn of the server that sent grants to clients is over: clients that are still connected have them.
-    pub fn turn_over(&mut self, manager: &mut LockManager) {
-        self.on_their_way.retain(|(_, request), reply| {
-            if *reply == Reply::Written {
-                manager.delivered(*request);
-            }
-            *reply == Reply::ToBeWritten
-        });
     }
 
     /// The client had gone before its grant was written.
@@ -131,7 +103,8 @@ impl WaitingClients {
     /// places. The request of a blocked client is handled by [`WaitingClients::disconnected`], which follows.
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
-        for request in self.on_their_way_to(client).collect::<Vec<_>>() {
+        let lost = self.on_their_way.range((client, RequestId::FIRST)..=(client, RequestId::LAST)).copied();
+        for (_, request) in lost.collect::<Vec<_>>() {
             self.undelivered(manager, client, request);
         }
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
@@ -205,8 +178,6 @@ pub struct TurnClients<'a> {
     pub clients: &'a mut WaitingClients,
     /// The client of the command. `None`: the command does not wait, or it is the timer's turn.
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,
-    /// Whether its request was queued.
-    pub has_parked: bool,
 }
 
 impl Park for TurnClients<'_> {
@@ -231,7 +202,6 @@ impl Park for TurnClients<'_> {
         };
         let client = ClientId(self.ctx.client_id());
         self.clients.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, answer_by });
-        self.has_parked = true;
         true
     }
 
@@ -271,7 +241,7 @@ impl Clients for TurnClients<'_> {
                 blocked.unblock(Some(Box::new(Ready { client, request, owner, family: prefix.family(), outcome })));
                 match outcome {
                     WaitOutcome::Granted { .. } => {
-                        self.clients.on_their_way.insert((client, request), Reply::ToBeWritten);
+                        self.clients.on_their_way.insert((client, request));
                         Delivery::Pending
                     }
                     _ => Delivery::Done,
@@ -323,9 +293,9 @@ fn may_acquire(user: &User<'_>, prefix: Prefix, names: &[&[u8]]) -> bool {
 /// The outcome that a blocked client is going to read.
 ///
 /// After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
-/// and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. The reply callback
-/// is also called for a client that the server is going to close in this turn: its user was deleted, its output buffer
-/// is too long, its socket breaks. So a written reply counts as delivered only when the turn of the server is over.
+/// and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. A written reply
+/// counts as delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer is
+/// too long, its socket breaks.
 struct Ready {
     /// Its connection.
     client: ClientId,
@@ -353,8 +323,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         let (owner, family) = (ready.owner.clone(), ready.family);
         reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome);
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            events::note(Event::GrantTold(client, request));
-            turn_end::request_event();
+            events::note(Event::GrantDelivered(client, request));
         }
     });
     raw::REDISMODULE_OK as c_int

@@ -35,12 +35,10 @@ pub enum Event {
     SlotsLeft(Slots),
     /// The connection has ended.
     ClientGone(ClientId),
-    /// The grant was written as a reply to the client, which may yet be closed in this turn.
-    GrantTold(ClientId, RequestId),
+    /// The reply with the grant was written to the client.
+    GrantDelivered(ClientId, RequestId),
     /// The client had gone before its grant was written.
     GrantUndelivered(ClientId, RequestId),
-    /// The turn of the server in which grants were sent is over.
-    TurnOver,
     /// `CLIENT UNBLOCK` has answered the blocked client.
     Unblocked(BlockedId),
     /// The server has unblocked the client: its connection ended, or `CLIENT UNBLOCK … ERROR`, or a demotion.

@@ -47,7 +47,6 @@ pub struct MainState {
     pub clock: Clock,
     pub timer: Timer,
     pub inspections: Inspections,
-    pub turn_end: Cell<Listening>,
     pub gate: Gate,
     pub stall: Stall,
     pub consumers: Consumers,
@@ -136,17 +135,6 @@ pub struct Inspections {
     pub were_needed: Cell<bool>,
     /// How many inspections there were since the last command that met a waiter.
     pub quiet_turns: Cell<u32>,
-}
-
-/// The subscription to the server's event loop: `background/turn_end`.
-#[derive(Clone, Copy)]
-pub enum Listening {
-    /// There is none.
-    No,
-    /// The end of this turn is to be reported.
-    Asked,
-    /// So many turns have ended since it was used.
-    Idle(u32),
 }
 
 /// `background/gate`.
@@ -267,7 +255,6 @@ impl MainState {
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
             inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false), quiet_turns: Cell::new(0) },
-            turn_end: Cell::new(Listening::No),
             gate: Gate { is_probing: Cell::new(false), is_in_cluster: Cell::new(false) },
             stall: Stall {
                 last: Cell::new(None),

@@ -95,9 +95,8 @@ impl State {
                 manager.end_session(client);
                 clients.client_gone(manager, client);
             }
-            Event::GrantTold(client, request) => clients.grant_sent(manager, client, request),
+            Event::GrantDelivered(client, request) => clients.delivered(manager, client, request),
             Event::GrantUndelivered(client, request) => clients.undelivered(manager, client, request),
-            Event::TurnOver => clients.turn_over(manager),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
             // The server may have unblocked the blocked clients itself: `demote` handles both cases.

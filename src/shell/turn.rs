@@ -19,8 +19,8 @@ use redis_module::raw;
 
 use super::background::events::NotingAll;
 use super::background::timer::Arming;
-use super::background::{events, inspections, stall, timer, turn_end};
-use super::clients::{connection_of, TurnClients};
+use super::background::{events, inspections, stall, timer};
+use super::clients::TurnClients;
 use super::clock;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::main_thread;
@@ -49,21 +49,16 @@ pub fn of_command<'c, R>(
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
-        let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter, has_parked: false }, now };
+        let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter }, now };
         let result = decide(manager, &mut host);
-        let has_parked = host.clients.has_parked;
         inspections::follow_command(manager);
         report::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
-        (result, has_parked)
+        result
     });
     keyspace_events::publish(ctx);
     drop(turn);
-    let (result, has_parked) = decided.ok_or(errors::BUSY)?;
-    if has_parked && turn_end::is_idle() && connection_of(ctx).is_some() {
-        turn_end::rest_if_idle();
-    }
-    Ok(result)
+    decided.ok_or(errors::BUSY)
 }
 
 /// The turn of a command with one key for which no request waits and which is not observed. Only a hold that is bound
@@ -194,14 +189,13 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
     let played = guard("timer", || {
         let turn = MeasuredTurn::of_timer();
         stall::note_life();
-        turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         state::borrow(|state, now| {
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
-            let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter: None, has_parked: false }, now };
+            let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter: None }, now };
             // What the turn has no time for stays due.
             now.begin_turn();
             inspections::go_on(manager, &mut host);

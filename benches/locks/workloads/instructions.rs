@@ -60,7 +60,7 @@ const TO_FLOOR: f64 = 1.06;
 const BESIDE_WAITER: f64 = 1.02;
 
 /// Instructions of a hand-off.
-const HAND_OFF: f64 = 40_000.0;
+const HAND_OFF: f64 = 38_000.0;
 
 pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let servers = plan.scale.pick(3, 1);

@@ -57,8 +57,7 @@ impl Deliveries {
         self.all.insert(request, (self.last, delivery));
     }
 
-    /// The reply was sent, and the client was still connected when that turn was over. The reply also tells the owner
-    /// of earlier grants of the same holds.
+    /// The reply was written. It also tells the owner of earlier grants of the same holds.
     pub fn delivered(&mut self, request: RequestId) {
         let Some((number, _)) = self.all.get(&request) else { return };
         if self.lost.contains(&(*number, request)) {
@@ -70,7 +69,7 @@ impl Deliveries {
         }
     }
 
-    /// The client disconnected before that: the grant is to be taken back.
+    /// The client had gone before that: the grant is to be taken back.
     pub fn undelivered(&mut self, request: RequestId) {
         if let Some((number, _)) = self.all.get(&request) {
             self.lost.insert((*number, request));

@@ -104,13 +104,13 @@ impl LockManager {
         Ok(cancelled)
     }
 
-    /// A granted waiter was sent its reply, and its client was still connected when that turn was over.
+    /// A granted waiter was sent its reply.
     pub fn delivered(&mut self, id: RequestId) {
         self.deliveries.delivered(id);
     }
 
-    /// A waiter was granted the lock, but its client disconnected before the reply counted as received. Nothing is
-    /// written: [`LockManager::drain`] hands the key over.
+    /// A waiter was granted the lock, but its client had gone before the reply was written. Nothing is written:
+    /// [`LockManager::drain`] hands the key over.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
     }

@@ -6,4 +6,3 @@ pub mod inspections;
 pub mod server_events;
 pub mod stall;
 pub mod timer;
-pub mod turn_end;
