@@ -27,8 +27,8 @@ async def test_acquire(api: Any, server: Server, protocol: int, decoded: bool) -
     first = await actor.do(lambda: lock.grant)
     assert 9 < first.remaining <= 10 and first.holds == 1
     (holder,) = server.holders("k")
-    assert holder["owner"].encode() == first.token and holder["fence"] == first.fence
-    host, pid, random = first.token.rsplit(b":", 2)
+    assert holder["owner"] == first.token and holder["fence"] == first.fence
+    host, pid, random = first.token.rsplit(":", 2)
     assert len(first.token) <= 38 and int(pid) and len(random) == 16 and host
     assert await actor.do(lock.owned) and await actor.do(lock.locked)
     other, rival = locks.Lock(client, "k", timeout=10), api.actor()

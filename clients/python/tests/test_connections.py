@@ -26,7 +26,7 @@ def test_a_slice_ends_before_the_socket_does() -> None:
 def test_a_token_is_short_and_new(monkeypatch: Any) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
     token = redislock.make_token()
-    assert len(token) <= 38 and token.startswith(b"a-host-with") and token.split(b":")[1] == b"%d" % os.getpid()
+    assert len(token) <= 38 and token.startswith("a-host-with") and token.split(":")[1] == str(os.getpid())
     assert len({redislock.make_token() for _ in range(100)}) == 100
 
 

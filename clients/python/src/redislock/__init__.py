@@ -9,12 +9,15 @@
 """
 
 from ._hold import Done, Grant
+from ._info import Holder, LockInfo
+from ._observer import LockEvent, observe
 from ._sync._client import Redis
 from ._sync._locks import Lock, MultiLock, RLock, RWLock, Semaphore
 from ._sync._once import once, single_flight
 from ._tokens import make_token
 from .errors import (
     DeadlockError,
+    HeldError,
     LockError,
     LockNotOwnedError,
     MaxWaitersError,
@@ -32,8 +35,12 @@ __all__ = [
     "DeadlockError",
     "Done",
     "Grant",
+    "HeldError",
+    "Holder",
     "Lock",
     "LockError",
+    "LockEvent",
+    "LockInfo",
     "LockNotOwnedError",
     "MaxWaitersError",
     "ModuleNotLoadedError",
@@ -48,6 +55,7 @@ __all__ = [
     "WrongKindError",
     "WrongTypeError",
     "make_token",
+    "observe",
     "once",
     "single_flight",
 ]

@@ -22,6 +22,8 @@ class Family:
     """`holds` is always the owner's count after the command, so that every command can be sent again."""
 
     names: Sequence[Argument]
+    kind: str
+    """As observers are told."""
     mode = ""
     counts = False
     """True if holds add up: then a hold belongs to a line of execution, which may acquire it again."""
@@ -60,11 +62,16 @@ class Family:
     def cancel(self, token: bytes) -> Command:
         return ("LOCK.CANCEL", self.key, token)
 
+    def info(self) -> Sequence[Command]:
+        return [("LOCK.INFO", name) for name in self.names]
+
     def exists(self) -> Command:
         return ("EXISTS", *self.names)
 
 
 class Mutex(Family):
+    kind = "mutex"
+
     def __init__(self, name: Argument) -> None:
         self.names = (name,)
 
@@ -85,6 +92,7 @@ class Mutex(Family):
 
 
 class Reentrant(Family):
+    kind = "reentrant"
     counts = True
 
     def __init__(self, name: Argument) -> None:
@@ -106,6 +114,7 @@ class ReadWrite(Family):
     def __init__(self, name: Argument, mode: str) -> None:
         self.names = (name,)
         self.mode = mode
+        self.kind = mode.lower()
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         return ("RWLOCK.ACQUIRE", self.key, token, self.mode, "HOLDS", holds, *lease.arguments())
@@ -118,6 +127,7 @@ class ReadWrite(Family):
 
 
 class Permits(Family):
+    kind = "semaphore"
     counts = True
 
     def __init__(self, name: Argument, limit: int) -> None:
@@ -145,6 +155,8 @@ class Slot(Permits):
 
 
 class MultiMutex(Family):
+    kind = "multi"
+
     def __init__(self, names: Sequence[Argument]) -> None:
         if not names:
             raise ValueError("a MultiLock needs at least one name")

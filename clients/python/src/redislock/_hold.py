@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
 from ._families import Lease
+from ._observer import Observed
 from ._steps import Background
+from ._tokens import shown
 
 # Monotonic: a change of the system time moves no deadline.
 clock = time.monotonic
@@ -51,7 +53,7 @@ class Grant:
     """
 
     fence: int
-    token: bytes
+    token: str
     holds: int
     expires: float
     slot: Optional[int] = None
@@ -69,8 +71,9 @@ class Hold:
           └──lose──▶ lost (told once) ──release──▶ ended
     """
 
-    def __init__(self, token: bytes, lease: Lease, new_event: Callable[[], Any]) -> None:
+    def __init__(self, token: bytes, lease: Lease, new_event: Callable[[], Any], observed: Observed) -> None:
         self.token = token
+        self._observed = observed
         self.lease = lease
         # Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies.
         self.session_transport: Any = None
@@ -101,6 +104,7 @@ class Hold:
             return False
         self._lost = True
         self._wake()
+        self._observed.tell("lost", self.token, self.fence, hold=self.age())
         return True
 
     def event(self) -> Any:
@@ -125,6 +129,14 @@ class Hold:
     def extend(self, deadline: Optional[float]) -> None:
         self.deadline = deadline
 
+    def age(self) -> Optional[float]:
+        """Seconds since the grant; None: it was granted elsewhere."""
+        return None if self.granted_at is None else clock() - self.granted_at
+
+    def renewed(self, deadline: Optional[float]) -> None:
+        self.extend(deadline)
+        self._observed.tell("renewed", self.token, self.fence)
+
     def end(self) -> None:
         """Released or given up: no loss is reported from here on, and a waiter for a loss wakes."""
         self.ended = True
@@ -147,4 +159,4 @@ class Hold:
         """The grant in one mode; None: in all modes together."""
         expires = math.inf if self.deadline is None else self.deadline
         holds = sum(self.holds.values()) if mode is None else self.holds.get(mode, 0)
-        return Grant(self.fence, self.token, holds, expires, self.slot)
+        return Grant(self.fence, shown(self.token), holds, expires, self.slot)

@@ -29,13 +29,15 @@ from typing import (
 from . import _protocol as protocol
 from ._connections import is_asyncio, is_cluster, is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
-from ._hold import Done, Grant, Granted, Hold
+from ._hold import Done, Grant, Granted, Hold, clock
+from ._info import LockInfo, lock_info
+from ._observer import Observed
 from ._overrides import Overridable
 from ._protocol import Release
 from ._replies import REDIS_ERRORS
 from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Steps
-from ._tokens import make_token
-from .errors import LockError, LockNotOwnedError, named
+from ._tokens import make_token, token_bytes
+from .errors import HeldError, LockError, LockNotOwnedError, named
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -71,6 +73,7 @@ class ThreadLocal(threading.local):
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
+    holder: Optional[str] = None
 
 
 class Shared:
@@ -78,6 +81,7 @@ class Shared:
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
+    holder: Optional[str] = None
 
 
 class Ending(NamedTuple):
@@ -116,6 +120,8 @@ class Options(TypedDict, total=False):
     shared: bool
     """Of redislock.asyncio: wait over one connection with all other such locks of the client, in place of one for each
     waiting task. False"""
+    tell_holder: bool
+    """Ask for the holder where the lock is not granted: `holder` of the lock, and of the error of `with`. False"""
     at_least: Optional[Number]
     """At least this many seconds from grant to free: an earlier release leaves the lock to a lease that ends then.
     Needs a timeout; not with session, nor with token: the owner of that token would be granted the lock again. None"""
@@ -155,6 +161,7 @@ class LockBase(Overridable):
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
         shared: bool = False,
+        tell_holder: bool = False,
     ) -> None:
         if is_asyncio(redis) is (not self._for_asyncio):
             other = "redislock" if self._for_asyncio else "redislock.asyncio"
@@ -194,6 +201,8 @@ class LockBase(Overridable):
         self.owner = token
         self.at_least = at_least
         self.shared = shared
+        self.tell_holder = tell_holder
+        self._observed = Observed(redis, family.kind, family.names)
         self.local = self._new_local() if self.thread_local else Shared()
 
     @classmethod
@@ -212,7 +221,7 @@ class LockBase(Overridable):
     def _take_over(self, token: Token) -> None:
         if self.session or self.at_least is not None:
             raise ValueError("from_token goes without session and at_least, which begin with the grant")
-        hold = Hold(self._encoded(token), self._lease(), self._new_event)
+        hold = self._new_hold(self._encoded(token))
         hold.holds[self.family.mode] = self._add
         self.local.hold, self.local.token = hold, hold.token
 
@@ -254,6 +263,13 @@ class LockBase(Overridable):
         return grant.fence
 
     @property
+    def holder(self) -> Optional[str]:
+        """With `tell_holder`: the token of the owner that held the lock when it was not granted to the last acquire;
+        None: it was granted, or the holder is not known."""
+        holder: Optional[str] = self.local.holder
+        return holder
+
+    @property
     def lost(self) -> bool:
         """True if the grant is known to be lost; by the local clock, at the latest when the lease is over."""
         hold: Optional[Hold] = self.local.hold
@@ -274,6 +290,8 @@ class LockBase(Overridable):
             raise ValueError("coalesce goes without mixed, which polls, and at_least, which does not release")
         if token is not None and self.at_least is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
+        began = clock()
+        self.local.holder = None
         yield from self._in_place()
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
@@ -288,7 +306,7 @@ class LockBase(Overridable):
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
-            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event)
+            hold = self._new_hold(self._encoded(make_token() if given is None else given))
         before = hold.holds.get(self.family.mode, 0)
         if self.family.is_slot and (before or add != 1):
             raise self._error(LockError, "Cannot take a second slot: an owner holds one, use another object")
@@ -296,6 +314,8 @@ class LockBase(Overridable):
         request = protocol.Request(
             self.family, str(self.name), hold.token, before, before + add, self._lease(), session, coalesce
         )
+        if self._observed.by_observer():
+            request.on_queued = lambda: self._observed.tell("queued", request.token)
         own = request.session or self.replicas > 0
         pooled = self._transport()
         transport = self._transport(own=True) if own else pooled
@@ -309,7 +329,8 @@ class LockBase(Overridable):
                 kept = request.session
         except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
+            self._observed.tell("not_granted", request.token, wait=clock() - began, error=error)
             if request.open:
                 yield from self._withdrawing(hold, request, pooled)
             if own:
@@ -317,6 +338,12 @@ class LockBase(Overridable):
             raise
         if own and not kept:
             yield Close(transport)
+        if isinstance(answer, Granted):
+            self._observed.tell("granted", request.token, answer.fence, wait=clock() - began)
+        else:
+            self._observed.tell("not_granted", request.token, wait=clock() - began)
+        if answer is None and self.tell_holder:
+            self.local.holder = yield from protocol.holder(pooled, self.family)
         return answer if isinstance(answer, Done) else answer is not None
 
     def _accept(
@@ -451,7 +478,8 @@ class LockBase(Overridable):
             was_held = yield from protocol.release(self._transport(), ending.release, hold)
         except GeneratorExit:
             raise
-        except REDIS_ERRORS:
+        except REDIS_ERRORS as error:
+            self._tell_end(hold, True, error)
             # The token stays: the caller may try again. The lock is no longer renewed, and a session ends here.
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
@@ -460,6 +488,7 @@ class LockBase(Overridable):
             # This release may have run already: whether the next one finds the hold says nothing.
             yield from self._releasing_behind(ending, report=False)
             raise
+        self._tell_end(hold, was_held)
         yield from self._released(hold, ending.release.holds, last or not was_held)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
@@ -491,13 +520,21 @@ class LockBase(Overridable):
         resend = protocol.resend_while(hold.lease)
         try:
             yield from protocol.join(ending.renewals)
-            if not (yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)) and report:
+            was_held = yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)
+            self._tell_end(hold, was_held or not report)
+            if not was_held and report:
                 logger.warning("%s: lost before it was released", self.name)
                 if self.on_lost is not None and not hold.told:
                     yield Notify(self.on_lost, grant)
         except REDIS_ERRORS as error:
+            self._tell_end(hold, True, error)
             logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
         yield Close(transport)
+
+    def _tell_end(self, hold: Hold, was_held: bool, error: Optional[BaseException] = None) -> None:
+        """One end for a hold: a loss may have been told before."""
+        if not hold.told:
+            self._observed.tell("released" if was_held else "lost", hold.token, hold.fence, hold=hold.age(), error=error)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
         hold.holds[self.family.mode] = left
@@ -564,6 +601,14 @@ class LockBase(Overridable):
             yield from protocol.lose(hold, self.on_lost)
             raise
 
+    def _info(self) -> Steps[Optional[LockInfo]]:
+        yield from self._in_place()
+        for command in self.family.info():
+            info = lock_info((yield from protocol.query(self._transport(), command, str(self.name))))
+            if info is not None:
+                return info
+        return None
+
     def _locked(self) -> Steps[bool]:
         yield from self._in_place()
         return bool((yield from protocol.query(self._transport(), self.family.exists(), str(self.name))))
@@ -582,7 +627,12 @@ class LockBase(Overridable):
         logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
 
     def _not_acquired(self) -> LockError:
-        return self._error(LockError, "Unable to acquire lock within the time specified")
+        message = "Unable to acquire lock within the time specified"
+        if self.holder is None:
+            return self._error(LockError, message)
+        error = self._error(HeldError, f"{message}: held by {self.holder}")
+        error.holder = self.holder
+        return error
 
     # Helpers.
 
@@ -612,7 +662,7 @@ class LockBase(Overridable):
         token = self._encoded(token)
         hold: Optional[Hold] = self.local.hold
         if hold is None or hold.token != token:
-            hold = Hold(token, self._lease(), self._new_event)
+            hold = self._new_hold(token)
             hold.holds[self.family.mode] = 1
         return token, hold
 
@@ -625,9 +675,11 @@ class LockBase(Overridable):
         timeout = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return None if timeout is None else max(0.0, float(timeout))
 
+    def _new_hold(self, token: bytes) -> Hold:
+        return Hold(token, self._lease(), self._new_event, self._observed)
+
     def _encoded(self, token: Token) -> bytes:
-        encoded: bytes = self.redis.get_encoder().encode(token)
-        return encoded
+        return token_bytes(token)
 
     def _error(self, kind: Type[E], message: str) -> E:
         return named(kind, message, str(self.name))
@@ -662,6 +714,7 @@ class MutexBase(LockBase, Generic[C]):
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
         shared: bool = False,
+        tell_holder: bool = False,
     ) -> None:
         super().__init__(
             redis,
@@ -682,6 +735,7 @@ class MutexBase(LockBase, Generic[C]):
             token=token,
             at_least=at_least,
             shared=shared,
+            tell_holder=tell_holder,
         )
 
 

@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError
 
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
+from ._info import lock_info
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
 from ._steps import CONNECT_S, Background, Call, Command, Join, Notify, Pause, Queued, Send, Spawn, Steps
 from .errors import LockError, LockNotOwnedError, NotReplicatedError, WrongTypeError, named
@@ -25,6 +26,8 @@ logger = logging.getLogger("redislock")
 
 # BLOCK of a socket without a time-out.
 SLICE_S = 5.0
+# A wait is told as queued after this time.
+QUEUED_S = 0.1
 # Later than this no reply will come: our limit for a socket without a time-out.
 REPLY_MARGIN_S = 5.0
 # How late an attempt may end, counted from the end of the caller's time.
@@ -43,7 +46,8 @@ Answer = Union[Granted, Done, None]
 @dataclass
 class Request:
     """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant. `open`: the
-    request may be queued or granted, so it is withdrawn if the acquire fails."""
+    request may be queued or granted, so it is withdrawn if the acquire fails. `on_queued`: called if the first slice,
+    which is short then, ends without an answer."""
 
     family: Family
     name: str
@@ -54,6 +58,7 @@ class Request:
     session: bool
     coalesce: bool = False
     open: bool = False
+    on_queued: Optional[Callable[[], None]] = None
 
     def command(self, block_ms: Optional[int]) -> Command:
         command = self.family.acquire(self.token, self.holds, self.lease)
@@ -180,6 +185,9 @@ def acquire(
                     continue
             if answer is not None or wait_s == 0:
                 return answer
+            if waits and request.on_queued is not None:
+                request.on_queued()
+                request.on_queued = None
             backoff = Backoff()
             if poll_s is not None:
                 # Half to one and a half of the interval: old and new clients that poll in step would starve each other.
@@ -210,6 +218,8 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
     block_ms = None
     if waits:
         slice_s = slice_of(transport.socket_timeout())
+        if request.on_queued is not None:
+            slice_s = min(slice_s, QUEUED_S)
         block_s = slice_s if ends is None else min(slice_s, max(0.0, ends - sent))
         block_ms = max(1, round(block_s * 1000))
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
@@ -373,7 +383,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
             continue
         if not _is_renewed(reply):
             return False
-        hold.extend(_deadline(sent, lease))
+        hold.renewed(_deadline(sent, lease))
         return True
 
 
@@ -403,6 +413,18 @@ def same_place(transport: Any, client: Any, name: str) -> Steps[None]:
                 f"of its locks are of {ours[field]}: make the client with {option}="
             )
             raise named(LockError, message, name)
+
+
+def holder(transport: Any, family: Family) -> Steps[Optional[str]]:
+    """The owner that holds it, the one with the smallest fence; None: none, or it is not known."""
+    try:
+        for command in family.info():
+            info = lock_info((yield Send(transport, command, LATE_S)))
+            if info is not None and info.holders:
+                return info.holders[0].owner
+    except REDIS_ERRORS as error:
+        logger.debug("the holder is unknown: %r", error)
+    return None
 
 
 class Held(NamedTuple):
@@ -505,7 +527,10 @@ def _check_loop(
         if not is_held:
             yield from lose(kept, on_lost)
             return
-        kept.extend(_deadline(sent, kept.lease))
+        if until_closed is None:
+            kept.renewed(_deadline(sent, kept.lease))
+        else:
+            kept.extend(_deadline(sent, kept.lease))
         failed, backoff = False, Backoff()
         del kept
 

@@ -12,6 +12,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 __all__ = [
     "DeadlockError",
+    "HeldError",
     "LockError",
     "LockNotOwnedError",
     "MaxWaitersError",
@@ -48,6 +49,12 @@ class WrongKindError(LockError):
 
 class NotReplicatedError(LockError):
     """Fewer replicas than asked for confirmed the grant in time; the lock was released again."""
+
+
+class HeldError(LockError):
+    """Not granted in time; `holder` is the token of the owner that held the lock then (`tell_holder`)."""
+
+    holder: str
 
 
 class NotMadeError(LockError):

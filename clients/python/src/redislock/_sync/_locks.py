@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, 
 
 from .._connections import SyncClient
 from .._hold import Done
+from .._info import LockInfo
 from .._locks import (
     DEFAULT_LEASE_S,
     LockBase,
@@ -80,6 +81,11 @@ class SyncLock(LockBase):
         ConnectionError or TimeoutError: the command may have run.
         """
         return run(self._executing(command))
+
+    def info(self) -> Optional[LockInfo]:
+        """Who holds it, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
+        that is not free."""
+        return run(self._info())
 
     def locked(self) -> bool:
         """True if any owner holds it."""

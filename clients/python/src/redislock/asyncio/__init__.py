@@ -7,9 +7,12 @@
 """
 
 from .._hold import Done, Grant
+from .._info import Holder, LockInfo
+from .._observer import LockEvent, observe
 from .._tokens import make_token
 from ..errors import (
     DeadlockError,
+    HeldError,
     LockError,
     LockNotOwnedError,
     MaxWaitersError,
@@ -28,8 +31,12 @@ __all__ = [
     "DeadlockError",
     "Done",
     "Grant",
+    "HeldError",
+    "Holder",
     "Lock",
     "LockError",
+    "LockEvent",
+    "LockInfo",
     "LockNotOwnedError",
     "MaxWaitersError",
     "ModuleNotLoadedError",
@@ -44,6 +51,7 @@ __all__ = [
     "WrongKindError",
     "WrongTypeError",
     "make_token",
+    "observe",
     "once",
     "single_flight",
 ]

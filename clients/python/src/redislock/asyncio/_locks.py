@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, 
 
 from .._connections import AsyncioClient
 from .._hold import Done, Hold, clock
+from .._info import LockInfo
 from .._locks import (
     DEFAULT_LEASE_S,
     LockBase,
@@ -59,6 +60,14 @@ class TaskLocal:
     @token.setter
     def token(self, token: Optional[bytes]) -> None:
         self._mine().token = token
+
+    @property
+    def holder(self) -> Optional[str]:
+        return self._mine().holder
+
+    @holder.setter
+    def holder(self, holder: Optional[str]) -> None:
+        self._mine().holder = holder
 
     @property
     def hold(self) -> Optional[Hold]:
@@ -117,6 +126,11 @@ class AsyncLock(LockBase):
         ConnectionError or TimeoutError: the command may have run.
         """
         return await run(self._executing(command))
+
+    async def info(self) -> Optional[LockInfo]:
+        """Who holds it, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
+        that is not free."""
+        return await run(self._info())
 
     async def locked(self) -> bool:
         """True if any owner holds it."""
