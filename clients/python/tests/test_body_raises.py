@@ -1,4 +1,4 @@
-"""When the body of `with` raises, its exception stays, whatever the release does, and the caller is not kept for long."""
+"""When the body of `with` raises, its exception stays, whatever the release does, and its caller goes on soon."""
 
 from __future__ import annotations
 

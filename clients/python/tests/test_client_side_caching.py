@@ -1,4 +1,4 @@
-"""Locks over a client that caches replies (RESP3, CLIENT TRACKING): what they ask for is never answered by the cache."""
+"""Locks over a client that caches replies (RESP3, CLIENT TRACKING): the cache answers none of their commands."""
 
 from __future__ import annotations
 

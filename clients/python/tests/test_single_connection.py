@@ -68,6 +68,7 @@ async def test_a_lock_is_where_a_single_connection_was_made(api: Any, server: Se
 
 async def test_a_user_who_may_not_be_asked_for_the_place_is_told(api: Any, server: Server) -> None:
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-client|info")
-    client, actor = api.client(server.port, single_connection_client=True, username="clerk", password="any"), api.actor()
+    options = {"single_connection_client": True, "username": "clerk", "password": "any"}
+    client, actor = api.client(server.port, **options), api.actor()
     with pytest.raises(NoPermissionError, match="client|info"):
         await do(actor, api.locks.Lock(client, "k", timeout=60).acquire)

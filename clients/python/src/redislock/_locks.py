@@ -534,7 +534,8 @@ class LockBase(Overridable):
     def _tell_end(self, hold: Hold, was_held: bool, error: Optional[BaseException] = None) -> None:
         """One end for a hold: a loss may have been told before."""
         if not hold.told:
-            self._observed.tell("released" if was_held else "lost", hold.token, hold.fence, hold=hold.age(), error=error)
+            event = "released" if was_held else "lost"
+            self._observed.tell(event, hold.token, hold.fence, hold=hold.age(), error=error)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
         hold.holds[self.family.mode] = left

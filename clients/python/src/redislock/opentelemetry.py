@@ -31,7 +31,9 @@ class OpenTelemetry:
         self._waits = meter.create_histogram(
             "redislock.wait.duration", "s", "From the call of an acquire to its outcome"
         )
-        self._holds = meter.create_histogram("redislock.hold.duration", "s", "From the grant to the release or the loss")
+        self._holds = meter.create_histogram(
+            "redislock.hold.duration", "s", "From the grant to the release or the loss"
+        )
         # The holds that are open, the latest last: an owner may hold a lock more than once.
         self._open: Dict[Holding, List[Any]] = {}
         self._mutex = threading.Lock()
