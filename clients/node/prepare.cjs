@@ -8,12 +8,15 @@ const { existsSync } = require("node:fs");
 const { join } = require("node:path");
 
 const compiler = join(__dirname, "node_modules/typescript/bin/tsc");
-const run = (...words) => execFileSync(process.execPath, words, { cwd: __dirname, stdio: ["ignore", 2, 2] });
+const run = (program, ...words) => execFileSync(program, words, { cwd: __dirname, stdio: ["ignore", 2, 2] });
+// The npm that runs this; another package manager has no `ci`.
+const { npm_execpath: manager = "" } = process.env;
+const npm = manager.endsWith("npm-cli.js") ? [process.execPath, manager] : ["npm"];
 
 if (!existsSync(compiler)) {
   // The options of the outer npm come by its environment. Here they would name another folder, or leave out what is
   // needed (--omit=dev, --global).
   const options = "--ignore-scripts --include=dev --no-global --location=project --no-dry-run --no-audit --no-fund";
-  run(process.env.npm_execpath, "ci", "--prefix", __dirname, ...options.split(" "));
+  run(...npm, "ci", "--prefix", __dirname, ...options.split(" "));
 }
-run(compiler, "-p", "tsconfig.build.json");
+run(process.execPath, compiler, "-p", "tsconfig.build.json");

@@ -147,8 +147,8 @@ export class Connections {
 }
 
 /**
- * Gives a dedicated connection the state of the shared one. Only the server knows all of it: a library (node-redis; both
- * after a raw SELECT) does not tell, and goes on in database 0 when the user may not SELECT (ioredis).
+ * Gives a dedicated connection the state of the shared one. Only the server knows all of it: node-redis does not tell
+ * the database, nor does ioredis after a raw SELECT, and ioredis goes on in database 0 where the user may not SELECT.
  */
 async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promise<void> {
   const asked = ["CLIENT", "INFO"];

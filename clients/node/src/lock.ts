@@ -55,9 +55,9 @@ interface Asked {
   add: number;
   coalesce: boolean;
   autoRenew: boolean;
-  began: number;
-  /** Set when it is known. */
+  /** Its owner, once it is known: for the observer. */
   owner: Word | undefined;
+  /** True if the observer was told that it is queued. */
   isQueued: boolean;
 }
 
@@ -221,15 +221,17 @@ export abstract class LockBase<
       add: this.perHold(options),
       coalesce: how !== "exclusive",
       autoRenew,
-      began,
       owner: undefined,
       isQueued: false,
     };
     try {
       const answer = await this.take(options, patience, asked);
-      if (answer?.done === false)
-        this.tell(asked.owner, { event: "granted", fence: answer.fence, wait: now() - began });
-      else this.tell(asked.owner, { event: "not_granted", wait: now() - began });
+      const wait = now() - began;
+      const isGranted = answer?.done === false;
+      this.tell(
+        asked.owner,
+        isGranted ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
+      );
       return answer;
     } catch (error) {
       this.tell(asked.owner, { event: "not_granted", wait: now() - began, error });
