@@ -8,7 +8,7 @@ use faults::Cluster;
 use support::{in_sync, until, Client, Server};
 
 use super::runner::{done, is_held, run, until_waiters, Runner};
-use crate::tool::command;
+use crate::tool::{at, command};
 
 #[test]
 fn a_server_that_is_killed_and_comes_back_is_waited_for() {
@@ -74,6 +74,33 @@ fn a_server_that_is_away_from_the_start_is_told_and_waited_for() {
     runner.until_says("waiting on");
     server.restart();
     assert_eq!(runner.end().stdout(), "ran\n");
+}
+
+#[test]
+fn a_wait_that_is_cut_into_requests_is_shown_as_one() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runner = run(&server, "--verbose k", "true");
+    until_waiters(&server, "k", 1);
+    // A request of the client waits for less than four seconds.
+    until("it has waited for longer than one request", || waited(&server) > 4_500);
+    let shown = |line: &str| at(&server, line).json();
+    let waits = [
+        shown("waiters k --json")[0]["waited"].clone(),
+        shown("graph --json")["locks"][0]["queue"][0]["waited"].clone(),
+        shown("top --once --interval 100ms --json")["locks"][0]["longest"].clone(),
+    ];
+    assert!(waits.iter().all(|waited| waited.as_u64().is_some_and(|waited| waited > 4_500)), "{waits:?}");
+    assert_eq!(server.client().run("LOCK.RELEASE k other").int(), 1);
+    let end = runner.end();
+    let (_, after) = end.stderr.split_once("k: granted after ").expect("it is told");
+    let after: f64 = after.split_once("s, fence ").expect("seconds").0.parse().expect("a number");
+    assert!(after > 4.5, "{}", end.stderr);
+}
+
+/// How long the first request for `k` has waited, by the server.
+fn waited(server: &Server) -> i64 {
+    server.client().run("LOCK.WAITERS k").items().first().map_or(0, |waiter| waiter.get("waited").int())
 }
 
 /// A primary with its replica, and Sentinels that do nothing on their own.
