@@ -48,6 +48,16 @@ impl ConnectionArgs {
         }
     }
 
+    /// Whether what answers there is a Sentinel: it knows no command of the module either.
+    pub async fn is_of_a_sentinel(&self) -> bool {
+        let Ok(client) = self.client() else { return false };
+        let Ok(connection) = client.connection(b"").await else { return false };
+        match send(connection, cmd("ROLE")).await {
+            Ok(Value::Array(role)) => role.first() == Some(&Value::BulkString(b"sentinel".to_vec())),
+            _ => false,
+        }
+    }
+
     /// The database that commands about one key go to.
     pub fn db(&self) -> Result<u64, Error> {
         Ok(self.node()?.redis_settings().db().try_into().unwrap_or_default())

@@ -17,6 +17,8 @@ pub enum Error {
     Connection { server: String, cause: RedisError },
     /// The server does not know the module's commands.
     NoModule { server: String },
+    /// It is a Sentinel, asked as a server.
+    Sentinel { server: String },
     /// The server's error reply: a user without permission, or a missing or wrong password.
     NoPermission(String),
     /// The key holds something that is no lock, or a lock of another family: the server's own words.
@@ -74,7 +76,7 @@ impl Error {
 
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Options(_) => exit_code::USAGE,
+            Error::Options(_) | Error::Sentinel { .. } => exit_code::USAGE,
             Error::Connection { .. } | Error::NoModule { .. } => exit_code::UNAVAILABLE,
             Error::NoPermission(_) => exit_code::NO_PERMISSION,
             Error::WrongType(_) => exit_code::WRONG_TYPE,
@@ -107,6 +109,9 @@ impl fmt::Display for Error {
                 write!(f, "no connection to {server}: they know no primary of this name (--master)")
             }
             Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
+            Error::Sentinel { server } => {
+                write!(f, "{server} is a Sentinel, and no server with locks: --sentinel {server} --master NAME")
+            }
             Error::NoModule { server } => write!(
                 f,
                 "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its redis.conf and \

@@ -25,7 +25,7 @@ mod waiters;
 
 use std::process::ExitCode;
 
-use args::{Command, CommandLine};
+use args::{Command, CommandLine, ConnectionArgs};
 use error::Error;
 
 fn main() -> ExitCode {
@@ -48,9 +48,15 @@ fn main() -> ExitCode {
 
 async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
     let CommandLine { subcommand, connection, .. } = line;
-    let server = &connection;
+    match execute(subcommand, &connection).await {
+        Err(Error::NoModule { server }) if connection.is_of_a_sentinel().await => Err(Error::Sentinel { server }),
+        done => done,
+    }
+}
+
+async fn execute(subcommand: Command, server: &ConnectionArgs) -> Result<ExitCode, Error> {
     match subcommand {
-        Command::Run(run) => run::run(run, connection).await,
+        Command::Run(run) => run::run(run, server).await,
         Command::Top(args) => top::top(args, server).await,
         Command::Graph(args) => graph::graph(args, server).await.map(ExitCode::from),
         Command::Ls(args) => ls::ls(args, server).await.map(succeeded),

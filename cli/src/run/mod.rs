@@ -61,7 +61,7 @@ const SETTLING: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If the lock could not be requested; then the command did not run.
-pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, Error> {
+pub async fn run(args: RunArgs, connection: &ConnectionArgs) -> Result<ExitCode, Error> {
     let mask = Mask::of_this_thread();
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
     let server = connection.server();

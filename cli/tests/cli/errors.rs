@@ -51,6 +51,20 @@ fn a_database_that_is_not_there_says_what_n_is() {
 }
 
 #[test]
+fn a_sentinel_in_the_place_of_a_server_is_told_with_the_options_for_it() {
+    let sentinel = Server::builder().sentinel().start();
+    let address = format!("127.0.0.1:{}", sentinel.port());
+    for line in OF_ONE_KEY.iter().chain(&OF_ALL_KEYS).chain(&["run k -- true"]) {
+        let output = at(&sentinel, line);
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
+        let expected = format!(
+            "redis-lock: {address} is a Sentinel, and no server with locks: --sentinel {address} --master NAME\n"
+        );
+        assert_eq!(output.stderr, expected, "{line}");
+    }
+}
+
+#[test]
 fn a_server_in_the_place_of_a_sentinel_is_told_with_its_address() {
     let server = Server::start();
     let sentinel = format!("127.0.0.1:{}", server.port());
