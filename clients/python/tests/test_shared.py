@@ -73,9 +73,12 @@ async def api() -> AsyncIterator[Any]:
     await made.end()
 
 
+NAME = "counted"
+
+
 def connections(server: Server) -> int:
-    """Those of clients, without that of the test."""
-    return len(server.admin.client_list()) - 1
+    """Those of the test's client, which has the name."""
+    return sum(each["name"] == NAME for each in server.admin.client_list())
 
 
 PROTOCOLS = [{"protocol": 2}, {"protocol": 3}, {"protocol": 3, "decode_responses": True}]
@@ -83,7 +86,7 @@ PROTOCOLS = [{"protocol": 2}, {"protocol": 3}, {"protocol": 3, "decode_responses
 
 @pytest.mark.parametrize("options", PROTOCOLS, ids=str)
 async def test_two_hundred_tasks_over_ten_connections(api: Any, server: Server, options: Any) -> None:
-    client = api.client(server.port, max_connections=10, **options)
+    client = api.client(server.port, max_connections=10, client_name=NAME, **options)
     turns: List[int] = []
     most = 0
 
@@ -240,7 +243,7 @@ async def test_a_silent_network_ends_a_wait_in_time(api: Any, server: Server) ->
 
 
 async def test_one_of_many_makes_the_value(api: Any, server: Server) -> None:
-    client = api.client(server.port, max_connections=10)
+    client = api.client(server.port, max_connections=10, client_name=NAME)
     values: List[str] = []
 
     async def read() -> Any:
@@ -257,11 +260,17 @@ async def test_one_of_many_makes_the_value(api: Any, server: Server) -> None:
 
 async def test_idle_connections_are_closed(api: Any, server: Server, monkeypatch: Any) -> None:
     monkeypatch.setattr(_shared, "IDLE_S", 0.2)
-    async with api.locks.Lock(api.client(server.port), "k", timeout=60):
+    client = api.client(server.port, client_name=NAME)
+    async with api.locks.Lock(client, "k", timeout=60):
         assert connections(server) == 2
-        server.ask("LOCK.ACQUIRE", "l", "somebody", "PX", 60_000)
-    lock = api.locks.Lock(api.client(server.port), "l", timeout=60)
-    assert not await lock.acquire(blocking_timeout=1)
+    # Not while a request waits.
+    server.ask("LOCK.ACQUIRE", "l", "somebody", "PX", 60_000)
+    wait = asyncio.ensure_future(api.locks.Lock(client, "l", timeout=60).acquire(blocking_timeout=1))
+    await eventually(lambda: server.waiters("l"), "a waiter")
+    [before] = [each["id"] for each in server.admin.client_list() if each["name"] == NAME and each["sub"] == "1"]
+    assert not await wait
+    [after] = [each["id"] for each in server.admin.client_list() if each["name"] == NAME and each["sub"] == "1"]
+    assert before == after
     await eventually(lambda: connections(server) == 0, "no connection left")
 
 
