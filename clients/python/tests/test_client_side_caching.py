@@ -14,6 +14,9 @@ cache = pytest.importorskip("redis.cache", reason="this redis-py caches nothing"
 
 @pytest.fixture()
 def client(server: Server, monkeypatch: Any) -> Any:
+    found: Any = server.admin.info("server")
+    if found.get("server_name") == "valkey":
+        pytest.skip("redis-py caches nothing of Valkey")
     # redis-py caches from Redis 7.4 on; the commands that it needs are older.
     monkeypatch.setattr("redis.connection.CacheProxyConnection.MIN_ALLOWED_VERSION", "7.0.0")
     client = redis.Redis(port=server.port, protocol=3, cache_config=cache.CacheConfig())

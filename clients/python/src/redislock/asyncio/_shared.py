@@ -203,7 +203,12 @@ class Link:
         reply: "asyncio.Future[Any]" = self._loop.create_future()
         # No pause between these two, nor inside of the writing: the order of the replies is that of the requests.
         self._pending.append(reply)
-        self._requests._writer.writelines(self._requests.pack_command(*command))
+        try:
+            self._requests._writer.writelines(self._requests.pack_command(*command))
+        except (AttributeError, OSError, RuntimeError) as reset:
+            # The connection was reset, and its reader does not know yet: writelines() of Python 3.12 does not check.
+            self.end(reset)
+            raise ConnectionError("The shared connection has ended") from reset
         await asyncio.wait([reply], timeout=within_s)
         if not reply.done():
             error = TimeoutError(f"No reply within {within_s} s")
