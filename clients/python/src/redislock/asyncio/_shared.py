@@ -187,7 +187,7 @@ class Link:
             await self._listener.connect()
             await self._listener.send_command("SUBSCRIBE", self.channel, check_health=False)
             # What is published before the confirmation is lost.
-            await self._listener.read_response(disable_decoding=True, push_request=True)
+            await self._push()
             # It was the limit for connecting.
             self._requests.socket_timeout = self._listener.socket_timeout = None
         except BaseException as error:
@@ -297,13 +297,18 @@ class Link:
         try:
             while True:
                 # With RESP3 there may be other pushes, and redis-py 5.0 decodes them in any case.
-                push = await self._listener.read_response(disable_decoding=True, push_request=True)
+                push = await self._push()
                 if isinstance(push, list) and push[0] in (b"message", "message"):
                     self._deliver(push[2])
         except BaseException as error:
             self.end(error)
             if not isinstance(error, Exception):
                 raise
+
+    async def _push(self) -> Any:
+        # With RESP2 a message is a reply as any other, and not all of redis-py 5.0 takes the argument.
+        pushes = {"push_request": True} if self._listener.protocol in (3, "3") else {}
+        return await self._listener.read_response(disable_decoding=True, **pushes)
 
     def _deliver(self, text: Union[bytes, str]) -> None:
         try:
