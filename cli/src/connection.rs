@@ -108,8 +108,10 @@ impl ConnectionArgs {
 
     fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let of_address = |address: &String| {
+            // A list in the environment may have blanks behind its commas.
+            let address = address.trim();
             let uri = match (address.contains("://"), address.contains(':')) {
-                (true, _) => address.clone(),
+                (true, _) => address.to_string(),
                 (false, true) => format!("redis://{address}"),
                 (false, false) => format!("redis://{address}:{SENTINEL_PORT}"),
             };

@@ -82,7 +82,7 @@ fn the_sentinels_may_be_in_the_environment_and_the_url_beside_them_is_the_login_
     client.run("SELECT 3");
     client.run("LOCK.ACQUIRE k w PERSIST").fence();
     let mut here = command();
-    here.env("REDIS_LOCK_SENTINELS", &sentinel).env("REDIS_LOCK_MASTER", NAME);
+    here.env("REDIS_LOCK_SENTINELS", format!("127.0.0.1:1, {sentinel}")).env("REDIS_LOCK_MASTER", NAME);
     assert_eq!(run(here.args(["-n", "3", "info", "k"])).status, 0);
     let mut here = command();
     here.env("REDIS_LOCK_SENTINELS", &sentinel).env("REDIS_LOCK_MASTER", NAME).env("REDIS_LOCK_URL", "redis://any/3");
