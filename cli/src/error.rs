@@ -62,6 +62,9 @@ impl Error {
         match error.code() {
             Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
             Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
+            _ if words.contains("cluster support disabled") => {
+                Error::Options(format!("{server} is no cluster's node: leave -c out (flock's -c is `-- sh -c` here)"))
+            }
             _ if words.contains("DB index is out of range") => Error::Options(format!("{words} ({MEANING_OF_N})")),
             Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
             _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },

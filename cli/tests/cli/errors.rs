@@ -51,6 +51,20 @@ fn a_database_that_is_not_there_says_what_n_is() {
 }
 
 #[test]
+fn a_server_that_is_no_node_of_a_cluster_says_what_c_is() {
+    let server = Server::start();
+    for line in ["-c ls", "-c info k", "run -c k -- true"] {
+        let output = at(&server, line);
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
+        let expected = format!(
+            "redis-lock: 127.0.0.1:{} is no cluster's node: leave -c out (flock's -c is `-- sh -c` here)\n",
+            server.port()
+        );
+        assert_eq!(output.stderr, expected, "{line}");
+    }
+}
+
+#[test]
 fn a_sentinel_in_the_place_of_a_server_is_told_with_the_options_for_it() {
     let sentinel = Server::builder().sentinel().start();
     let address = format!("127.0.0.1:{}", sentinel.port());
