@@ -39,7 +39,7 @@ impl Watchdog {
 
     /// The command has ended, or was never started: what is left of its group is not ended.
     pub fn dismiss(mut self) {
-        // Fails if someone has killed the watchdog.
+        // Fails if the watchdog was killed.
         let _ = self.pipe.write_all(&[0]);
     }
 }

@@ -170,7 +170,7 @@ impl Client {
     }
 }
 
-/// True for commands whose effect is the state of the connection they are sent on.
+/// True for commands that change the state of their connection.
 fn changes_its_connection(command: &Cmd) -> bool {
     const CHANGING: &str = "ASKING AUTH DISCARD EXEC HELLO MONITOR MULTI PSUBSCRIBE PSYNC PUNSUBSCRIBE QUIT READONLY \
                             READWRITE RESET SELECT SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SYNC UNSUBSCRIBE UNWATCH WATCH";

@@ -239,8 +239,8 @@ impl Lock {
         Ok(integer(&found)? > 0)
     }
 
-    /// Who holds it, since when, for how long, and how many wait (LOCK.INFO); None: it is free. Of several keys, the
-    /// first one that is held.
+    /// Its holders, with age and time left, and the count of waiters (LOCK.INFO); None: it is free. Of several keys,
+    /// the first one that is held.
     ///
     /// # Errors
     /// [`Error::WrongType`] if the key holds something that is no lock; [`Error::Redis`] if the server could not be

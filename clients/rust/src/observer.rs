@@ -53,8 +53,8 @@ pub enum EventKind {
     },
     /// The lease has begun anew, by this client. The server's own renewals of a session are not told.
     Renewed,
-    /// Known to be lost; without `auto_renew` and `session`, at the latest at the release. A lock whose release could
-    /// not be confirmed counts as lost.
+    /// Known to be lost; without `auto_renew` and `session`, at the latest at the release. Without a confirmed release
+    /// the lock counts as lost.
     Lost {
         /// From the grant until the loss was known.
         hold: Duration,

@@ -1,4 +1,4 @@
-//! Who holds a lock, and what happens to it: `info`, `tell_holder`, observers, OpenTelemetry and the log.
+//! The holders of a lock, and its events: `info`, `tell_holder`, observers, OpenTelemetry and the log.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn what_is_not_granted_names_the_holder_where_it_is_asked_for() {
     let made: Result<(), Error> =
         lock.once(Duration::from_millis(5), async || Ok(None), async |_| panic!("it is held")).await;
     assert!(matches!(made, Err(Error::NotGranted { .. })));
-    // It says no less to a user who may not look.
+    // A user without the right to LOCK.INFO.
     server.client().run("ACL SETUSER worker on nopass ~* &* +@all -lock.info");
     let worker = Client::open(format!("redis://worker:x@127.0.0.1:{}", server.port())).unwrap();
     let refused = worker.mutex("k").tell_holder().try_acquire().await.unwrap_err();

@@ -43,7 +43,7 @@ fn verbose_names_the_holder_that_it_waits_for() {
     client.run("SEM.RELEASE s first");
     assert_eq!(runner.end().code(), Some(0));
 
-    // Who may not look waits all the same.
+    // A user without the right to LOCK.INFO waits all the same.
     client.run("LOCK.ACQUIRE k first PERSIST").fence();
     client.run("ACL SETUSER worker on >secret ~* &* +@all -lock.info");
     let runner = run(&server, "--user worker -a secret --verbose --wait 200ms k", "true");
