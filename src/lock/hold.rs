@@ -24,7 +24,7 @@ pub struct HoldRef<'a> {
     pub owner: &'a [u8],
 }
 
-/// A hold, owned or borrowed: a map is asked for a borrowed one without a copy of its names.
+/// A hold, owned or borrowed, so that maps are searched without copying names.
 pub trait HoldParts {
     /// Database, name of the key, owner.
     fn parts(&self) -> (i32, &[u8], &[u8]);

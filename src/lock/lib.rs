@@ -7,7 +7,7 @@
 //! | `manager`     | what is the reply to a request, and what follows from each event               |
 //! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests named                                       |
-//! | `hold`        | which hold is it: an owner's of a key                                         |
+//! | `hold`        | how is an owner's hold of a key named                                          |
 //! | `name_filter` | is a name certainly absent from a table of names                               |
 //! | `one_or_many` | how is a list stored that usually has one element                              |
 //! | `testing`     | do the rules hold under any schedule                                           |

@@ -215,7 +215,7 @@ impl Park for TurnClients<'_> {
 /// The server's work for an unblocked client, when the turn is over: its reply, and its place in lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request is granted by the permissions with which it was sent if it has waited for less than this: the ACL could as
+/// A request is granted by the permissions with which it was sent if its wait began less than this ago: the ACL could as
 /// well have changed just after the grant. To check permissions again costs 3,000 to 4,000 instructions, a tenth of a
 /// hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where locks are handed over quickly. No event or
 /// counter of the server reports a changed ACL to a module.

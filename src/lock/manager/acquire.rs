@@ -72,9 +72,9 @@ impl LockManager {
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         if !self.endings.is_empty() {
-            // The client of the request that this one retries has disconnected: its place is kept from now on.
+            // The request that this one repeats may be over: its client has disconnected, or LOCK.CANCEL has named it.
             let same = self.queues.find_retried(request.db, request.names, &request.request);
-            same.into_iter().for_each(|same| self.leave_if_left(host.now, same));
+            same.into_iter().for_each(|same| self.end_if_ending(&mut host.clients, host.now, same));
         }
         let answer = match request.names {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),

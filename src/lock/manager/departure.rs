@@ -174,7 +174,7 @@ impl LockManager {
     pub(super) fn answer_and_remove<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         match (self.queues.request(id).is_some_and(QueuedRequest::is_present), outcome) {
             (true, _) => _ = self.answer_waiter(clients, id, outcome),
-            // No client is told that the work is done: its wait has timed out.
+            // A kept place has no client to reply to: count its wait as timed out.
             (false, WaitOutcome::Done { .. }) => self.statistics.count_outcome(WaitOutcome::TimedOut),
             (false, _) => self.statistics.count_outcome(outcome),
         }
@@ -221,8 +221,8 @@ impl LockManager {
     /// Ends a request that waits no more: it is among the endings, or its wait has timed out before the timer fired.
     /// Left at the head of a queue, it would block the requests behind it. False: it waits.
     pub(super) fn end_if_over<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) -> bool {
-        if let Some(ending) = self.endings.take(id) {
-            self.end_request(clients, now, id, ending);
+        if self.endings.contains(id) {
+            self.end_if_ending(clients, now, id);
             return true;
         }
         let until = self.queues.request(id).and_then(|request| request.until);
@@ -233,7 +233,8 @@ impl LockManager {
         is_over
     }
 
-    /// The BLOCK of a request has run out. The wait has timed out too unless a kept place awaits a retry.
+    /// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
+    /// place ends.
     pub(super) fn time_out<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
         match self.may_keep_place(id) {
             true => _ = clients.answer(id, WaitOutcome::TimedOut),
@@ -254,10 +255,10 @@ impl LockManager {
         true
     }
 
-    /// Makes the request leave now if its connection has ended.
-    pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) {
-        if self.endings.take_if_left(id) {
-            self.leave(now, id, Departure::MayComeBack);
+    /// Ends the request now if it is among the endings: a retry must not find it.
+    pub(super) fn end_if_ending<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
+        if let Some(ending) = self.endings.take(id) {
+            self.end_request(clients, now, id, ending);
         }
     }
 
@@ -363,6 +364,20 @@ mod tests {
         let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
         assert_eq!(fixture.server.inbox.answers[..2], outcomes);
         assert_eq!(fixture.manager.queues().kept_places(), 1);
+    }
+
+    /// LOCK.CANCEL of thousands answers some of them in the next turns. A retry in between is another request.
+    #[test]
+    fn a_retry_finds_no_request_that_is_to_be_answered() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let [cancelled, _] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
+        fixture.manager.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture.server.keyspace.now_ms += 100;
+        let again = queue(&mut fixture, "b", true);
+        assert_eq!(fixture.server.inbox.answers, [(cancelled, WaitOutcome::Cancelled)]);
+        let of_key = fixture.manager.queues().of_key(key().as_ref()).unwrap();
+        assert_eq!(of_key.last().map(|(_, id)| id), Some(again), "behind c");
+        assert_eq!(fixture.manager.queues().request(again).unwrap().since.ms(), 1_100);
     }
 
     #[test]

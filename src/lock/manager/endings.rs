@@ -46,15 +46,6 @@ impl Endings {
         self.0.remove(&id)
     }
 
-    /// Takes the request out if its client has disconnected. False: it has not.
-    pub fn take_if_left(&mut self, id: RequestId) -> bool {
-        let has_left = self.0.get(&id) == Some(&Ending::Left);
-        if has_left {
-            self.0.remove(&id);
-        }
-        has_left
-    }
-
     /// The request has left its queues.
     pub fn remove(&mut self, id: RequestId) {
         if !self.0.is_empty() {

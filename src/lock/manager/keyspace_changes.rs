@@ -16,7 +16,6 @@ use crate::value::lock::SeveralEnds;
 use crate::value::owner::Owner;
 use crate::value::time::Now;
 
-/// Events.
 /// Why the server has removed a lock, as far as the host knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -26,6 +25,7 @@ pub enum Removal {
     Command,
 }
 
+/// Events.
 impl LockManager {
     /// A lock with the latest fence `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
@@ -82,7 +82,7 @@ impl LockManager {
         }
     }
 
-    /// How many keys a round of inspections visits, of the larger kind: waited for, or held by several owners.
+    /// The larger of two numbers: waited-for keys, and locks with several holders.
     pub fn most_inspected(&self) -> usize {
         self.queues.len().max(self.shared_leases.len())
     }

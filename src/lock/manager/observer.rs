@@ -31,7 +31,7 @@ pub struct Statistics {
     pub wait_timeouts: u64,
     /// Waits that LOCK.CANCEL ended.
     pub cancelled: u64,
-    /// Requests that the same request, sent again on another connection, took over.
+    /// Requests replaced by a retry on another connection.
     pub superseded: u64,
     /// Waits with COALESCE that a release answered.
     pub coalesced: u64,

@@ -25,7 +25,7 @@ impl LockManager {
         }
     }
 
-    /// Counts a grant that the reply to a command tells; `waited`: the wait that it ends.
+    /// Counts a grant made by a command, not by a hand-off. `waited`: the wait that the grant ends.
     pub(super) fn count_grant(&mut self, waited: Option<Waited>) {
         match waited {
             None => self.statistics.granted_at_once += 1,

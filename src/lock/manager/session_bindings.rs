@@ -11,7 +11,7 @@ use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;
 
-/// The id of a binding; never used again. Of one connection the older binding has the smaller id.
+/// The id of a binding; never used again. Within a connection, older bindings have smaller ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BindingId {
     client: ClientId,
@@ -40,7 +40,7 @@ pub struct Bindings {
     by_hold: BTreeMap<Hold, BindingId>,
     /// When a third of a bound lease is over.
     renewals: BTreeSet<(Instant, BindingId)>,
-    /// True if a renewal was set that is due before all others were at the last call of [`Bindings::take_sooner`].
+    /// A renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
     sooner: bool,
     /// Set when the server refused writes: no lease is renewed before this time.
     put_off: Option<Instant>,
@@ -140,9 +140,13 @@ impl Bindings {
 
     /// The holds of the database, or of all databases, are no longer bound.
     pub fn unbind_db(&mut self, db: Option<i32>) {
-        let is_there = |hold: &&Hold| db.is_none_or(|db| db == hold.key.db);
-        let holds: Vec<Hold> = self.by_hold.keys().filter(is_there).cloned().collect();
-        holds.iter().for_each(|hold| self.unbind(hold.key.as_ref(), hold.owner.as_bytes()));
+        let Some(db) = db else {
+            (self.all, self.by_hold, self.renewals) = Default::default();
+            return;
+        };
+        self.all.retain(|_, binding| binding.key.db != db);
+        self.by_hold.retain(|hold, _| hold.key.db != db);
+        self.renewals.retain(|(_, id)| self.all.contains_key(id));
     }
 }
 
