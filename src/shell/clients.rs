@@ -215,10 +215,10 @@ impl Park for TurnClients<'_> {
 /// The server's work for an unblocked client, when the turn is over: its reply, and its place in lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request is granted by the permissions with which it was sent if its wait began less than this ago: the ACL could as
-/// well have changed just after the grant. To check permissions again costs 3,000 to 4,000 instructions, a tenth of a
-/// hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where locks are handed over quickly. No event or
-/// counter of the server reports a changed ACL to a module.
+/// A request is granted by the permissions with which it was sent if its wait began less than this ago: the ACL could
+/// as well have changed just after the grant. To check permissions again costs 3,000 to 4,000 instructions, a tenth of
+/// a hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where locks are handed over quickly. No event
+/// or counter of the server reports a changed ACL to a module.
 const PERMITTED_FOR_MS: u64 = 20;
 
 impl Clients for TurnClients<'_> {
@@ -294,8 +294,8 @@ fn may_acquire(user: &User<'_>, prefix: Prefix, names: &[&[u8]]) -> bool {
 ///
 /// After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
 /// and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. A written reply
-/// counts as delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer is
-/// too long, its socket breaks.
+/// counts as delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer
+/// is too long, its socket breaks.
 struct Ready {
     /// Its connection.
     client: ClientId,

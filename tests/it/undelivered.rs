@@ -1,8 +1,8 @@
-//! A grant is delivered when the reply is written. If the client has gone before, the next waiter is granted the lock at
-//! once. A delivered grant stays, also where the server closes the client a moment later.
+//! A grant is delivered when the reply is written. If the client has gone before, the next waiter is granted the lock
+//! at once. A delivered grant stays, also where the server closes the client a moment later.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Reply, Server};
+use crate::support::{Client, Reply, Server};
 
 /// A lock ends and the first waiter's client is killed in one turn: the second waiter has the lock.
 #[track_caller]

@@ -33,7 +33,7 @@ impl Client {
     /// connection in RESP3 only. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Redis`](crate::Error::Redis) if the URL is invalid.
+    /// [`Error::Redis`] if the URL is invalid.
     pub fn open(server: impl IntoConnectionInfo) -> Result<Client> {
         let node = Node::new(prepared(server)?)?;
         Ok(Client::of(Servers::Single(Arc::new(node))))
@@ -151,7 +151,7 @@ impl Client {
     /// A new connection for the caller to each server that has keys (one, or a cluster's primaries), with its address.
     ///
     /// # Errors
-    /// [`Error::Redis`](crate::Error::Redis) if one of them cannot be reached.
+    /// [`Error::Redis`] if one of them cannot be reached.
     pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
         for node in self.connector.servers.primaries(self.connector.timeouts.connect).await? {

@@ -401,8 +401,8 @@ impl LockManager {
         Some(id)
     }
 
-    /// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that waits
-    /// for it on another connection is told.
+    /// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that
+    /// waits for it on another connection is told.
     fn take_over<C: Park>(&mut self, clients: &mut C, earlier: RequestId) {
         let is_present = self.queues.request(earlier).is_some_and(QueuedRequest::is_present);
         if is_present && !clients.take_over(earlier) {

@@ -36,7 +36,8 @@ impl GrantInFlight {
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     all: BTreeMap<RequestId, (GrantNumber, GrantInFlight)>,
-    /// The grants of each hold, the latest last: thousands of grants may be made in one turn, and each may be confirmed.
+    /// The grants of each hold, the latest last: thousands of grants may be made in one turn, and each may be
+    /// confirmed.
     by_hold: BTreeMap<Hold, BTreeSet<(GrantNumber, RequestId)>>,
     /// Grants that were not received.
     lost: BTreeSet<(GrantNumber, RequestId)>,
@@ -247,15 +248,10 @@ mod tests {
         let found = |deliveries: &Deliveries, db, name: &[u8], owner: &[u8]| -> Vec<u64> {
             deliveries.of_hold(KeyRef { db, name }, owner).map(|(_, request)| request.0).collect()
         };
-        let rows: [(i32, &[u8], &[u8], &[u64]); 5] = [
-            (0, b"k", b"a", &[2, 1]),
-            (0, b"l", b"a", &[1]),
-            (0, b"m", b"a", &[]),
-            (1, b"k", b"a", &[]),
-            (0, b"k", b"b", &[]),
-        ];
-        for (db, name, owner, expected) in rows {
-            assert_eq!(found(&deliveries, db, name, owner), expected, "{db} {}", name.escape_ascii());
+        let k = found(&deliveries, 0, b"k", b"a");
+        assert_eq!((k, found(&deliveries, 0, b"l", b"a")), (vec![2, 1], vec![1]));
+        for (db, name, owner) in [(0, b"m", b"a"), (1, b"k", b"a"), (0, b"k", b"b")] {
+            assert_eq!(found(&deliveries, db, name, owner), [], "{db} {}", name.escape_ascii());
         }
         deliveries.forget(RequestId(1));
         assert_eq!((found(&deliveries, 0, b"k", b"a"), found(&deliveries, 0, b"l", b"a")), (vec![2], vec![]));

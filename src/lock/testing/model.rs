@@ -17,8 +17,8 @@
 //! - MLOCK.RELEASE releases each of its keys, for requests with COALESCE too; the flag of the newest retry counts;
 //! - in the deadlock search a request with COALESCE waits as any other;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
-//! - a kept place that LOCK.CANCEL ends counts as cancelled, one that a release with COALESCE ends as timed out, one that
-//!   ends because the key or the server has become something else not at all;
+//! - a kept place that LOCK.CANCEL ends counts as cancelled, one that a release with COALESCE ends as timed out, one
+//!   that ends because the key or the server has become something else not at all;
 //! - if the server refuses writes when a session's renewal is due, it is tried again after 10 ms, and no other before;
 //! - when the wall clock is set, a lease that is over by the new time has ended, even a session's; then every other
 //!   lease of a living session starts again at once, if it has an end, and its next renewal is due a third of it later;

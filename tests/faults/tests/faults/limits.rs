@@ -77,7 +77,8 @@ fn evicted_locks_pass_to_waiters_volatile_ttl() {
     evict("volatile-ttl");
 }
 
-/// A cache that evicts locks while they are held: the fence of such a lock is never given again, and waiters are granted.
+/// A cache that evicts locks while they are held: the fence of such a lock is never given again, and waiters are
+/// granted.
 fn evict(policy: &str) {
     let server = Server::builder().config(format!("maxmemory-policy {policy}")).start();
     let version = server.info("server").version();
