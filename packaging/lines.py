@@ -18,7 +18,7 @@ WRITTEN = ("benchmarks", "SUMMARY", "dist.md")
 TYPED = ["sh", "console", "dockerfile", "yaml", "crontab", "ini"]
 
 # An indented line that begins so is typed or pasted, with what is indented below it.
-BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|helm|install|kubectl"
+BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|grep|helm|install|kubectl"
 BEGIN += r"|make|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock|redis-(cli|server)"
 BEGIN += r"|scripts/"
 CRON = r"\S+ \S+ \* \* \*"

@@ -164,6 +164,24 @@ fn each_packaged_configuration_survives() {
     }
 }
 
+/// Also when it is typed again, after an upgrade.
+#[test]
+fn the_line_of_the_page_is_written_once() {
+    let page = include_str!("../../docs/operations.md");
+    let (_, typed) = page.split_once("\n    grep -q ").expect("the line");
+    let (typed, _) = typed.split_once("\n    systemctl ").expect("its end");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("redis.conf");
+    fs::write(&file, "# loadmodule /path/to/libredis_lock.so\n").expect("written");
+    let own = typed.replace("/etc/redis/redis.conf", file.to_str().expect("a path"));
+    let own = own.replace("/usr/lib/redis/modules/libredis_lock.so", &module());
+    for _ in 0..2 {
+        assert!(Command::new("sh").args(["-c", &format!("grep -q {own}")]).status().expect("sh").success());
+    }
+    let text = fs::read_to_string(&file).expect("the file");
+    assert_survives(with_lines(text.lines()), "the line of the page");
+}
+
 /// As `make run` writes it (scripts/run).
 #[test]
 fn make_run_puts_the_line_into_the_file_that_it_starts_with() {
