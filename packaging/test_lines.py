@@ -29,7 +29,7 @@ SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
 # Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
 TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*|redis-cli (-p \d+ )?LOCK\.\w+( .*)?"
-INSTALLED = r"pip install \S*clients/python|python3 -m venv .*|cargo add redis-lock-client --path \S+"
+INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"
 COMPILED = r"cargo install --path \S+"
 
 # A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
@@ -39,6 +39,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_are_what_is_printed"),
     (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_put_itself"),
     (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
+    (r"ExecStart=\S+/redis-lock run .*|Environment=REDIS_LOCK_URL=.*",
+     "cli/tests/cli/run/surroundings.rs: fn the_unit_of_the_readme"),
+    (r"\[(Unit|Service|Timer|Install)\]|(Description|Wants|After|Type|KillMode)=.*", "no: systemd's own"),
+    (r"(OnCalendar|AccuracySec|WantedBy)=.*", "no: systemd's own"),
     (r"curl --fail --header .Fence: .*", "no: a program of the reader, which reads the fence"),
     # Loading: each line and file, rewritten and restarted.
     (r"loadmodule \S+", "tests/it/rewriting.rs: fn no_page_or_script_tells_another_way"),
