@@ -52,7 +52,8 @@ ELSEWHERE: List[Tuple[str, str]] = [
     # Packages.
     (r"(apt|apt-get) install (redis-server )?\./target/debian/.*", "tests/it/package.rs: package.install()"),
     (r"(systemctl restart|systemctl enable --now) redis\S*", "no: needs systemd; test_images starts the unit"),
-    (r"install -m \d+ .*packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
+    (r"install -d -m 750 .*|install -m 640 .*", "tests/it/rewriting.rs: fn the_user_of_the_unit_may_rewrite_its_file"),
+    (r"install -m 644 packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
     (r"sudo install .*", "no: it needs root, and is what `make install` does"),
     (r"redis-cli -p 6379 SHUTDOWN NOSAVE", "packaging/test_dist.py: SHUTDOWN"),
     (r"npm install .*", "clients/node/tests/install.test.ts: npm install"),

@@ -186,7 +186,7 @@ class Managed(unittest.TestCase):
         command = re.search(r"^ExecStart=/usr/bin/(.*)$", unit, re.M)[1].split()
         with Project() as project:
             mounts = [
-                (ROOT / "packaging/systemd", "/etc/redis", "ro"),
+                (ROOT / "packaging/systemd", "/etc/redis-lock", "ro"),
                 (project.volume("state"), "/var/lib/redis-lock", "rw"),
                 (project.folder / "lib", "/usr/lib/redis/modules", "ro"),
             ]

@@ -2,12 +2,14 @@
 //! file or from an argument; the next start then loads it twice, and ends. So each documented way of loading is
 //! started, rewritten and restarted, twice over.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{absolute, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::pages::documents;
+use crate::support::skip::skip;
 use crate::support::waiting::{hold, LONG};
 use crate::support::{built_module, die_with_parent, free_port, until, Builder, Client, Reply, Server};
 
@@ -162,6 +164,48 @@ fn each_packaged_configuration_survives() {
         assert!(lines.iter().any(|line| line.starts_with("loadmodule ")), "{name}");
         assert_survives(with_lines(lines.iter().map(String::as_str)), name);
     }
+}
+
+/// In the folder that the page makes for it. For root, which may start a server as another user.
+#[test]
+fn the_user_of_the_unit_may_rewrite_its_file() {
+    const USER: u32 = 65_534;
+    let unit = include_str!("../../packaging/systemd/redis-lock-server.service");
+    let of_unit = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).expect("a line of the unit");
+    let file = of_unit("ExecStart=").split(' ').nth(1).expect("its configuration");
+    let (home, name) = file.rsplit_once('/').expect("a path");
+    assert_eq!(of_unit("ReadWritePaths="), home);
+    let page = include_str!("../../docs/managed.md");
+    let typed: Vec<&str> =
+        page.lines().map(str::trim).filter(|line| line.starts_with("install ") && line.contains(home)).collect();
+    assert_eq!(typed.len(), 2, "{typed:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    if fs::metadata(folder.path()).expect("a folder").uid() != 0 {
+        return skip("only root may start a server as another user");
+    }
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("readable");
+    let own_module = folder.path().join("libredis_lock.so");
+    fs::copy(module(), &own_module).expect("the module");
+    let own_home = folder.path().join("etc");
+    for line in typed {
+        let names = format!("-o {USER} -g {USER}");
+        let (user, group) = (of_unit("User="), of_unit("Group="));
+        let own = line.replace(&format!("-o {user} -g {group}"), &names);
+        assert_ne!(own, line, "it belongs to the unit's user");
+        let own = own.replace(home, own_home.to_str().expect("a path"));
+        assert!(Command::new("sh").args(["-c", &own]).current_dir(root()).status().expect("sh").success());
+    }
+    let own_file = own_home.join(name);
+    let text = fs::read_to_string(&own_file).expect("the configuration");
+    let text = text.replace("/usr/lib/redis/modules/libredis_lock.so", own_module.to_str().expect("a path"));
+    let port = free_port();
+    let text = text.replace("port 6390", &format!("port {port}"));
+    fs::write(&own_file, text.replace("/var/lib/redis-lock", own_home.to_str().expect("a path"))).expect("written");
+    let mut command = Command::new(program());
+    command.arg(&own_file).current_dir(&own_home).uid(USER).gid(USER);
+    let server = Process::start(command, port);
+    assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok());
+    hold(&mut server.client(), "k", "a");
 }
 
 /// Also when it is typed again, after an upgrade.
