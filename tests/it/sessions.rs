@@ -128,15 +128,19 @@ mod end {
 
     /// The server tells modules nothing of a RESET.
     #[test]
-    fn reset_leaves_it_bound_until_the_connection_ends() {
+    fn reset_leaves_it_bound_and_requests_queued_until_the_connection_ends() {
         let server = quiet().start();
         let mut session = server.client();
         session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        hold(&mut server.client(), "taken", "other");
+        session.run("LOCK.ACQUIRE taken a BLOCK 0 NOTIFY answers");
         assert_eq!(session.run("RESET"), Reply::Status("RESET".into()));
+        assert_eq!(queue(&mut server.client(), "taken"), ["a"]);
         let [mut b] = line_up(&server, "k", ["b"]);
         assert_eq!(holders(&mut server.client(), "k"), ["a"]);
         drop(session);
         b.granted("b");
+        until_queue(&mut server.client(), "taken", &[]);
     }
 
     /// Whether the end of a connection from this port has arrived at the server's socket, read or not.
