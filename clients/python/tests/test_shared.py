@@ -171,6 +171,19 @@ async def test_a_lost_message_costs_one_slice(api: Any, server: Server, monkeypa
     assert server.info("k") is None
 
 
+@pytest.mark.parametrize("name", [None, True, "\ud800"], ids=["None", "bool", "surrogate"])
+async def test_a_request_that_cannot_be_sent_shifts_no_reply(api: Any, server: Server, name: Any) -> None:
+    client = api.client(server.port)
+    server.ask("LOCK.ACQUIRE", "held", "somebody", "PX", 60_000)
+    await api.locks.Lock(client, "warm", timeout=60).acquire()
+    for blocking in (False, True):
+        with pytest.raises((redis.DataError, UnicodeEncodeError)):
+            await api.locks.Lock(client, name, timeout=60).acquire(blocking=blocking)
+    locks = [api.locks.Lock(client, key, timeout=60) for key in ("held", "free")]
+    tasks = [asyncio.ensure_future(lock.acquire(blocking=False)) for lock in locks]
+    assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [False, True]
+
+
 async def test_a_token_that_is_used_again_and_again_holds_alone(api: Any, server: Server) -> None:
     """A late message about an earlier hold of the same token is no grant."""
     client = api.client(server.port, max_connections=4)

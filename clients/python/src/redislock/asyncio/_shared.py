@@ -200,15 +200,20 @@ class Link:
         """Sends it, and waits for its reply: at once, as no request blocks here."""
         if self.is_over:
             raise ConnectionError("The shared connection has ended")
+        # It raises if an argument cannot be sent: then no reply comes.
+        packed = self._requests.pack_command(*command)
         reply: "asyncio.Future[Any]" = self._loop.create_future()
         # No pause between these two, nor inside of the writing: the order of the replies is that of the requests.
         self._pending.append(reply)
         try:
-            self._requests._writer.writelines(self._requests.pack_command(*command))
-        except (AttributeError, OSError, RuntimeError) as reset:
+            self._requests._writer.writelines(packed)
+        except Exception as reset:
             # The connection was reset, and its reader does not know yet: writelines() of Python 3.12 does not check.
             self.end(reset)
             raise ConnectionError("The shared connection has ended") from reset
+        except BaseException as interrupt:
+            self.end(interrupt)
+            raise
         await asyncio.wait([reply], timeout=within_s)
         if not reply.done():
             error = TimeoutError(f"No reply within {within_s} s")
