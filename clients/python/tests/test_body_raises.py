@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
@@ -202,6 +203,64 @@ async def test_a_coroutine_that_is_discarded_under_the_lock_releases_it(server: 
         coroutine = body()
         waits = coroutine.send(None)
         while not server.info("k") or waits is not held:
+            await asyncio.wait([waits])
+            waits = coroutine.send(None)
+        coroutine.close()
+        await eventually(lambda: server.info("k") is None, "the release")
+    finally:
+        await api.end()
+
+
+async def test_a_generator_that_is_closed_has_released_its_lock(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        lock = api.locks.Lock(api.client(proxy.port), "k", timeout=60)
+
+        def items() -> Any:
+            with lock:
+                yield 1
+
+        async def async_items() -> Any:
+            async with lock:
+                yield 1
+
+        def in_thread() -> Any:
+            for _ in items():
+                break
+            return server.info("k")
+
+        async def in_task() -> Any:
+            each = async_items()
+            async for _ in each:
+                break
+            await each.aclose()
+            return server.info("k")
+
+        # Delayed, so that a release in the background would come too late.
+        proxy.delay_request(b"LOCK.RELEASE")
+        left = asyncio.ensure_future(asyncio.to_thread(in_thread) if api.name == "sync" else in_task())
+        await eventually(lambda: proxy.delays, "the release")
+        proxy.deliver()
+        assert await left is None
+
+
+async def test_a_coroutine_that_is_discarded_in_a_context_of_a_generator_releases_its_lock(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        lock = redislock.asyncio.Lock(api.client(server.port), "k", timeout=60)
+        held = asyncio.get_running_loop().create_future()
+
+        @contextlib.asynccontextmanager
+        async def locked() -> Any:
+            async with lock:
+                yield
+
+        async def body() -> None:
+            async with locked():
+                await held
+
+        coroutine = body()
+        waits = coroutine.send(None)
+        while waits is not held:
             await asyncio.wait([waits])
             waits = coroutine.send(None)
         coroutine.close()

@@ -236,6 +236,10 @@ class LockBase(Overridable):
     def _transport(self, own: bool = False) -> Any:
         raise NotImplementedError
 
+    def _may_wait_after(self, error: BaseException) -> bool:
+        """False: the release of a lock whose body raised this may only begin."""
+        return True
+
     # For the caller.
 
     @property
@@ -466,8 +470,7 @@ class LockBase(Overridable):
     def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
         exiting, error = body_raised.get()
         if exiting is self and error is not None:
-            # A coroutine that is being discarded may not wait any more.
-            yield from self._releasing_after(drop, failed, waits=not isinstance(error, GeneratorExit))
+            yield from self._releasing_after(drop, failed, waits=self._may_wait_after(error))
             return
         if self.local.hold is not None:
             yield from self._in_place(self.local.hold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
@@ -165,6 +166,14 @@ class AsyncLock(LockBase):
 
     def _new_event(self) -> asyncio.Event:
         return asyncio.Event()
+
+    def _may_wait_after(self, error: BaseException) -> bool:
+        # An async generator that is closed may wait; a coroutine that is being discarded may not.
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        of_generator = traceback is not None and traceback.tb_frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR
+        return not isinstance(error, GeneratorExit) or bool(of_generator)
 
     def _transport(self, own: bool = False) -> Union[Transport, SharedTransport]:
         if self.shared and not own:
