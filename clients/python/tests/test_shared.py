@@ -202,6 +202,44 @@ async def test_a_token_that_is_used_again_and_again_holds_alone(api: Any, server
     assert server.info("k") is None
 
 
+@pytest.mark.parametrize("late", ["cancelled", "done"])
+async def test_a_late_message_is_not_of_the_next_request(
+    api: Any, server: Server, late: str, monkeypatch: Any
+) -> None:
+    """The connection of the messages is slower than that of the requests."""
+    messages: List[Any] = []
+    deliver = _shared.Link._deliver
+    monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
+    given_up = asyncio.ensure_future(lock.acquire(coalesce=late == "done"))
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    if late == "done":
+        server.ask("LOCK.RELEASE", "k", "somebody")
+        server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    await eventually(lambda: messages, "the message")
+    assert late.encode() in messages[0][1] and not server.waiters("k")
+    asked = server.calls("lock.acquire")
+    wait = asyncio.ensure_future(lock.acquire(coalesce=late == "done"))
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    monkeypatch.undo()
+    deliver(*messages[0])
+    await eventually(lambda: wait.done() or server.calls("lock.acquire") == asked + 2, "the request again")
+    assert not wait.done()
+    server.ask("LOCK.RELEASE", "k", "somebody", "FAILED")
+    assert await wait is True and [holder["owner"] for holder in server.holders("k")] == ["mine"]
+    # Nothing is late any more: an operator's message is taken at its word.
+    await lock.release()
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    wait = asyncio.ensure_future(lock.acquire())
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    server.ask("LOCK.CANCEL", "k", "mine")
+    with pytest.raises(api.locks.WaitCancelledError):
+        await wait
+
+
 async def test_an_owner_waits_twice(api: Any, server: Server) -> None:
     client = api.client(server.port)
     server.ask("RWLOCK.ACQUIRE", "k", "somebody", "WRITE", "PX", 60_000)

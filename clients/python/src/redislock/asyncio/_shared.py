@@ -30,6 +30,8 @@ from ._transport import Transport
 
 # A message may be so much later than the end of the request's time.
 LATE_MESSAGE_S = 1.0
+# The message about a request that was given up may be so much later than the end of the request's time.
+VERY_LATE_S = 5.0
 # How long both connections stay when no lock uses them.
 IDLE_S = 10.0
 
@@ -80,6 +82,7 @@ class SharedTransport:
         may_be_superseded, asked_again = untold, False
         try:
             reply = await link.request(command, within_s)
+            waiter.is_owed = waiter.is_owed and _is_queued(reply)
             while _is_queued(reply):
                 message = await waiter.next(over + late_s - clock())
                 outcome = None if message is None else message.get("outcome")
@@ -92,9 +95,11 @@ class SharedTransport:
                     # It may be of an earlier request of this token: the reply to the same request says.
                     reply = await link.request(command, within_s)
                     may_be_superseded = asked_again = True
+                    waiter.is_owed = _is_queued(reply)
                 elif outcome == "timeout":
                     # Too early for this request: it is of an earlier one.
                     reply = None if clock() > over - 0.005 else reply
+                    waiter.is_owed = reply is not None
                 elif outcome == "done":
                     if untold:
                         # An earlier request was answered, and this one may be queued or granted.
@@ -113,10 +118,10 @@ class SharedTransport:
             self._untold = False
             return reply
         except ResponseError:
-            self._untold = False
+            self._untold = waiter.is_owed = False
             raise
         finally:
-            waiter.leave()
+            waiter.leave(max(0.0, over - clock()) + VERY_LATE_S)
 
 
 def _is_queued(reply: Any) -> bool:
@@ -137,12 +142,16 @@ class Waiter:
     def __init__(self, link: Link, about: Sequence[Subject]) -> None:
         # Another request of the same owner waits for the same key.
         self.has_twin = False
+        # The message that answers the request is still to come, if the request was queued.
+        self.is_owed = True
+        self.has_left = False
         self._link = link
         self._about = about
         self._messages: Deque[Any] = deque()
         self._told = asyncio.Event()
 
     def tell(self, message: Any) -> None:
+        self.is_owed = False
         self._messages.append(message)
         self._told.set()
 
@@ -160,8 +169,16 @@ class Waiter:
                 telling.cancel()
         return self._messages.popleft() if self._messages else None
 
-    def leave(self) -> None:
-        self._link.leave(self, self._about)
+    def leave(self, longest_s: float) -> None:
+        """A message that is owed may still come, for so many seconds: it is not the next request's."""
+        self.has_left = True
+        if self.is_owed:
+            self._link.leave_later(self, longest_s)
+        else:
+            self.remove()
+
+    def remove(self) -> None:
+        self._link.remove(self, self._about)
 
 
 class Link:
@@ -229,7 +246,11 @@ class Link:
             self._waiters.setdefault(subject, []).append(waiter)
         return waiter
 
-    def leave(self, waiter: Waiter, about: Sequence[Subject]) -> None:
+    def leave_later(self, waiter: Waiter, longest_s: float) -> None:
+        if not self.is_over and not self._loop.is_closed():
+            self._loop.call_later(longest_s, waiter.remove)
+
+    def remove(self, waiter: Waiter, about: Sequence[Subject]) -> None:
         for subject in about:
             others = self._waiters.get(subject, [])
             if waiter in others:
@@ -323,10 +344,16 @@ class Link:
         except (ValueError, KeyError, TypeError):
             # Another client publishes on our channel.
             return
+        left = next((waiter for waiter in waiters if waiter.has_left), None)
+        if left is not None:
+            # Of a request that was given up, as it is the oldest: the reply to the request of a present waiter says.
+            left.remove()
+            message = ASK_AGAIN
+        present = [waiter for waiter in waiters if not waiter.has_left]
         # One owner may wait for one key in two modes, and the message does not say which of them it is about: both ask
         # again, which takes up the place of each, and tells of each that it was superseded.
-        has_twin = len(waiters) > 1
-        for waiter in waiters:
+        has_twin = len(present) > 1
+        for waiter in present:
             waiter.has_twin = waiter.has_twin or has_twin
             if not has_twin:
                 waiter.tell(message)
