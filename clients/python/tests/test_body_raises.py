@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import subprocess
 import sys
 import time
 from typing import Any, Callable
@@ -241,6 +242,28 @@ async def test_a_generator_that_is_closed_has_released_its_lock(api: Any, server
         await eventually(lambda: proxy.delays, "the release")
         proxy.deliver()
         assert await left is None
+
+
+AT_EXIT = """
+import sys, redis, redislock
+lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=60)
+def items():
+    with lock:
+        yield "held"
+left = items()
+print(next(left), flush=True)
+"""
+
+
+def test_a_generator_that_the_end_of_the_interpreter_closes_does_not_keep_it(server: Server) -> None:
+    """The interpreter is half gone then: its lock is released if that is still possible."""
+    words = [sys.executable, "-c", AT_EXIT, str(server.port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (said, process.returncode) == ("held\n", 0) and "Traceback" not in errors
 
 
 async def test_a_coroutine_that_is_discarded_in_a_context_of_a_generator_releases_its_lock(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import threading
 import time
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -89,14 +90,19 @@ class BackgroundThread(Background):
                 run(steps, sleep)
             except Stopped:
                 pass
-            except Exception:
+            except Exception as error:
                 # A release closes a session's connection while this thread reads from it: then redis-py may raise any
                 # error.
-                if not stop.is_set():
+                if sys.is_finalizing():
+                    logger.warning("%s failed, as the interpreter is ending: %r", name, error)
+                elif not stop.is_set():
                     logger.exception("%s failed", name)
 
         self._thread = threading.Thread(target=work, name=name, daemon=True)
         try:
+            if sys.is_finalizing():
+                # Before Python 3.12 start() would wait for ever.
+                raise RuntimeError("can't start new thread at interpreter shutdown")
             self._thread.start()
         except RuntimeError:
             # A limit of threads or processes, or the interpreter is ending.
