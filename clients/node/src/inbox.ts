@@ -5,8 +5,11 @@
  * Delivery is at most once: a waiter that may have missed a message gets `interrupted`, and asks again.
  */
 
-import { onAbort, outOfTime } from "./clock.js";
+import { now, onAbort, outOfTime } from "./clock.js";
 import type { Node, Subscriber, Word } from "./connection.js";
+
+/** How late the message about a cancelled request may come. */
+const LATE_CANCEL_MS = 5000;
 
 /** The outcome of a queued request. `interrupted`: unknown, as a connection was lost. */
 export interface Notice {
@@ -61,6 +64,8 @@ export class Inbox {
   private readonly waiters = new Map<string, Set<Waiter>>();
   private readonly channels = new Map<string, Promise<void>>();
   private readonly confirmed = new Set<string>();
+  /** Until when messages about requests that this client cancelled itself may come, by subject. */
+  private readonly cancels = new Map<string, number[]>();
   private readonly subscriber: Subscriber;
   private waiting = 0;
 
@@ -130,6 +135,24 @@ export class Inbox {
     return waiter;
   }
 
+  /**
+   * This client cancels a request of the token itself. The message about that may come when the token's next request
+   * waits, which was not cancelled. Returns what to call if the request was not queued.
+   */
+  cancelling(key: Word, token: Word): () => void {
+    const about = subject(told(key), told(token));
+    this.cancels.set(about, [...(this.cancels.get(about) ?? []), now() + LATE_CANCEL_MS]);
+    return () => void this.takeCancel(about);
+  }
+
+  /** True if such a message was expected; from here on it is not. */
+  private takeCancel(about: string): boolean {
+    const [first, ...others] = (this.cancels.get(about) ?? []).filter((until) => until > now());
+    if (others.length > 0) this.cancels.set(about, others);
+    else this.cancels.delete(about);
+    return first !== undefined;
+  }
+
   private deliver(text: string): void {
     let message;
     try {
@@ -137,14 +160,17 @@ export class Inbox {
     } catch {
       return; // Another client publishes on our channel.
     }
-    const waiters = this.waiters.get(subject(message?.key, message?.token));
+    const about = subject(message?.key, message?.token);
+    const isOurs = message?.outcome === "cancelled" && this.takeCancel(about);
+    const waiters = this.waiters.get(about);
     if (waiters === undefined) return;
     // One owner may wait twice for one key. The message does not say for which request: each asks again.
-    const notice: Notice = waiters.size === 1 ? message : { outcome: "interrupted" };
+    const notice: Notice = waiters.size === 1 && !isOurs ? message : { outcome: "interrupted" };
     for (const waiter of waiters) waiter.tell(notice);
   }
 
   private interrupt(): void {
+    this.cancels.clear();
     this.channels.clear();
     this.confirmed.clear();
     this.tellAll();

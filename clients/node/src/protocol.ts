@@ -349,9 +349,8 @@ class AskingByMessage extends Sending {
     if (!this.open) return undefined;
     const { connections, request } = this;
     const { key } = request.family;
-    const cancelling = connections.send(key, request.family.cancel(request.token), within(ends));
-    const cancelled = await abortable(cancelling, this.signal);
-    if (Number(cancelled) === 1) return undefined;
+    const cancelling = cancel(connections, request, (words) => connections.send(key, words, within(ends)));
+    if (await abortable(cancelling, this.signal)) return undefined;
     // It has left the queue: granted, or its time was over at the server too.
     const answered = await this.send(() => connections.send(key, words(request), within(ends)));
     return answered === "queued" ? undefined : answered;
@@ -390,7 +389,7 @@ class AskingByMessage extends Sending {
           this.isUntold = this.open = false;
           return undefined;
         case "cancelled":
-          this.open = false;
+          // Still open, as the message may be about an earlier request of the token: then this one is queued.
           throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
         case "superseded":
         case "unblocked":
@@ -533,6 +532,19 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
   return new WrongTypeError(message, request.lock, { cause: trouble.error });
 }
 
+/** Sends LOCK.CANCEL for the request; true: it was queued. A message about that is not told to the token's next one. */
+async function cancel(
+  connections: Connections,
+  { family, token, tokenUsedBefore }: Request,
+  send: (words: Word[]) => Promise<unknown>,
+): Promise<boolean> {
+  const listening = tokenUsedBefore ? await connections.listening(family.key).catch(() => undefined) : undefined;
+  const notQueued = listening?.inbox.cancelling(family.key, token);
+  const wasQueued = Number(await send(family.cancel(token))) === 1;
+  if (!wasQueued) notQueued?.();
+  return wasQueued;
+}
+
 /** Leaves neither a queued request nor a hold of it behind. */
 export function withdraw(
   connections: Connections,
@@ -543,7 +555,7 @@ export function withdraw(
   const { family, lock, token, owned, before, lease } = request;
   const work = async (): Promise<void> => {
     // In this order: a release alone could arrive just before the grant.
-    await undone(connections, family.key, family.cancel(token), lease);
+    await cancel(connections, request, (words) => undone(connections, family.key, words, lease));
     await own?.settled(UNDO_MS / 4);
     // A report of done work would keep the waiting callers from doing it.
     const how = request.coalesce ? "failed" : "done";
@@ -576,15 +588,14 @@ function ending(
   return aside(work, keptMs);
 }
 
-/** Resends the command until it has run, or the lease is over. */
-async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<void> {
+/** Resends the command until it has run, or the lease is over. undefined: it has no reply. */
+async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<unknown> {
   const resend = new Resend(lease ?? Infinity, 1000);
   for (;;) {
     try {
-      await connections.send(key, command, UNDO_MS);
-      return;
+      return await connections.send(key, command, UNDO_MS);
     } catch (error) {
-      if (!(error instanceof Trouble) || !error.heals || resend.over()) return;
+      if (!(error instanceof Trouble) || !error.heals || resend.over()) return undefined;
     }
     await resend.pause();
   }

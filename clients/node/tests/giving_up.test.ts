@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { Lock, MultiLock, RLock, RWLock, Semaphore, type RedisClient } from "redis-lock-client";
+import { Lock, MultiLock, RLock, RWLock, Semaphore, WaitCancelledError, type RedisClient } from "redis-lock-client";
 import { eventually, type Server } from "./servers.js";
 import { suite } from "./world.js";
 
@@ -110,6 +110,42 @@ suite("giving up", (each) => {
       assert.equal(await server.ask("DBSIZE"), 0);
     });
   }
+
+  each("a late message about an acquire that was given up does not end the next one of its token", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const [{ client }, { client: beside }] = [await world.connect(proxy), await world.connect(server)];
+    const all = cases(client, beside);
+    const others = await Promise.all(all.map(({ other }) => other.acquire()));
+    const isQueued = (): Promise<unknown> =>
+      eventually(async () => {
+        const waiters = await Promise.all(all.map(({ key }) => server.waiters(key)));
+        return waiters.every(({ length }) => length === 1);
+      }, "the waiters");
+    const waiting = all.map(({ given, giveUp }) => given.acquire({ signal: giveUp.signal }));
+    const rejected = Promise.all(waiting.map((acquiring) => assert.rejects(acquiring)));
+    await isQueued();
+    proxy.keepMessages();
+    for (const { giveUp } of all) giveUp.abort();
+    await rejected;
+    const acquiring = all.map(({ next }) => next.acquire());
+    acquiring.forEach((each) => each.catch(() => undefined));
+    await eventually(async () => (await server.calls("lock.cancel")) === all.length, "the withdrawals");
+    await isQueued();
+    proxy.letMessagesGo();
+    for (const other of others) await other.release();
+    for (const each of acquiring) await (await each).release();
+    // One that an operator sends still ends a wait, and leaves nothing.
+    for (const { key, other, next } of all) {
+      const held = await other.acquire();
+      const cancelled = assert.rejects(next.acquire(), WaitCancelledError);
+      await eventually(async () => (await server.waiters(key)).length, "a waiter");
+      assert.equal(await server.ask("LOCK.CANCEL", key, options.token), 1);
+      await cancelled;
+      await held.release();
+    }
+    assert.equal(await server.ask("DBSIZE"), 0);
+  });
 
   each("an acquire that is given up while replicas are awaited leaves nothing", async (world) => {
     const server = await world.server();
