@@ -224,19 +224,17 @@ export abstract class LockBase<
       owner: undefined,
       isQueued: false,
     };
-    try {
-      const answer = await this.take(options, patience, asked);
-      const wait = now() - began;
-      const isGranted = answer?.done === false;
-      this.tell(
-        asked.owner,
-        isGranted ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
-      );
-      return answer;
-    } catch (error) {
+    const answer = await this.take(options, patience, asked).catch((error: unknown) => {
       this.tell(asked.owner, { event: "not_granted", wait: now() - began, error });
       throw error;
-    }
+    });
+    const wait = now() - began;
+    const isGranted = answer?.done === false;
+    this.tell(
+      asked.owner,
+      isGranted ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
+    );
+    return answer;
   }
 
   private tell(owner: Word | undefined, outcome: Parameters<Observed["tell"]>[3]): void {

@@ -48,9 +48,9 @@ export class Observed {
 
   tell(kind: LockKind, keys: readonly Word[], owner: Word, outcome: Outcome): void {
     if (!this.isOn) return;
-    const event = { ...outcome, kind, keys: keys.map(textOf), owner: textOf(owner) } as LockEvent;
-    if (debug.enabled) debug("%s", line(event));
     try {
+      const event = { ...outcome, kind, keys: keys.map(textOf), owner: textOf(owner) } as LockEvent;
+      if (debug.enabled) debug("%s", line(event));
       const returned: unknown = this.observer?.(event);
       if (returned instanceof Promise) returned.catch(warn);
     } catch (error) {
@@ -59,13 +59,23 @@ export class Observed {
   }
 }
 
-const warn = (error: unknown): void => process.emitWarning(`an observer has thrown: ${error}`, "RedisLockWarning");
+const warn = (error: unknown): void =>
+  process.emitWarning(`an observer has thrown: ${shown(error)}`, "RedisLockWarning");
+
+/** Anything can be thrown, or be the reason of a signal: also what has no string form. Never throws. */
+export function shown(error: unknown): string {
+  try {
+    return String(error);
+  } catch {
+    return "an object without a string form";
+  }
+}
 
 /** Such as `granted report to host:1:c0ffee, fence 17, after 12 ms`. */
 function line(event: LockEvent): string {
   const fence = "fence" in event ? `, fence ${event.fence}` : "";
   const wait = "wait" in event ? `, after ${Math.round(event.wait)} ms` : "";
   const hold = "hold" in event ? `, held for ${Math.round(event.hold)} ms` : "";
-  const error = "error" in event ? `: ${event.error}` : "";
+  const error = "error" in event ? `: ${shown(event.error)}` : "";
   return `${event.event} ${event.kind} ${event.keys.join(" ")} to ${event.owner}${fence}${wait}${hold}${error}`;
 }

@@ -13,7 +13,7 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 
-import type { LockEvent, Observer } from "./observer.js";
+import { shown, type LockEvent, type Observer } from "./observer.js";
 
 export interface OpenTelemetryOptions {
   /** Default: that of the registered provider, of the name "redis-lock-client". */
@@ -81,5 +81,5 @@ function spanAttributes(event: LockEvent): Attributes {
 }
 
 function failed(span: Span, error: unknown): void {
-  span.setStatus({ code: SpanStatusCode.ERROR, message: String(error) });
+  span.setStatus({ code: SpanStatusCode.ERROR, message: shown(error) });
 }

@@ -206,18 +206,34 @@ suite("observed", (each) => {
         throw new Error("mine");
       },
       () => Promise.reject(new Error("mine")) as unknown as undefined,
+      () => {
+        throw Symbol("mine");
+      },
+      () => {
+        throw Object.create(null);
+      },
     ];
     for (const observer of ways) {
       observe(client, observer);
       const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
       await hold.extend();
       assert.equal(await new Lock(client, "k").tryAcquire(), null);
+      // The reason of a signal may be anything, too.
+      const reason = Object.create(null);
+      const giveUp = new AbortController();
+      const waiting = new Lock(client, "k").acquire({ signal: giveUp.signal });
+      await eventually(async () => (await server.waiters("k")).length, "a waiter");
+      giveUp.abort(reason);
+      assert.equal(await waiting.catch((error: unknown) => error), reason);
       await hold.release();
       assert.equal(await server.info("k"), null);
     }
-    await eventually(() => warnings.length >= 8, "the warnings");
+    const told = ["Error: mine", "Symbol(mine)", "an object without a string form"];
+    await eventually(() => new Set(warnings).size === told.length, "the warnings");
     process.off("warning", warned);
-    assert.equal(warnings[0], "RedisLockWarning: an observer has thrown: Error: mine");
+    // Tests of other libraries run beside this one.
+    const expected = told.map((what) => `RedisLockWarning: an observer has thrown: ${what}`);
+    assert.deepEqual(new Set(warnings), new Set(expected));
   });
 
   each("exec gives replies as the library's own calls do", async (world) => {
