@@ -165,6 +165,25 @@ async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any
     assert server.info("k") is None
 
 
+@pytest.mark.parametrize("family", ["reentrant", "read", "semaphore"])
+async def test_an_inner_release_that_comes_after_the_outer_one_tells_of_no_loss(
+    api: Any, server: Server, family: str, caplog: Any
+) -> None:
+    told: Any = []
+    async with Proxy(server.port) as proxy:
+        options = {"thread_local": False, "on_lost": told.append}
+        lock, actor = FAMILIES[family](api.locks, api.client(proxy.port), **options), api.actor()
+        assert await actor.do(lock.acquire)
+        # The inner one gives up waiting for it.
+        await raising(api, lock, lambda: proxy.delay_request(b".RELEASE"), Boom())
+        with caplog.at_level(logging.WARNING, "redislock"):
+            await actor.do(lock.release)
+            assert server.info("k") is None
+            proxy.deliver()
+            await eventually(lambda: background(api) == 0, "the end of the inner release")
+    assert not told and "lost" not in caplog.text
+
+
 async def test_of_several_keys_all_are_free_though_one_became_something_else(api: Any, server: Server) -> None:
     lock = FAMILIES["multi"](api.locks, api.client(server.port))
     await raising(api, lock, lambda: server.ask("SET", "l", "a string"), Boom())

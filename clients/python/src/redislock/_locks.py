@@ -524,6 +524,9 @@ class LockBase(Overridable):
         try:
             yield from protocol.join(ending.renewals)
             was_held = yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)
+            if not ending.last and (hold.ended or hold.holds[self.family.mode] < ending.release.holds):
+                # A later release has ended what this one was to leave, and told what it found.
+                report = False
             self._tell_end(hold, was_held or not report)
             if not was_held and report:
                 logger.warning("%s: lost before it was released", self.name)
