@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import time
 from typing import Any
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
-from servers import Server
+from servers import Server, eventually
+from test_giving_up import LATE_S
 
 
 async def do(actor: Any, call: Any, *args: Any) -> Any:
@@ -72,3 +77,45 @@ async def test_a_user_who_may_not_be_asked_for_the_place_is_told(api: Any, serve
     client, actor = api.client(server.port, **options), api.actor()
     with pytest.raises(NoPermissionError, match="client|info"):
         await do(actor, api.locks.Lock(client, "k", timeout=60).acquire)
+
+
+async def test_a_busy_connection_delays_no_acquire_beyond_its_time(api: Any, server: Server) -> None:
+    client, other = api.client(server.port, single_connection_client=True), api.actor()
+    if api.name == "sync" and not hasattr(client, "single_connection_lock"):
+        pytest.skip("this redis-py does not guard its single connection")
+    actor = api.actor()
+    await do(actor, client.ping)
+    blocked = other.start(client.blpop, "nothing", 30)
+    await eventually(lambda: any(each["cmd"] == "blpop" for each in server.admin.client_list()), "BLPOP")
+    began = time.monotonic()
+    for waits in ({"blocking": False}, {"blocking_timeout": 1.5}):
+        with pytest.raises(redis.TimeoutError, match="busy"):
+            await actor.do(lambda waits=waits: api.locks.Lock(client, "k", timeout=60).acquire(**waits))
+    assert time.monotonic() - began < 1 + 1.5 + LATE_S and not blocked.done()
+    # Without a limit it waits for the connection.
+    wait = actor.start(api.locks.Lock(client, "k", timeout=60).acquire)
+    server.ask("LPUSH", "nothing", "a value")
+    await blocked
+    assert await wait
+
+
+async def test_a_server_that_restarts_ends_no_acquire(api: Any) -> None:
+    server = Server()
+    again = None
+    try:
+        client = api.client(server.port, single_connection_client=True, retry=api.retry(NoBackoff(), 0))
+        actor = api.actor()
+        await do(actor, client.ping)
+        server.process.kill()
+        server.process.wait()
+        began = time.monotonic()
+        with pytest.raises(redis.ConnectionError):
+            await actor.do(api.locks.Lock(client, "k", timeout=60).acquire, blocking_timeout=1)
+        assert 1 <= time.monotonic() - began < 1 + LATE_S
+        wait = actor.start(api.locks.Lock(client, "k", timeout=60).acquire, blocking_timeout=60)
+        again = await asyncio.to_thread(Server, port=server.port)
+        assert await wait and again.info("k")
+    finally:
+        server.stop()
+        if again is not None:
+            again.stop()

@@ -236,6 +236,10 @@ class LockBase(Overridable):
     def _transport(self, own: bool = False) -> Any:
         raise NotImplementedError
 
+    def _client_info(self, within_s: Optional[float]) -> Any:
+        """What the client's single connection replies to CLIENT INFO. Raises TimeoutError if it is not free in time."""
+        raise NotImplementedError
+
     def _may_wait_after(self, error: BaseException) -> bool:
         """False: the release of a lock whose body raised this may only begin."""
         return True
@@ -296,7 +300,8 @@ class LockBase(Overridable):
             raise ValueError(TOKEN_AND_AT_LEAST)
         began = clock()
         self.local.holder = None
-        yield from self._in_place()
+        wait_s = self._wait_s(blocking, blocking_timeout)
+        yield from self._in_place(wait_s=wait_s or protocol.RESEND_S if wait_s is not None else None)
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
@@ -323,7 +328,9 @@ class LockBase(Overridable):
         own = request.session or self.replicas > 0
         pooled = self._transport()
         transport = self._transport(own=True) if own else pooled
-        wait_s = self._wait_s(blocking, blocking_timeout)
+        if wait_s:
+            # Above 0, which would be no wait at all.
+            wait_s = max(0.001, began + wait_s - clock())
         poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
         kept = False
         try:
@@ -643,11 +650,14 @@ class LockBase(Overridable):
 
     # Helpers.
 
-    def _in_place(self, hold: Optional[Hold] = None) -> Steps[None]:
+    def _in_place(
+        self, hold: Optional[Hold] = None, wait_s: Optional[float] = protocol.REPLY_MARGIN_S
+    ) -> Steps[None]:
         """Raises if a client with a single connection was moved to another place than ours. A hold that was acquired
         here is where our connections are."""
         if is_single(self.redis) and (hold is None or hold.granted_at is None):
-            yield from protocol.same_place(self._transport(), self.redis, str(self.name))
+            until = None if wait_s is None else clock() + wait_s
+            yield from protocol.same_place(self._transport(), self._client_info, str(self.name), until)
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
         """The server's view of the hold, None: lost. For a token from elsewhere it is the only source."""

@@ -6,6 +6,7 @@ loss.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import random
@@ -399,11 +400,23 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
             yield resend.pause()
 
 
-def same_place(transport: Any, client: Any, name: str) -> Steps[None]:
+def same_place(
+    transport: Any, client_info: Callable[[Optional[float]], Any], name: str, until: Optional[float]
+) -> Steps[None]:
     """Raises LockError if the client's single connection is in another database, or of another user, than the
-    connections that the lock makes: those are made as the client was."""
-    theirs = yield Call(lambda: client.execute_command("CLIENT INFO"))
-    reply = yield from query(transport, ("CLIENT", "INFO"), name)
+    connections that the lock makes: those are made as the client was. `client_info` asks it, for at most so many
+    seconds. `until`: how long to ask again; None: for ever."""
+    backoff = Backoff()
+    while True:
+        within_s = None if until is None else max(LATE_S, until - clock())
+        try:
+            theirs = yield Call(functools.partial(client_info, within_s))
+            reply = yield Send(transport, ("CLIENT", "INFO"), min(REPLY_MARGIN_S, _attempt_s(until)))
+            break
+        except REDIS_ERRORS as error:
+            if not is_transient(error) or (until is not None and clock() >= until):
+                raise translated(error, name) from error
+            yield Pause(backoff.next(until))
     text = reply.decode() if isinstance(reply, bytes) else str(reply)
     ours = dict(field.partition("=")[::2] for field in text.split())
     for field, word, option in (("db", "database", "db"), ("user", "user", "username")):

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
+from redis.exceptions import TimeoutError
+
 from .._connections import SyncClient
 from .._hold import Done
 from .._info import LockInfo
@@ -113,6 +115,15 @@ class SyncLock(LockBase):
 
     def _new_event(self) -> threading.Event:
         return threading.Event()
+
+    def _client_info(self, within_s: Optional[float]) -> Any:
+        # Another thread's command may block. redis-py 5.0 has no lock.
+        busy = getattr(self.redis, "single_connection_lock", None)
+        if busy is not None:
+            if not busy.acquire(timeout=-1 if within_s is None else within_s):
+                raise TimeoutError("the client's single connection is busy")
+            busy.release()
+        return self.redis.execute_command("CLIENT INFO")
 
     def _transport(self, own: bool = False) -> Transport:
         return Transport(self.redis, self.family.key, own)

@@ -8,6 +8,8 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, cast, overload
 
+from redis.exceptions import TimeoutError
+
 from .._connections import AsyncioClient
 from .._hold import Done, Hold, clock
 from .._info import LockInfo
@@ -166,6 +168,15 @@ class AsyncLock(LockBase):
 
     def _new_event(self) -> asyncio.Event:
         return asyncio.Event()
+
+    async def _client_info(self, within_s: Optional[float]) -> Any:
+        asking = asyncio.ensure_future(self.redis.execute_command("CLIENT INFO"))
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+        # Not cancelled: in the middle of a reply that would end the connection, and the place where it was moved to.
+        await asyncio.wait([asking], timeout=within_s)
+        if not asking.done():
+            raise TimeoutError("the client's single connection is busy")
+        return asking.result()
 
     def _may_wait_after(self, error: BaseException) -> bool:
         # An async generator that is closed may wait; a coroutine that is being discarded may not.
