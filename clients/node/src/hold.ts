@@ -22,8 +22,8 @@ export interface ReleaseOptions {
  * What a release does while the server cannot be asked.
  *
  * - `awaited`: its caller waits for it, for a limited time.
- * - `disposed`: at the end of a block (`await using`). It goes on until the lease is over; a session's connection is
- *   closed after a second.
+ * - `disposed`: at the end of a block (`await using`). The last one of its owner goes on until the lease is over; a
+ *   session's connection is closed after a second.
  * - `thrown`: the work has thrown. As above, and a session's connection is closed at once, which releases the lock too.
  */
 export type Releasing = "awaited" | "disposed" | "thrown";

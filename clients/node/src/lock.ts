@@ -408,7 +408,8 @@ export abstract class LockBase<
     let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
-      const resendMs = how === "awaited" ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
+      // It keeps the owner's turn: while other holds are left, their releases come after it.
+      const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
       wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
     } catch (error) {
       if (isLast) owned.connection?.close();

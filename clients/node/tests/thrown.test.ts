@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { Lock, LockLostError, type Hold } from "redis-lock-client";
+import { Lock, LockLostError, observe, RLock, RWLock, type Hold, type LockEvent } from "redis-lock-client";
 import { eventually } from "./servers.js";
 import { suite } from "./world.js";
 
@@ -45,6 +45,27 @@ suite("work that throws", (each) => {
       });
     }
   }
+
+  each("of an inner hold: its release ends long before the lease, and the outer one can be released", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const locks = [new RLock(client, "r", { lease: null }), new RWLock(client, "w", { lease: 600_000 }).read];
+    const outer = await Promise.all(locks.map((lock) => lock.acquire()));
+    const inner = await Promise.all(locks.map((lock, at) => lock.acquire({ within: outer[at] as Hold })));
+    const ended: LockEvent[] = [];
+    observe(client, (event) => void (event.event === "released" && ended.push(event)));
+    const block = async (hold: Hold): Promise<void> => {
+      await using _hold = hold;
+      proxy.refuse();
+      throw new Error("mine");
+    };
+    await Promise.all(inner.map((hold) => assert.rejects(block(hold), MINE)));
+    await eventually(() => ended.length === 2, "the end of the inner releases");
+    proxy.accept();
+    for (const hold of [...inner, ...outer]) await hold.release();
+    assert.equal(await server.ask("DBSIZE"), 0);
+  });
 
   each("once: the error of `make` stays", async (world) => {
     const server = await world.server();
