@@ -330,12 +330,9 @@ export abstract class LockBase<
   /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, family } = this;
+    this.observeLoss(owned);
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
-    if (owned.grantedAt === undefined) {
-      const since = (owned.grantedAt = now());
-      owned.onLost(() => this.tell(owned.token, { event: "lost", fence: owned.fence, hold: now() - since }));
-    }
     if (connections.observed.observer !== undefined) owned.watched();
     if (owned.keepers.length > 0) return;
     if (session !== undefined) {
@@ -345,6 +342,19 @@ export abstract class LockBase<
       if (autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
       owned.watchedBy(keepDeadline);
     }
+  }
+
+  /** The observer is told the loss of each mode that is held. */
+  private observeLoss(owned: Owned): void {
+    const { mode } = this.family;
+    const { since } = owned;
+    if (!since.has(mode)) {
+      owned.onLost(() => {
+        const hold = now() - (since.get(mode) ?? 0);
+        if (owned.of(mode) > 0) this.tell(owned.token, { event: "lost", fence: owned.fence, hold });
+      });
+    }
+    if (owned.of(mode) === 0) since.set(mode, now());
   }
 
   private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
@@ -417,12 +427,10 @@ export abstract class LockBase<
     } finally {
       late?.stop();
     }
+    const wasLost = !wasHeld && !isClosed;
+    if (wasLost) owned.lose();
     owned.holds.set(family.mode, left);
-    if (!wasHeld && !isClosed) {
-      owned.lose();
-      if (isLast) owned.end();
-      throw new LockLostError(`the lock "${this.name}" was lost before it was released`, this.name);
-    }
     if (isLast) owned.end();
+    if (wasLost) throw new LockLostError(`the lock "${this.name}" was lost before it was released`, this.name);
   }
 }

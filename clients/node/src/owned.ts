@@ -61,8 +61,8 @@ export class Owned {
   /** Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
   over = false;
-  /** When its first grant came; undefined: not yet. */
-  grantedAt: number | undefined;
+  /** By mode: since when it is held. */
+  readonly since = new Map<string, number>();
   private isLost = false;
   private isWatched = false;
   private watch: ((owned: Owned) => Keeper) | undefined;

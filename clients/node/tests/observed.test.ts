@@ -179,6 +179,35 @@ suite("observed", (each) => {
     assert.ok(short.lost);
     names();
 
+    // Each mode of a read/write lock that is held: how the loss comes to light changes nothing.
+    for (const how of ["renewal", "release"]) {
+      const rw = new RWLock(client, "w", { lease: how === "renewal" ? 900 : 600_000, autoRenew: how === "renewal" });
+      const write = await rw.write.acquire();
+      const read = await rw.read.acquire({ within: write });
+      await (await rw.read.acquire({ within: write })).release();
+      assert.deepEqual(names().slice(-1), ["released read"]);
+      await server.ask("LOCK.BREAK", "w");
+      if (how === "renewal")
+        await eventually(() => events.filter(({ event }) => event === "lost").length === 2, "both");
+      for (const hold of [read, write]) await assert.rejects(hold.release(), LockLostError);
+      assert.deepEqual(
+        names()
+          .filter((name) => !name.startsWith("renewed"))
+          .sort(),
+        ["lost read", "lost write"],
+      );
+      // The mode that was released before is not.
+      const only = await rw.read.acquire();
+      await (await rw.write.acquire({ within: only })).release();
+      names();
+      await server.ask("LOCK.BREAK", "w");
+      await assert.rejects(only.release(), LockLostError);
+      assert.deepEqual(
+        names().filter((name) => !name.startsWith("renewed")),
+        ["lost read"],
+      );
+    }
+
     const rw = new RWLock(client, "w");
     await rw.write.using(() => rw.read.using(() => undefined));
     await new RLock(client, "r").using(() => undefined);
