@@ -4,11 +4,12 @@ import { EventEmitter } from "node:events";
 
 import { aside, now } from "./clock.js";
 import type { Word } from "./connection.js";
-import { LockLostError } from "./errors.js";
+import { LockError, LockLostError } from "./errors.js";
 import type { Work } from "./families.js";
 import { textOf } from "./info.js";
 import type { Owned } from "./owned.js";
 import { KEPT_MS } from "./protocol.js";
+import { isReply } from "./replies.js";
 
 export interface ReleaseOptions {
   /**
@@ -123,14 +124,17 @@ export class Hold extends EventEmitter {
     );
   }
 
-  /** @internal The end of a block, which may have thrown: only a loss is reported beside its error. */
+  /**
+   * @internal The end of a block, which may have thrown: what the server answered within a second is reported, a loss or
+   * a refusal; not that it could not be asked.
+   */
   async dispose(): Promise<void> {
-    let lost: LockLostError | undefined;
+    let answered: unknown;
     const releasing = this.releaseOnce("done", "disposed").catch((error: unknown) => {
-      if (error instanceof LockLostError) lost = error;
+      if (error instanceof LockError || isReply(error)) answered = error;
     });
     await aside(releasing, KEPT_MS);
-    if (lost !== undefined) throw lost;
+    if (answered !== undefined) throw answered;
   }
 
   private releaseOnce(work: Work, how: Releasing): Promise<void> {

@@ -46,6 +46,25 @@ suite("work that throws", (each) => {
     }
   }
 
+  each("a block that ends well tells that the server refused its release", async (world) => {
+    const server = await world.server();
+    await server.ask("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-lock.release", "-rlock.release");
+    const { client } = await world.connect(server, { username: "u", password: "p" });
+    for (const lock of [new Lock(client, "k"), new Lock(client, "s", { session: true }), new RLock(client, "r")]) {
+      const block = async (thrown?: Error): Promise<void> => {
+        await using _hold = await lock.acquire();
+        if (thrown !== undefined) throw thrown;
+      };
+      await assert.rejects(block(), /NOPERM/);
+      await server.ask("FLUSHALL");
+      const both = await block(new Error("mine")).catch((error: unknown) => error);
+      const { error, suppressed } = both as { error: Error; suppressed: Error };
+      assert.match(error.message, /NOPERM/);
+      assert.equal(suppressed.message, "mine");
+      await server.ask("FLUSHALL");
+    }
+  });
+
   each("of an inner hold: its release ends long before the lease, and the outer one can be released", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
