@@ -9,7 +9,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use redis_lock_client::{Client, Error, Event, EventKind, HolderMode, Kind, OpenTelemetry};
-use support::Server;
+use support::{Server, LIMIT};
 
 use crate::servers::{client_of, eventually, until_lost, Observed, LONG};
 
@@ -164,12 +164,19 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
     let server = Server::start();
     let (client, events) = observed(&server);
     let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
-    let lock = client.mutex("k").token("me").lease(Duration::from_millis(300)).auto_renew();
+    // Renewed after each second of a lease that outlives the pauses of a busy machine.
+    let lock = client.mutex("k").token("me").lease(Duration::from_secs(3)).auto_renew();
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(lock.acquire_within(Duration::from_millis(1)).await.unwrap().is_none());
-    assert_eq!(names(&events), ["mutex not granted"; 2]);
+    let mut told = names(&events);
+    // On a busy machine the second one may take long enough to be told of.
+    told.retain(|told| told != "mutex queued");
+    assert_eq!(told, ["mutex not granted"; 2]);
     // Given up.
-    assert!(tokio::time::timeout(Duration::from_millis(300), lock.acquire()).await.is_err());
+    tokio::select! {
+        acquired = lock.acquire() => panic!("another one holds it: {acquired:?}"),
+        () = eventually("it is told that it waits", || !events.lock().unwrap().is_empty()) => {}
+    }
     client.settled().await;
     assert_eq!(names(&events), ["mutex queued", "mutex not granted"]);
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -177,7 +184,7 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
     let queued = events.lock().unwrap()[0].clone();
     assert_eq!((queued.owner.to_string(), queued.fence), ("me".to_string(), None));
     holder.release().await.unwrap();
-    let guard = waiting.await.unwrap().unwrap();
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it is free").unwrap().unwrap();
     let granted = events.lock().unwrap()[1].kind;
     assert!(matches!(granted, EventKind::Granted { wait } if wait >= Duration::from_millis(100)), "{granted:?}");
     eventually("it is renewed", || events.lock().unwrap().len() >= 3).await;
