@@ -122,7 +122,7 @@ impl Guard {
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
         let prompt = self.hold.turn(self.family.mode()).comes_first();
-        let released = self.held().give_back(work, prompt, Resend::of_a_release()).await;
+        let released = self.held().give_back(work, prompt, Caller::Waits).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
         }
@@ -136,11 +136,12 @@ impl Guard {
         let _done_or_late = tokio::time::timeout(protocol::KEPT, self.release_behind(work)).await;
     }
 
-    /// Releases in the background, until the server has confirmed that or the lease is over.
+    /// Releases in the background, until the server has confirmed that or the lease is over; if holds in the same mode
+    /// remain, whose release waits behind this one, only as long as for a caller.
     fn release_behind(&self, work: Work) -> JoinHandle<()> {
         let prompt = self.hold.turn(self.family.mode()).comes_first();
-        let (held, resend) = (self.held(), Resend::behind(self.hold.remaining()));
-        let release = async move { drop(held.give_back(work, prompt, resend).await) };
+        let held = self.held();
+        let release = async move { drop(held.give_back(work, prompt, Caller::Gone).await) };
         let background = &self.hold.connector.background;
         if self.family.counts() {
             // Its turn keeps the release and the owner's next request apart.
@@ -252,8 +253,16 @@ struct Held {
     since: Instant,
 }
 
+/// Whether the caller of a release still waits for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// After an error the release goes on in the background.
+    Waits,
+    Gone,
+}
+
 impl Held {
-    async fn give_back(&self, work: Work, prompt: Prompt, resend: Resend) -> Result<()> {
+    async fn give_back(&self, work: Work, prompt: Prompt, caller: Caller) -> Result<()> {
         let (hold, family, mode) = (&self.hold, &self.family, self.family.mode());
         let _turn = hold.turn(mode).take_first(prompt).await;
         let left = hold.held(mode).saturating_sub(self.holds);
@@ -267,6 +276,10 @@ impl Held {
         }
         let transport = Transport::pooled(&hold.connector, family.key());
         let session = hold.session().filter(|_| is_last);
+        let resend = match caller {
+            Caller::Gone if left == 0 => Resend::behind(hold.remaining()),
+            Caller::Gone | Caller::Waits => Resend::of_a_release(),
+        };
         let released = protocol::release(&transport, family, &hold.token, release, resend, session).await;
         if let Some(session) = session {
             session.close().await;
@@ -285,6 +298,10 @@ impl Held {
                 Err(Error::LockLost)
             }
             Err(error) => {
+                if caller == Caller::Gone {
+                    // The owner's next request states the count without it.
+                    hold.given_back(mode, left);
+                }
                 hold.tell_loss(family);
                 Err(error)
             }

@@ -67,7 +67,7 @@ impl Backoff {
     }
 }
 
-/// How long a release is resent while its caller waits: long enough for a failover.
+/// How long a release is resent while a caller waits for it, or behind it: long enough for a failover.
 const RELEASE: Duration = Duration::from_secs(10);
 
 /// Resends a request for this long after its first failure. There is a second try, however late the first one failed.
@@ -83,7 +83,7 @@ impl Resend {
         Resend { limit: Some(limit), until: None, backoff: Backoff::new() }
     }
 
-    /// For a release that its caller waits for.
+    /// For a release that a caller waits for, or behind which another release of the owner waits.
     pub(crate) fn of_a_release() -> Resend {
         Resend::within(RELEASE)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis_lock_client::Error;
-use support::{Reply, Server};
+use support::{Reply, Server, LIMIT};
 
 use crate::proxy::Proxy;
 use crate::servers::{client_of, eventually, tasks, Observed, BUSY, LONG};
@@ -272,6 +272,27 @@ async fn what_is_dropped_on_a_silent_network_is_withdrawn_when_it_is_back() {
     for key in ["k", "held", "again"] {
         assert!(server.is_free(key), "{key}");
     }
+}
+
+#[tokio::test]
+async fn an_inner_hold_that_is_dropped_without_a_server_keeps_the_outer_one_for_ten_seconds() {
+    let mut server = Server::builder().appendonly().start();
+    let client = client_of(server.port());
+    let lock = client.reentrant("k").lease(None);
+    let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+    server.kill();
+    drop(inner);
+    let began = Instant::now();
+    let waits_behind = |end: &Error| end.to_string().contains("earlier request");
+    while waits_behind(&lock.try_acquire().await.expect_err("there is no server")) {
+        assert!(began.elapsed() < LIMIT, "the release of the inner hold never ends");
+    }
+    assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
+    server.restart();
+    assert_eq!(server.holds("k"), 2);
+    outer.release().await.unwrap();
+    assert!(server.is_free("k"));
+    client.settled().await;
 }
 
 #[tokio::test]
