@@ -301,8 +301,10 @@ impl Held {
                 if caller == Caller::Gone {
                     // The owner's next request states the count without it.
                     hold.given_back(mode, left);
+                    if is_last {
+                        hold.tell_loss(family);
+                    }
                 }
-                hold.tell_loss(family);
                 Err(error)
             }
         }

@@ -197,6 +197,44 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
 }
 
 #[tokio::test]
+async fn a_release_that_fails_is_told_as_it_ends_and_once() {
+    let server = Server::start();
+    let mut admin = server.client();
+    admin.run("ACL SETUSER worker on nopass ~* &* +@all");
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = events.clone();
+    let client = Client::open(format!("redis://worker:x@127.0.0.1:{}", server.port())).unwrap();
+    let client = client.observer(move |event: &Event| seen.lock().unwrap().push(event.clone()));
+    // The background succeeds, or fails as the caller's try.
+    let lock = client.mutex("k").lease(LONG);
+    for (rights, told) in [("+lock.release", "released"), ("-lock.release", "lost")] {
+        let guard = lock.acquire().await.unwrap();
+        admin.run("ACL SETUSER worker -lock.release");
+        assert!(matches!(guard.release().await, Err(Error::Redis(_))));
+        // Before the background task runs: this is the only thread.
+        admin.run(&format!("ACL SETUSER worker {rights}"));
+        client.settled().await;
+        assert_eq!(names(&events), ["granted", told].map(|what| format!("mutex {what}")));
+        admin.run("ACL SETUSER worker +lock.release");
+    }
+    // An inner hold whose release fails is no loss of the outer one, and is released together with it.
+    let lock = client.reentrant("r").lease(LONG);
+    for (is_lost, told) in [(false, "released"), (true, "lost")] {
+        let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        admin.run("ACL SETUSER worker -rlock.release");
+        assert!(matches!(inner.release().await, Err(Error::Redis(_))));
+        client.settled().await;
+        admin.run("ACL SETUSER worker +rlock.release");
+        if is_lost {
+            server.break_lock("r");
+        }
+        assert_eq!(outer.release().await.is_err(), is_lost);
+        assert!(server.is_free("r"));
+        assert_eq!(names(&events), ["granted", "granted", told].map(|what| format!("reentrant {what}")));
+    }
+}
+
+#[tokio::test]
 async fn an_observer_that_panics_changes_nothing() {
     let server = Server::start();
     let client = client_of(server.port()).observer(|_: &Event| panic!("the observer of a test"));
