@@ -38,6 +38,8 @@ pub struct Job {
     command: CommandGroup,
     terminal: Option<Terminal>,
     signals: Signals,
+    /// A signal that ends programs was forwarded, or has ended the command.
+    is_told_to_end: bool,
 }
 
 impl Job {
@@ -62,7 +64,7 @@ impl Job {
         });
         let started = CommandGroup::start(command, variables, lent, mask, kill_after);
         match (started, terminal) {
-            (Ok(command), terminal) => Ok(Job { command, terminal, signals }),
+            (Ok(command), terminal) => Ok(Job { command, terminal, signals, is_told_to_end: false }),
             (Err(error), terminal) => {
                 // The process that failed to become the command may already have taken the terminal.
                 terminal.into_iter().for_each(|mut terminal| terminal.take_back());
@@ -80,6 +82,8 @@ impl Job {
         };
         if let Outcome::Ended(ended) = outcome {
             self.command.is_over();
+            // Ctrl-C in a terminal that is lent reaches the command alone.
+            self.is_told_to_end |= matches!(ended, Ended::Killed(by) if ENDING.iter().any(|one| one.as_raw() == by));
             self.take_back_terminal(ended);
         }
         outcome
@@ -103,7 +107,11 @@ impl Job {
                     let has_lent = self.terminal.as_ref().is_some_and(Terminal::is_lent);
                     self.resume(has_lent);
                 }
-                signal => self.command.send(signal, receiver_of(signal)),
+                signal => {
+                    let receiver = receiver_of(signal);
+                    self.is_told_to_end |= ENDING.contains(&signal) && receiver == Receiver::Group;
+                    self.command.send(signal, receiver);
+                }
             }
         }
     }
@@ -151,8 +159,11 @@ impl Job {
         }
     }
 
-    /// Resolves when this process is told to end, after the command has ended.
+    /// After the command has ended: resolves when this process is told to end, at once if it was told before.
     pub async fn told_to_end(&mut self) {
+        if self.is_told_to_end {
+            return;
+        }
         while !ENDING.contains(&self.signals.next().await) {}
     }
 

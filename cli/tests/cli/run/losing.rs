@@ -121,20 +121,31 @@ fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once()
 #[test]
 fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
     let server = Server::start();
-    let proxy = Proxy::to(server.port()).expect("a proxy");
-    let port = proxy.port().to_string();
-    let mut runner =
-        Runner::start(command().args(["-p", &port, "run", "k", "--", "sh", "-c", "echo command $$; read _; exit 3"]));
-    let command = runner.printed_id("command");
-    proxy.stall(&BOTH);
-    runner.close_stdin();
-    until_gone(command);
-    let began = std::time::Instant::now();
-    runner.signal(Signal::TERM);
-    let end = runner.end();
-    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
-    assert_eq!(end.code(), Some(3));
-    assert!(end.stderr.contains("k: the lock could not be released, its lease ends it: "), "{}", end.stderr);
+    let trap = "trap 'exit 3' TERM;";
+    // After the command has ended; the signal that ends it, as it likes or by default; to the command alone, as Ctrl-C in
+    // a terminal.
+    for (trap, to, code) in [("", "us", Some(3)), (trap, "both", Some(3)), ("", "both", None), ("", "it", None)] {
+        let proxy = Proxy::to(server.port()).expect("a proxy");
+        let mut runner = through(&proxy, "k", &format!("{trap} echo command $$; read _; exit 3"));
+        let command = runner.printed_id("command");
+        proxy.stall(&BOTH);
+        if to == "us" {
+            runner.close_stdin();
+            until_gone(command);
+        }
+        let began = std::time::Instant::now();
+        if to == "it" {
+            send(command, Signal::TERM);
+        } else {
+            runner.signal(Signal::TERM);
+        }
+        let end = runner.end();
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!(end.code(), code);
+        assert!(end.stderr.contains("k: the lock could not be released, its lease ends it: "), "{}", end.stderr);
+        proxy.cut();
+        server.client().run("LOCK.BREAK k");
+    }
 }
 
 #[test]
