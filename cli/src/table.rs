@@ -92,7 +92,7 @@ impl Table {
                 (Align::Name, _) => cut(cell, width),
                 (Align::Left | Align::Right, _) => cell.clone(),
             };
-            let padding = " ".repeat(width - cell.width());
+            let padding = " ".repeat(width.saturating_sub(cell.width()));
             let (before, behind) = if *align == Align::Right { (&*padding, "") } else { ("", &*padding) };
             line = line + before + &cell + behind + &" ".repeat(GAP);
         }
@@ -111,6 +111,16 @@ mod tests {
         table.row(["longer".into(), "1234".into(), "bb".into()]);
         let text = "KEY        N  OWNER\n東京       5  a\nlonger  1234  bb\n";
         assert_eq!([table.text(None), table.text(Some(80)), table.text(Some(19))], [text; 3]);
+    }
+
+    #[test]
+    fn a_name_is_cut_where_a_variation_selector_widens_a_character() {
+        for hearts in 0..6 {
+            let mut table = Table::new(&[("N", Align::Right), ("OWNER", Align::Name)]);
+            table.row(["5".into(), "o".repeat(hearts) + &"\u{2764}\u{fe0f}".repeat(10)]);
+            let text = table.text(Some(15));
+            assert!(text.lines().all(|line| line.width() <= 15) && text.ends_with("…\n"), "{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 /// Bytes that are nearly always text. In JSON a string, or `{"base64":…}` if they are not UTF-8, as in the module's own
 /// messages.
@@ -64,10 +64,13 @@ pub fn cut(text: &str, width: usize) -> String {
     }
     let mut cut = String::new();
     for character in text.chars() {
-        if cut.width() + character.width().unwrap_or_default() + 1 > width {
+        // Not the sum of the widths: a variation selector, of no width, makes the character before it wider.
+        let before = cut.len();
+        cut.push(character);
+        if cut.width() + 1 > width {
+            cut.truncate(before);
             break;
         }
-        cut.push(character);
     }
     cut + if width > 0 { "…" } else { "" }
 }
