@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = Path(os.environ.get("DIST_FOLDER") or Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist")
 # Whether what is not there is a failure.
 COMPLETE = os.environ.get("DIST_COMPLETE") == "yes"
-PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"]
+PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-generate"]
 LICENCE = (ROOT / "LICENSE").read_bytes()
 
 
