@@ -30,6 +30,8 @@ async def test_a_script_is_refused(api: Any, server: Server, name: str) -> None:
     for family in (api.locks.Lock, api.locks.RLock, api.locks.Semaphore, api.locks.MultiLock):
         with pytest.raises(TypeError, match=f"Mine: {name} is redis-py's"):
             type("Mine", (family,), {name: object()})
+        with pytest.raises(TypeError, match=f"Mine: {name} is redis-py's"):
+            type("Mine", (type("Mixin", (), {name: object()}), family), {})
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -38,6 +40,9 @@ async def test_a_class_with_a_method_of_its_own_keeps_its_script(api: Any, serve
         return getattr(self, name)
 
     lock = type("Mine", (api.locks.Lock,), {SCRIPTS[name]: method, name: "the class's"})(api.client(server.port), "k")
+    assert getattr(lock, SCRIPTS[name])() == "the class's"
+    mixin = type("Mixin", (), {SCRIPTS[name]: method, name: "the class's"})
+    lock = type("Mine", (mixin, api.locks.Lock), {})(api.client(server.port), "k")
     assert getattr(lock, SCRIPTS[name])() == "the class's"
     lock = type("Mine", (api.locks.Lock,), {SCRIPTS[name]: method})(api.client(server.port), "k")
     setattr(lock, name, "the lock's")

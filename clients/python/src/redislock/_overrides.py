@@ -32,7 +32,11 @@ def _refusal(name: str) -> str:
 
 
 def _is_overridden(kind: type, method: str) -> bool:
-    return bool(method) and not getattr(kind, method).__module__.startswith("redislock.")
+    return bool(method) and not _is_ours(getattr(kind, method).__module__)
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("redislock.")
 
 
 class Refused:
@@ -69,6 +73,8 @@ class Overridable:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # Before the package's own classes there may be others, of which redis-py would take the script too.
+        own = next(number for number, kind in enumerate(cls.__mro__) if _is_ours(kind.__module__))
         for name, method in _METHODS.items():
-            if name in cls.__dict__ and not _is_overridden(cls, method):
+            if any(name in kind.__dict__ for kind in cls.__mro__[:own]) and not _is_overridden(cls, method):
                 raise TypeError(f"{cls.__name__}: {_refusal(name)}")
