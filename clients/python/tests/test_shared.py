@@ -293,6 +293,24 @@ async def test_a_silent_network_ends_a_wait_in_time(api: Any, server: Server) ->
         await eventually(lambda: not server.waiters("k"), "an empty queue")
 
 
+async def test_a_request_of_short_patience_ends_no_connection(api: Any, server: Server, monkeypatch: Any) -> None:
+    async with Proxy(server.port) as proxy:
+        pool = api.client(proxy.port).connection_pool
+        link = await _shared._links.of(pool).opened(pool, 30)
+        monkeypatch.setattr(_shared, "SILENT_S", 60)
+        proxy.silence()
+        with pytest.raises(redis.TimeoutError):
+            await link.request(("ECHO", "late"), 0.01)
+        proxy.speak()
+        assert await link.request(("ECHO", "in time"), 30) == b"in time" and not link.is_over
+        # A silent one is replaced, however short the patience of each request is.
+        monkeypatch.setattr(_shared, "SILENT_S", 0.05)
+        proxy.silence()
+        while not link.is_over:
+            with pytest.raises(redis.TimeoutError):
+                await link.request(("ECHO", "never"), 0.01)
+
+
 async def test_one_of_many_makes_the_value(api: Any, server: Server) -> None:
     client = api.client(server.port, max_connections=10, client_name=NAME)
     values: List[str] = []

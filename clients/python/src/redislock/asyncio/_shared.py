@@ -32,6 +32,9 @@ from ._transport import Transport
 LATE_MESSAGE_S = 1.0
 # The message about a request that was given up may be so much later than the end of the request's time.
 VERY_LATE_S = 5.0
+# A connection that leaves a request without a reply for so long has ended. A renewal shortly before the end of its
+# lease waits for less, and must not end the waits of other tasks.
+SILENT_S = 0.9
 # How long both connections stay when no lock uses them.
 IDLE_S = 10.0
 
@@ -190,7 +193,8 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._requests: Any = None
         self._listener: Any = None
-        self._pending: "Deque[asyncio.Future[Any]]" = deque()
+        # When each was sent, too.
+        self._pending: "Deque[Tuple[asyncio.Future[Any], float]]" = deque()
         self._waiters: Dict[Subject, List[Waiter]] = {}
         self._idle: Optional[asyncio.TimerHandle] = None
         self._reading: "List[asyncio.Task[None]]" = []
@@ -221,7 +225,7 @@ class Link:
         packed = self._requests.pack_command(*command)
         reply: "asyncio.Future[Any]" = self._loop.create_future()
         # No pause between these two, nor inside of the writing: the order of the replies is that of the requests.
-        self._pending.append(reply)
+        self._pending.append((reply, clock()))
         try:
             self._requests._writer.writelines(packed)
         except Exception as reset:
@@ -234,7 +238,8 @@ class Link:
         await asyncio.wait([reply], timeout=within_s)
         if not reply.done():
             error = TimeoutError(f"No reply within {within_s} s")
-            self.end(error)
+            if self._pending and clock() - self._pending[0][1] >= SILENT_S:
+                self.end(error)
             raise error
         self._rest()
         return reply.result()
@@ -271,7 +276,7 @@ class Link:
             writer = None if connection is None else connection._writer
             if writer is not None and not self._loop.is_closed():
                 writer.close()
-        for reply in self._pending:
+        for reply, _ in self._pending:
             if not reply.done():
                 reply.set_exception(ConnectionError(f"The shared connection has ended: {error!r}"))
                 # Its caller may have gone.
@@ -305,7 +310,7 @@ class Link:
                     reply = await self._requests.read_response(disable_decoding=True)
                 except ResponseError as error:
                     reply = error
-                waiting = self._pending.popleft()
+                waiting, _ = self._pending.popleft()
                 # Its caller may have been cancelled.
                 if waiting.done():
                     continue
