@@ -240,6 +240,30 @@ async def test_a_late_message_is_not_of_the_next_request(
         await wait
 
 
+async def test_a_request_that_is_asked_again_and_was_done_before_is_withdrawn(
+    api: Any, server: Server, monkeypatch: Any
+) -> None:
+    messages: List[Any] = []
+    deliver = _shared.Link._deliver
+    monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
+    given_up = asyncio.ensure_future(lock.acquire(coalesce=True))
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    wait = asyncio.ensure_future(lock.acquire(coalesce=True))
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    server.ask("LOCK.RELEASE", "k", "somebody")
+    server.ask("LOCK.ACQUIRE", "k", "another", "PX", 60_000)
+    await eventually(lambda: len(messages) == 2, "two messages")
+    deliver(*messages[0])
+    await eventually(lambda: server.waiters("k"), "the request again, behind another holder")
+    deliver(*messages[1])
+    assert isinstance(await wait, redislock.Done) and not server.waiters("k")
+    assert [holder["owner"] for holder in server.holders("k")] == ["another"]
+
+
 async def test_an_owner_waits_twice(api: Any, server: Server) -> None:
     client = api.client(server.port)
     server.ask("RWLOCK.ACQUIRE", "k", "somebody", "WRITE", "PX", 60_000)

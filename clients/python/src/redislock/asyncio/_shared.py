@@ -98,13 +98,13 @@ class SharedTransport:
                     # It may be of an earlier request of this token: the reply to the same request says.
                     reply = await link.request(command, within_s)
                     may_be_superseded = asked_again = True
-                    waiter.is_owed = _is_queued(reply)
+                    waiter.is_owed = _is_queued(reply) or message is ASK_AGAIN
                 elif outcome == "timeout":
                     # Too early for this request: it is of an earlier one.
                     reply = None if clock() > over - 0.005 else reply
                     waiter.is_owed = reply is not None
                 elif outcome == "done":
-                    if untold:
+                    if untold or asked_again:
                         # An earlier request was answered, and this one may be queued or granted.
                         await link.request(("LOCK.CANCEL", self._key, queued.token), within_s)
                         await link.request(("LOCK.RELEASE", self._key, queued.token, "FAILED"), within_s)
