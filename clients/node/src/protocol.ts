@@ -743,13 +743,11 @@ export async function info(connections: Connections, key: Word, lock: string, co
 
 /** The first holder of the first key that is held; undefined: none, or the server did not say so in time. */
 export async function holder(connections: Connections, family: Family): Promise<string | undefined> {
-  for (const key of family.keys) {
-    const command = ["LOCK.INFO", key, "COUNT", 1];
-    const found = await connections.send(key, command, LATE_REPLY_MS, "raw").then(lockInfo, () => null);
-    const first = found?.holders[0];
-    if (first !== undefined) return first.owner;
-  }
-  return undefined;
+  const asked = family.keys.map((key) =>
+    connections.send(key, ["LOCK.INFO", key, "COUNT", 1], LATE_REPLY_MS, "raw").then(lockInfo, () => null),
+  );
+  const held = (await Promise.all(asked)).find((info) => info?.holders[0] !== undefined);
+  return held?.holders[0]?.owner;
 }
 
 /** LOCK.EXEC. Resent only if it certainly did not run. */

@@ -126,6 +126,20 @@ suite("observed", (each) => {
     assert.equal(await infos(), before);
   });
 
+  each("the holder of many keys is asked for within a second", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const names = Array.from({ length: 20 }, (_, number) => `k${number}`);
+    await server.ask("LOCK.ACQUIRE", "k19", "the-other", "PX", 600_000);
+    const lock = new MultiLock(client, names, { wait: 0, tellHolder: true });
+    await assert.rejects(lock.acquire(), { holder: "the-other" });
+    proxy.holdReply("LOCK.INFO");
+    const began = performance.now();
+    await assert.rejects(lock.acquire(), { name: "NotAcquiredError", holder: undefined });
+    assert.ok(performance.now() - began < 3000, `${performance.now() - began} ms`);
+  });
+
   each("an observer is told what happens, with the durations", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
