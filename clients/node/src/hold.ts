@@ -76,7 +76,7 @@ export class Hold extends EventEmitter {
     });
   }
 
-  /** The owner, as LOCK.INFO shows it; of a token in bytes, those that are not UTF-8 as `\xNN`. */
+  /** The owner, for `fromToken` and as `info` shows it: of a token that is not UTF-8, with bytes as `\xNN`. */
   get token(): string {
     return textOf(this.kept.token);
   }

@@ -2,7 +2,7 @@
 
 /** The owner of a hold, or of one mode of a read/write lock. */
 export interface HolderInfo {
-  /** Its token. Bytes that are not UTF-8 are shown as `\xNN`. */
+  /** Its token. Of one that is not UTF-8, bytes that are not ASCII are shown as `\xNN`, and the backslash is `\x5c`. */
   owner: string;
   mode: "exclusive" | "read" | "write" | "permits";
   holds: number;
@@ -80,10 +80,20 @@ function fieldsOf(reply: unknown): Record<string, unknown> {
 
 const INVALID = /\ufffd/;
 
-/** Text; of bytes that are not UTF-8, those that are not ASCII as `\xNN`. */
+/** Text; of bytes that are not UTF-8, those that are not ASCII, and the backslash, as `\xNN`. */
 export function textOf(word: unknown): string {
   if (!Buffer.isBuffer(word)) return String(word);
   const text = word.toString();
   if (!INVALID.test(text) || Buffer.from(text).equals(word)) return text;
-  return word.toString("latin1").replace(/[\x80-\xff]/g, (byte) => `\\x${byte.charCodeAt(0).toString(16)}`);
+  return word.toString("latin1").replace(/[\x80-\xff\\]/g, (byte) => `\\x${byte.charCodeAt(0).toString(16)}`);
+}
+
+/** The bytes that `textOf` shows as this text, besides those of the text itself; undefined: none. */
+export function bytesOf(text: unknown): Buffer | undefined {
+  if (typeof text !== "string") return undefined;
+  const bytes = Buffer.from(
+    text.replace(/\\x([0-9a-f]{2})/g, (_, hex: string) => String.fromCharCode(parseInt(hex, 16))),
+    "latin1",
+  );
+  return textOf(bytes) === text && !bytes.equals(Buffer.from(text)) ? bytes : undefined;
 }

@@ -9,7 +9,7 @@ import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
 import type { Family, Work } from "./families.js";
 import { Hold, type Releasing } from "./hold.js";
-import type { LockInfo } from "./info.js";
+import { bytesOf, type LockInfo } from "./info.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import type { Observed } from "./observer.js";
 import {
@@ -129,19 +129,29 @@ export abstract class LockBase<
   }
 
   /**
-   * A hold for a token that was granted elsewhere, to renew, use or release here. Its release gives back all that the
-   * token holds. Of a read/write lock: by the view that acquired it. With `autoRenew` the lease restarts from now.
+   * A hold for a token that was granted elsewhere, to renew, use or release here: the token as it was given, or as
+   * `hold.token` shows it. Its release gives back all that the token holds. Of a read/write lock: by the view that
+   * acquired it. With `autoRenew` the lease restarts from now.
    *
    * Rejects with `LockLostError` if the token does not hold the lock, and as `extend`.
    */
   async fromToken(token: string | Buffer): Promise<Hold> {
-    const { connections, family, settings } = this;
+    const { settings } = this;
     checkedOwner(settings.atLeast, token);
     if (settings.session) throw new RangeError("a session moves with an acquire by its token: leave session out");
+    const bytes = bytesOf(token);
+    const hold = (await this.holdOf(token)) ?? (bytes && (await this.holdOf(bytes)));
+    if (hold === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
+    return hold;
+  }
+
+  /** undefined: the token does not hold the lock. */
+  private async holdOf(token: string | Buffer): Promise<Hold | undefined> {
+    const { connections, family, settings } = this;
     const owned = family.counts ? this.context.owner(token, () => this.owned(token)) : this.owned(token);
     return owned.first(async () => {
       const found = await protocol.held(connections, family, token, this.name);
-      if (found === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
+      if (found === undefined) return undefined;
       this.keep(owned, found, settings.autoRenew === true);
       const hold = new Hold(owned, family.mode, this.actions(owned, Infinity));
       if (settings.autoRenew) await hold.extend();

@@ -80,13 +80,23 @@ suite("observed", (each) => {
     for (const [token, shown] of [
       [Buffer.from("grüße"), "grüße"],
       [Buffer.from([0x61, 0xff, 0x00]), "a\\xff\u0000"],
+      [Buffer.concat([Buffer.from("\\xff\\"), Buffer.from([0xff])]), "\\x5cxff\\x5c\\xff"],
+      // As it is, not as what it may be the form of.
+      ["a\\xff", "a\\xff"],
     ] as const) {
       const hold = await new Lock(client, "k", { token }).acquire();
       assert.equal(hold.token, shown);
       assert.equal((await new Lock(client, "k").info())?.holders[0]?.owner, shown);
       const told = await new Lock(client, "k", { wait: 0, tellHolder: true }).acquire().catch((error) => error);
       assert.equal(told.holder, shown);
-      await hold.release();
+      const handedOn = await new Lock(client, "k").fromToken(shown);
+      assert.deepEqual([handedOn.fence, handedOn.token], [hold.fence, shown]);
+      await handedOn.release();
+      assert.equal(await server.info("k"), null);
+      await assert.rejects(new Lock(client, "k").fromToken(shown), LockLostError);
+      const permits = await new Semaphore(client, "s", 2, { token }).acquire({ permits: 2 });
+      await (await new Semaphore(client, "s", 2).fromToken(permits.token)).release();
+      assert.equal(await server.info("s"), null);
     }
   });
 
