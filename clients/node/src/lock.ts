@@ -106,8 +106,9 @@ export abstract class LockBase<
   }
 
   /** As `acquire`, but null when the time is over; without `wait`, returns at once. */
-  async tryAcquire(options?: Options): Promise<Hold | null> {
-    const hold = await this.ask(checkedWait(options?.wait ?? 0), options);
+  async tryAcquire(options?: Omit<Options, "tellHolder">): Promise<Hold | null> {
+    this.checkTry(options);
+    const hold = await this.ask(checkedWait(options?.wait ?? 0), options as Options);
     return hold === undefined || hold.done ? null : hold;
   }
 
@@ -181,6 +182,13 @@ export abstract class LockBase<
   /** Refuses options of an acquire that would be ignored. */
   protected checkAcquire(options: Options | undefined): void {
     checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
+  }
+
+  /** Refuses `tellHolder` of `tryAcquire`: null has no holder. */
+  protected checkTry(options: object | undefined): void {
+    if ((options as AcquireOptions | undefined)?.tellHolder !== undefined) {
+      throw new TypeError("tryAcquire returns null, which has no holder: leave tellHolder out, or use acquire");
+    }
   }
 
   /** The holds that one acquire adds: permits, or 1. */

@@ -50,10 +50,11 @@ export class Lock extends LockBase {
     return options?.coalesce === true ? this.coalesced(options) : super.acquire(options);
   }
 
-  override tryAcquire(options: Coalesced): Promise<Hold | Done | null>;
-  override tryAcquire(options?: AcquireOptions): Promise<Hold | null>;
-  override async tryAcquire(options?: CoalesceOptions): Promise<Hold | Done | null> {
+  override tryAcquire(options: Omit<Coalesced, "tellHolder">): Promise<Hold | Done | null>;
+  override tryAcquire(options?: Omit<AcquireOptions, "tellHolder">): Promise<Hold | null>;
+  override async tryAcquire(options?: Omit<CoalesceOptions, "tellHolder">): Promise<Hold | Done | null> {
     if (options?.coalesce !== true) return super.tryAcquire(options);
+    this.checkTry(options);
     this.checkCoalesce();
     return (await this.ask(this.waitOf({ wait: options.wait ?? 0 }), options, "coalesce")) ?? null;
   }

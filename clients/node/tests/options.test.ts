@@ -62,6 +62,12 @@ it("an unknown or misplaced option of an acquire", async () => {
     // @ts-expect-error
     [() => lock.tryAcquire({ lease: 5 }), /lease/],
     // @ts-expect-error
+    [() => lock.tryAcquire({ tellHolder: true }), /no holder: leave tellHolder out/],
+    // @ts-expect-error
+    [() => lock.tryAcquire({ coalesce: true, tellHolder: false }), /no holder/],
+    // @ts-expect-error
+    [() => new Semaphore(redis, "x", 3).tryAcquire({ permits: 2, tellHolder: true }), /no holder/],
+    // @ts-expect-error
     [() => lock.using(() => 1, { coalesc: true }), /coalesc/],
     // @ts-expect-error
     [() => lock.acquire({ coalesce: true, permits: 2 }), /permits/],
