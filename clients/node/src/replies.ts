@@ -58,8 +58,8 @@ const DEMOTED = "instance state changed";
 const UNKNOWN = /unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\./i;
 
 const NOT_LOADED =
-  "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it " +
-  "(MODULE LOAD /path/to/libredis_lock.so does without a restart where enable-module-command allows it)";
+  "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, " +
+  "or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it";
 
 const OURS: Record<string, new (message: string, lock: string, options?: { cause?: unknown }) => LockError> = {
   DEADLOCK: DeadlockError,
