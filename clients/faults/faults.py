@@ -35,6 +35,9 @@ WORKERS: Dict[str, List[str]] = {
     "python-asyncio": [sys.executable, str(HERE / "worker.py"), "asyncio"],
     "ioredis": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "ioredis"],
     "node-redis": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "node-redis"],
+    # These two need Node 20.
+    "ioredis-6": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "ioredis 6"],
+    "node-redis-6": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "node-redis 6"],
     "rust": [str(TARGET / "quick/examples/faults_worker")],
 }
 
