@@ -388,7 +388,8 @@ suite("conformance", (each) => {
     for (const lock of [new Lock(client, "k"), new RLock(client, "k")]) {
       await assert.rejects(lock.acquire(), (error: Error) => {
         return (
-          error instanceof ModuleNotLoadedError && /loadmodule .* into redis.conf .*, or send MODULE LOAD/.test(error.message)
+          error instanceof ModuleNotLoadedError &&
+          /loadmodule .* into redis.conf .*, or send MODULE LOAD/.test(error.message)
         );
       });
     }
