@@ -19,7 +19,8 @@ use crate::transport::Transport;
 use crate::turn::Prompt;
 
 /// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
-/// in the background, until the server has confirmed that or the lease is over, and reports no error.
+/// in the background, until the server has confirmed that or the lease is over (for 10 s where its owner keeps other
+/// holds), and reports no error.
 #[must_use = "a guard that is dropped gives the lock back"]
 pub struct Guard {
     hold: Arc<Hold>,
