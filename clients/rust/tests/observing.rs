@@ -127,6 +127,11 @@ fn names(events: &Mutex<Vec<Event>>) -> Vec<String> {
     std::mem::take(&mut *events.lock().unwrap()).iter().map(name).collect()
 }
 
+/// Without the waits: on a busy machine a request without one may take long enough to be told as queued.
+fn outcomes(events: &Mutex<Vec<Event>>) -> Vec<String> {
+    names(events).into_iter().filter(|name| !name.ends_with(" queued")).collect()
+}
+
 #[tokio::test]
 async fn an_observer_is_told_of_each_event_of_every_family() {
     let server = Server::start();
@@ -144,13 +149,14 @@ async fn an_observer_is_told_of_each_event_of_every_family() {
         let lock = lock.lease(LONG);
         let guard = lock.acquire().await.unwrap();
         guard.renew(LONG).await.unwrap();
-        let granted = events.lock().unwrap()[0].clone();
+        let is_granted = |event: &&Event| matches!(event.kind, EventKind::Granted { .. });
+        let granted = events.lock().unwrap().iter().find(is_granted).expect("it is told").clone();
         assert_eq!((granted.owner.as_bytes(), granted.fence), (guard.token(), Some(guard.fence())));
         assert_eq!(granted.family.keys(), lock.family().keys());
         assert!(matches!(granted.kind, EventKind::Granted { wait } if wait < LONG));
         guard.release().await.unwrap();
         let expected = ["granted", "renewed", "released"].map(|what| format!("{kind} {what}"));
-        assert_eq!(names(&events), expected);
+        assert_eq!(outcomes(&events), expected);
         // A dropped guard, and a lock that is lost before its release.
         drop(lock.acquire().await.unwrap());
         client.settled().await;
@@ -160,7 +166,7 @@ async fn an_observer_is_told_of_each_event_of_every_family() {
         }
         assert!(matches!(lost.release().await, Err(Error::LockLost)));
         let expected = ["granted", "released", "granted", "lost"].map(|what| format!("{kind} {what}"));
-        assert_eq!(names(&events), expected);
+        assert_eq!(outcomes(&events), expected);
     }
 }
 
@@ -173,10 +179,7 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
     let lock = client.mutex("k").token("me").lease(Duration::from_secs(3)).auto_renew();
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(lock.acquire_within(Duration::from_millis(1)).await.unwrap().is_none());
-    let mut told = names(&events);
-    // On a busy machine the second one may take long enough to be told of.
-    told.retain(|told| told != "mutex queued");
-    assert_eq!(told, ["mutex not granted"; 2]);
+    assert_eq!(outcomes(&events), ["mutex not granted"; 2]);
     // Given up.
     tokio::select! {
         acquired = lock.acquire() => panic!("another one holds it: {acquired:?}"),
@@ -219,7 +222,7 @@ async fn a_release_that_fails_is_told_as_it_ends_and_once() {
         // Before the background task runs: this is the only thread.
         admin.run(&format!("ACL SETUSER worker {rights}"));
         client.settled().await;
-        assert_eq!(names(&events), ["granted", told].map(|what| format!("mutex {what}")));
+        assert_eq!(outcomes(&events), ["granted", told].map(|what| format!("mutex {what}")));
         admin.run("ACL SETUSER worker +lock.release");
     }
     // An inner hold whose release fails is no loss of the outer one, and is released together with it.
@@ -235,7 +238,7 @@ async fn a_release_that_fails_is_told_as_it_ends_and_once() {
         }
         assert_eq!(outer.release().await.is_err(), is_lost);
         assert!(server.is_free("r"));
-        assert_eq!(names(&events), ["granted", "granted", told].map(|what| format!("reentrant {what}")));
+        assert_eq!(outcomes(&events), ["granted", "granted", told].map(|what| format!("reentrant {what}")));
     }
 }
 
@@ -343,7 +346,8 @@ async fn the_log_says_key_owner_fence_and_how_long_it_took() {
     let fence = guard.fence();
     guard.release().await.unwrap();
     let mut lines = log.0.lock().unwrap().clone();
-    lines.retain(|line| line.contains("key=\"logged\""));
+    // On a busy machine it may be told as queued too.
+    lines.retain(|line| line.contains("key=\"logged\"") && !line.contains("message=queued"));
     for (line, what) in lines.iter().zip(["granted", "released"]) {
         for part in ["DEBUG ", "owner=me", &format!("fence={fence}"), "after=", &format!("message={what}")] {
             assert!(line.contains(part), "{part}: {line}");
