@@ -122,8 +122,8 @@ fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once()
 fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
     let server = Server::start();
     let trap = "trap 'exit 3' TERM;";
-    // After the command has ended; the signal that ends it, as it likes or by default; to the command alone, as Ctrl-C in
-    // a terminal.
+    // After the command has ended; the signal that ends it, as it likes or by default; to the command alone, as Ctrl-C
+    // in a terminal.
     for (trap, to, code) in [("", "us", Some(3)), (trap, "both", Some(3)), ("", "both", None), ("", "it", None)] {
         let proxy = Proxy::to(server.port()).expect("a proxy");
         let mut runner = through(&proxy, "k", &format!("{trap} echo command $$; read _; exit 3"));
