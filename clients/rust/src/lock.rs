@@ -159,7 +159,7 @@ impl Lock {
     }
 
     /// An acquire that is not granted fails with [`Error::NotGranted`], which names the holder, in place of None: one
-    /// LOCK.INFO then, of several keys of the first one; never on the way of a grant.
+    /// LOCK.INFO then, never on the way of a grant.
     pub fn tell_holder(mut self) -> Lock {
         self.tells_holder = true;
         self
@@ -267,9 +267,9 @@ impl Lock {
                 Ok(Taken::Granted(guard))
             }
             Ok(Taken::NotGranted) if self.tells_holder => {
-                let transport = Transport::pooled(&self.connector, self.family.key());
                 // It is no less refused where the caller may not ask.
-                let holder = protocol::ask_holder(&transport, &self.family).await.ok().flatten();
+                let info = self.info().await.ok().flatten();
+                let holder = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
                 Err(Error::NotGranted { key: self.family.name(), holder })
             }
             end => end,

@@ -18,7 +18,7 @@ use crate::family::{answer, held, integer, milliseconds, Answer, Family, Held, L
 use crate::hold::{Granted, Hold};
 use crate::info::{info, Info};
 use crate::pause::{slice_of, Backoff, Resend, Wait};
-use crate::token::{random_between, Owner};
+use crate::token::random_between;
 use crate::transport::{ReplyTime, Transport};
 
 /// Later than this, no reply to BLOCK will come.
@@ -476,12 +476,6 @@ pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<O
         }
     }
     Ok(waited_for)
-}
-
-/// The oldest holder of the first key, by one LOCK.INFO; None: it is free.
-pub(crate) async fn ask_holder(transport: &Transport, family: &Family) -> Result<Option<Owner>> {
-    let found = info(&query(transport, &Family::info(family.key(), 1)).await?)?;
-    Ok(found.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner))
 }
 
 /// LOCK.EXEC. Resent only if it certainly did not run.
