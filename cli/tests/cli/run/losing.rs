@@ -139,6 +139,8 @@ fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
         } else {
             runner.signal(Signal::TERM);
         }
+        // Before its input is closed, which would end it too.
+        until_gone(command);
         let end = runner.end();
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
         assert_eq!(end.code(), code);
