@@ -121,6 +121,14 @@ def kill(running: subprocess.Popen[str]) -> None:
         pass
 
 
+def runs(pid: int) -> bool:
+    """Whether the process still runs: one that has ended may wait for a parent that reaps it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def write_rust(folder: Path) -> None:
     """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling.
     scripts/test-crates compiles it."""
