@@ -299,7 +299,9 @@ pub enum Generated {
 /// cannot be understood.
 pub fn parse() -> CommandLine {
     let parsed = CommandLine::try_parse().map_err(usage::with_hint).and_then(|mut line| {
-        line.connection.complete(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        // A value that is not UTF-8 stays a value: without one the server would be another one, at localhost.
+        let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        line.connection.complete(|name| variable(name).filter(|value| !value.is_empty()));
         match contradiction(&line) {
             Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
             None => contradiction_of_run(&line.subcommand)
@@ -320,16 +322,18 @@ pub const SENTINELS_VARIABLE: &str = "REDIS_LOCK_SENTINELS";
 pub const MASTER_VARIABLE: &str = "REDIS_LOCK_MASTER";
 
 impl ConnectionArgs {
-    /// If no option names a server, the environment does. With Sentinels, its URL is the login of the primary.
+    /// If no option names a server, the environment does. With Sentinels, its URL is the login of the primary. A master
+    /// without Sentinels is read too: [`contradiction`] refuses it.
     fn complete(&mut self, variable: impl Fn(&str) -> Option<String>) {
         let is_named = self.uri.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some();
-        if !is_named && self.sentinel.is_empty() {
+        let is_of_environment = !is_named && self.sentinel.is_empty();
+        if is_of_environment {
             self.uri = variable(URL_VARIABLE);
             self.is_from_environment = self.uri.is_some();
             let sentinels = variable(SENTINELS_VARIABLE).unwrap_or_default();
             self.sentinel = sentinels.split(',').filter(|one| !one.is_empty()).map(str::to_string).collect();
         }
-        if self.master.is_none() && !self.sentinel.is_empty() {
+        if self.master.is_none() && (is_of_environment || !self.sentinel.is_empty()) {
             self.master = variable(MASTER_VARIABLE);
         }
     }

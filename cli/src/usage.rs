@@ -38,7 +38,7 @@ pub fn with_hint(mut error: Error) -> Error {
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if argument.starts_with("-n ") => Some(MEANING_OF_N),
         // An option before it took the KEY for its value.
         ErrorKind::MissingRequiredArgument if is_of_run && argument.contains("<KEY>") => {
-            Some("-s is a socket, -n a database, -u a URI, each with a value: flock's -s is --shared, its -n --no-wait")
+            Some("the KEY stands before --; -s, -n and -u take a value (flock's -s is --shared, its -n --no-wait)")
         }
         _ => None,
     };

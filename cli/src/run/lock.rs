@@ -45,7 +45,10 @@ pub fn name(keys: &[OsString]) -> String {
 pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
     use redis_lock_client::Error as Failed;
     match error {
-        Failed::WrongType(words) => Error::WrongType(words),
+        // Then the client names an option that only programs have.
+        Failed::WrongType(words) => {
+            Error::WrongType(words.rsplit_once("; a SET NX client").map_or(words.as_str(), |(found, _)| found).into())
+        }
         Failed::WrongKind(words) => Error::WrongType(format!(
             "{}: {words} (--shared and --exclusive go together, --limit and neither have kinds of their own)",
             name(keys)

@@ -1,3 +1,5 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -94,9 +96,15 @@ fn the_sentinels_may_be_in_the_environment_and_the_url_beside_them_is_the_login_
     let mut here = command();
     here.env("REDIS_LOCK_SENTINELS", "127.0.0.1:1").env("REDIS_LOCK_MASTER", "m");
     assert_eq!(run(here.args(["-p", &primary.port().to_string(), "-n", "3", "info", "k"])).status, 0);
-    let alone = run(command().env("REDIS_LOCK_SENTINELS", &sentinel).arg("ls"));
-    assert_eq!(alone.status, 64);
-    assert!(alone.stderr.contains("REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER"), "{}", alone.stderr);
+    // One without the other would be a lock on another server.
+    for (variable, value) in [("REDIS_LOCK_SENTINELS", sentinel.as_str()), ("REDIS_LOCK_MASTER", NAME)] {
+        let alone = run(command().env(variable, value).arg("ls"));
+        assert_eq!(alone.status, 64, "{variable}");
+        assert!(alone.stderr.contains("REDIS_LOCK_SENTINELS and REDIS_LOCK_MASTER"), "{}", alone.stderr);
+    }
+    let unreadable = run(command().env("REDIS_LOCK_URL", OsStr::from_bytes(b"redis://\xff")).arg("ls"));
+    assert_ne!(unreadable.status, 0);
+    assert!(!unreadable.stderr.contains("127.0.0.1"), "{}", unreadable.stderr);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
     }
     let output = at(&server, "run k -- true");
     assert_eq!(output.status, 65);
-    assert!(output.stderr.starts_with("redis-lock: the key 'k' is a string, not a lock"), "{}", output.stderr);
+    assert_eq!(output.stderr, "redis-lock: the key 'k' is a string, not a lock\n");
     // Without the right to TYPE.
     server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -type");
     let output = at(&server, "--user viewer -a secret info k");
