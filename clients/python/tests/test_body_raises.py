@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import subprocess
 import sys
 import time
+import weakref
 from typing import Any, Callable
 
 import pytest
@@ -210,6 +212,29 @@ async def test_a_lock_released_in_the_body_leaves_its_error(api: Any, server: Se
     assert raised.value is error
 
 
+async def test_no_error_of_a_body_is_kept(api: Any, server: Server) -> None:
+    client = api.client(server.port)
+    errors = []
+    for number in range(20):
+        error = Boom(number)
+        errors.append(weakref.ref(error))
+        await raising(api, api.locks.Lock(client, "k", timeout=60), lambda: None, error)
+        del error
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+    # Executor threads keep the last call of each.
+    await asyncio.to_thread(int)
+    gc.collect()
+    assert sum(kept() is not None for kept in errors) == 0
+
+
+async def discarded_when_it_waits_for(held: Any, coroutine: Any) -> None:
+    waits = coroutine.send(None)
+    while waits is not held:
+        await asyncio.wait([waits])
+        waits = coroutine.send(None)
+    coroutine.close()
+
+
 async def test_a_coroutine_that_is_discarded_under_the_lock_releases_it(server: Server) -> None:
     api = AsyncioApi()
     try:
@@ -220,12 +245,7 @@ async def test_a_coroutine_that_is_discarded_under_the_lock_releases_it(server: 
             async with lock:
                 await held
 
-        coroutine = body()
-        waits = coroutine.send(None)
-        while not server.info("k") or waits is not held:
-            await asyncio.wait([waits])
-            waits = coroutine.send(None)
-        coroutine.close()
+        await discarded_when_it_waits_for(held, body())
         await eventually(lambda: server.info("k") is None, "the release")
     finally:
         await api.end()
@@ -300,12 +320,7 @@ async def test_a_coroutine_that_is_discarded_in_a_context_of_a_generator_release
             async with locked():
                 await held
 
-        coroutine = body()
-        waits = coroutine.send(None)
-        while waits is not held:
-            await asyncio.wait([waits])
-            waits = coroutine.send(None)
-        coroutine.close()
+        await discarded_when_it_waits_for(held, body())
         await eventually(lambda: server.info("k") is None, "the release")
     finally:
         await api.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from typing import Any, AsyncIterator, List
+from typing import Any, AsyncIterator, List, Tuple
 
 import pytest
 import pytest_asyncio
@@ -202,14 +202,20 @@ async def test_a_token_that_is_used_again_and_again_holds_alone(api: Any, server
     assert server.info("k") is None
 
 
+def held_back(monkeypatch: Any) -> Tuple[List[Any], Any]:
+    """The messages that come from now on, and the function that delivers one of them."""
+    messages: List[Any] = []
+    deliver = _shared.Link._deliver
+    monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
+    return messages, deliver
+
+
 @pytest.mark.parametrize("late", ["cancelled", "done"])
 async def test_a_late_message_is_not_of_the_next_request(
     api: Any, server: Server, late: str, monkeypatch: Any
 ) -> None:
     """The connection of the messages is slower than that of the requests."""
-    messages: List[Any] = []
-    deliver = _shared.Link._deliver
-    monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
+    messages, deliver = held_back(monkeypatch)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
     given_up = asyncio.ensure_future(lock.acquire(coalesce=late == "done"))
@@ -243,9 +249,7 @@ async def test_a_late_message_is_not_of_the_next_request(
 async def test_a_request_that_is_asked_again_and_was_done_before_is_withdrawn(
     api: Any, server: Server, monkeypatch: Any
 ) -> None:
-    messages: List[Any] = []
-    deliver = _shared.Link._deliver
-    monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
+    messages, deliver = held_back(monkeypatch)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
     given_up = asyncio.ensure_future(lock.acquire(coalesce=True))

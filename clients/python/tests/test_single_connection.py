@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import time
 from typing import Any
 
@@ -97,6 +98,12 @@ async def test_a_busy_connection_delays_no_acquire_beyond_its_time(api: Any, ser
     server.ask("LPUSH", "nothing", "a value")
     await blocked
     assert await wait
+
+
+@pytest.mark.parametrize("seconds", [1e10, math.inf])
+async def test_a_wait_may_be_longer_than_a_lock_of_threads_can_wait(api: Any, server: Server, seconds: float) -> None:
+    client, actor = api.client(server.port, single_connection_client=True), api.actor()
+    assert await actor.do(api.locks.Lock(client, "k", timeout=60).acquire, blocking_timeout=seconds)
 
 
 async def test_a_server_that_restarts_ends_no_acquire(api: Any) -> None:

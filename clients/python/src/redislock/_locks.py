@@ -301,7 +301,7 @@ class LockBase(Overridable):
         began = clock()
         self.local.holder = None
         wait_s = self._wait_s(blocking, blocking_timeout)
-        yield from self._in_place(wait_s=wait_s or protocol.RESEND_S if wait_s is not None else None)
+        yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
@@ -477,6 +477,8 @@ class LockBase(Overridable):
     def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
         exiting, error = body_raised.get()
         if exiting is self and error is not None:
+            # Tasks that begin here copy the context, and would keep the error for as long as they live.
+            body_raised.set((None, None))
             yield from self._releasing_after(drop, failed, waits=self._may_wait_after(error))
             return
         if self.local.hold is not None:

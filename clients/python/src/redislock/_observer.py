@@ -48,7 +48,10 @@ _observers: "weakref.WeakKeyDictionary[Any, Observer]" = weakref.WeakKeyDictiona
 
 def observe(client: Any, observer: Optional[Observer]) -> None:
     """Calls the observer with each `LockEvent` of the client's locks, in the thread or task where it happens; one for a
-    client, None: no more. It must not block. What it raises is logged, and changes no outcome."""
+    client, None: no more. It must not block. What it raises is logged, and changes no outcome. Not told: an acquire that is refused before
+    it is sent to the server."""
+    if observer is not None and not callable(observer):
+        raise TypeError(f"an observer is a function, not {observer!r}")
     with _mutex:
         if observer is None:
             _observers.pop(client, None)
@@ -80,8 +83,7 @@ class Observed:
         logs = logger.isEnabledFor(logging.DEBUG)
         if observer is None and not logs:
             return
-        keys = tuple(shown(bytes(name) if isinstance(name, memoryview) else name) for name in map(_word, self._names))
-        told = LockEvent(event, self._kind, keys, shown(owner), fence or None, wait, hold, error)
+        told = LockEvent(event, self._kind, tuple(map(_text, self._names)), shown(owner), fence or None, wait, hold, error)
         if logs:
             logger.debug("%s", _line(told))
         if observer is not None:
@@ -91,8 +93,8 @@ class Observed:
                 logger.exception("the observer of locks failed")
 
 
-def _word(name: Argument) -> Any:
-    return name if isinstance(name, (bytes, memoryview)) else str(name)
+def _text(name: Argument) -> str:
+    return shown(bytes(name)) if isinstance(name, (bytes, memoryview)) else str(name)
 
 
 def _line(told: LockEvent) -> str:

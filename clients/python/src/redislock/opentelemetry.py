@@ -14,6 +14,9 @@ from opentelemetry import metrics, trace
 from ._observer import LockEvent
 
 _NAME = "redislock"
+# The bounds of the buckets, from an uncontended grant to the longest waits and holds. The default ones are for
+# milliseconds.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800)
 Holding = Tuple[str, Tuple[str, ...], str]
 
 
@@ -28,12 +31,12 @@ class OpenTelemetry:
     def __init__(self, tracer: Optional[trace.Tracer] = None, meter: Optional[metrics.Meter] = None) -> None:
         self._tracer = tracer or trace.get_tracer(_NAME)
         meter = meter or metrics.get_meter(_NAME)
-        self._waits = meter.create_histogram(
-            "redislock.wait.duration", "s", "From the call of an acquire to its outcome"
-        )
-        self._holds = meter.create_histogram(
-            "redislock.hold.duration", "s", "From the grant to the release or the loss"
-        )
+
+        def histogram(name: str, description: str) -> metrics.Histogram:
+            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_SECONDS)
+
+        self._waits = histogram("redislock.wait.duration", "From the call of an acquire to its outcome")
+        self._holds = histogram("redislock.hold.duration", "From the grant to the release or the loss")
         # The holds that are open, the latest last: an owner may hold a lock more than once.
         self._open: Dict[Holding, List[Any]] = {}
         self._mutex = threading.Lock()
@@ -52,9 +55,10 @@ class OpenTelemetry:
                     self._tracer.start_span("redislock.hold", attributes=_of_span(event, kind))
                 )
         if event.event in ("released", "lost"):
-            if event.hold is not None:
-                self._holds.record(event.hold, metric)
+            # A release that failed may be tried again: the hold has ended once.
             for span in self._ended(event):
+                if event.hold is not None:
+                    self._holds.record(event.hold, metric)
                 span.set_attribute("redislock.outcome", event.event)
                 _end(span, event)
 

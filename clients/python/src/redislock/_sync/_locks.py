@@ -85,7 +85,7 @@ class SyncLock(LockBase):
         return run(self._executing(command))
 
     def info(self) -> Optional[LockInfo]:
-        """Who holds it, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
+        """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
         that is not free."""
         return run(self._info())
 
@@ -120,7 +120,7 @@ class SyncLock(LockBase):
         # Another thread's command may block. redis-py 5.0 has no lock.
         busy = getattr(self.redis, "single_connection_lock", None)
         if busy is not None:
-            if not busy.acquire(timeout=-1 if within_s is None else within_s):
+            if not busy.acquire(timeout=-1 if within_s is None else min(within_s, threading.TIMEOUT_MAX)):
                 raise TimeoutError("the client's single connection is busy")
             busy.release()
         return self.redis.execute_command("CLIENT INFO")

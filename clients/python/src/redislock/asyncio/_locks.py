@@ -131,7 +131,7 @@ class AsyncLock(LockBase):
         return await run(self._executing(command))
 
     async def info(self) -> Optional[LockInfo]:
-        """Who holds it, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
+        """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
         that is not free."""
         return await run(self._info())
 
