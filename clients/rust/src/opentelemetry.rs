@@ -11,6 +11,11 @@ use crate::observer::{Event, EventKind, Observer};
 
 const NAME: &str = "redislock";
 
+/// The bounds of the buckets, from an uncontended grant to the longest waits and holds. The default ones are for
+/// milliseconds.
+const SECONDS: [f64; 18] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0];
+
 /// The spans `redislock.acquire` and `redislock.hold`, and the histograms `redislock.wait.duration` and
 /// `redislock.hold.duration` in seconds, with the attributes `redislock.kind` and `redislock.outcome` (`granted`,
 /// `not_granted`; `released`, `lost`). Key, owner and fence are attributes of the spans only.
@@ -39,8 +44,10 @@ impl OpenTelemetry {
 impl<T: Tracer> OpenTelemetry<T> {
     /// Of a tracer and a meter of the caller's.
     pub fn new(tracer: T, meter: &Meter) -> OpenTelemetry<T> {
-        let histogram =
-            |name, description| meter.f64_histogram(name).with_unit("s").with_description(description).build();
+        let histogram = |name, description| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
+            histogram.with_boundaries(SECONDS.to_vec()).build()
+        };
         OpenTelemetry {
             tracer,
             wait: histogram("redislock.wait.duration", "From the call of an acquire to its end"),

@@ -287,6 +287,7 @@ async fn opentelemetry_has_spans_and_histograms() {
             let mut attributes: Vec<String> =
                 point.attributes().map(|one| format!("{}={}", one.key, one.value)).collect();
             attributes.sort();
+            assert!(point.bounds().take_while(|bound| *bound < 1.0).count() > 5, "times are seconds");
             counted.push(format!("{} {} {}", metric.name(), attributes.join(" "), point.count()));
         }
     }
