@@ -261,7 +261,13 @@ pub const CATALOG: &[Command] = &[
         "Takes a lock from its holders, or from one of them; the next waiter has it at once.",
     ),
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
-    command("LOCK.HELP", Action::Help, -1, &[ONLY_COMMAND], "Lists the commands and what each is for, or one command."),
+    command(
+        "LOCK.HELP",
+        Action::Help,
+        -1,
+        &[ONLY_COMMAND],
+        "Lists the commands and what each is for, or some of them.",
+    ),
     command(
         "LOCK.LOG",
         Action::Log,
