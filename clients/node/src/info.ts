@@ -80,7 +80,10 @@ function fieldsOf(reply: unknown): Record<string, unknown> {
 
 const INVALID = /\ufffd/;
 
-/** Text; of bytes that are not UTF-8, those that are not ASCII, and the backslash, as `\xNN`. */
+/**
+ * A word of a reply as text. If its bytes are not UTF-8, each byte above ASCII, and each backslash, is written as
+ * `\xNN`.
+ */
 export function textOf(word: unknown): string {
   if (!Buffer.isBuffer(word)) return String(word);
   const text = word.toString();
@@ -88,7 +91,7 @@ export function textOf(word: unknown): string {
   return word.toString("latin1").replace(/[\x80-\xff\\]/g, (byte) => `\\x${byte.charCodeAt(0).toString(16)}`);
 }
 
-/** The bytes that `textOf` shows as this text, besides those of the text itself; undefined: none. */
+/** The bytes, not UTF-8, that `textOf` shows as this text; undefined: the text stands for its own bytes only. */
 export function bytesOf(text: unknown): Buffer | undefined {
   if (typeof text !== "string") return undefined;
   const bytes = Buffer.from(

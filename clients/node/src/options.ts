@@ -100,7 +100,7 @@ const MEANT: Record<string, string> = {
   limit: "the third argument of Semaphore",
 };
 
-/** Refuses options that would be ignored. `of` takes those of these names. */
+/** Refuses an option that is not among `names`: it would be ignored. `of` names the class or function in the error. */
 export function checkedOptions(of: string, options: unknown, names: readonly string[]): void {
   if (options === undefined) return;
   if (typeof options !== "object" || options === null || Array.isArray(options)) {
