@@ -132,11 +132,18 @@ export class Resend {
 
 /**
  * Calls back after this time, unless stopped. After a blocked event loop, data that has arrived is processed first: a
- * plain timer would fire before it.
+ * plain timer would fire before it. A plain timer may also fire up to a millisecond early.
  */
 export function outOfTime(ms: number, ring: () => void): { stop(): void } {
+  const ends = now() + ms;
+  let timer: NodeJS.Timeout | undefined;
   let late: NodeJS.Immediate | undefined;
-  const timer = setTimeout(() => (late = setImmediate(ring)), Math.max(0, Math.min(ms, LONGEST_MS)));
+  const check = (): void => (now() < ends ? watch() : ring());
+  const watch = (): void => {
+    const left = Math.max(0, Math.min(ends - now(), LONGEST_MS));
+    timer = setTimeout(() => (late = setImmediate(check)), left);
+  };
+  watch();
   return {
     stop() {
       clearTimeout(timer);

@@ -220,11 +220,7 @@ export class Owned {
         reject(signal?.reason);
         leave();
       };
-      // A timer may fire a moment too early.
-      const watch = (): void => {
-        if (until < Infinity) timer = outOfTime(until - now(), () => (now() < until ? watch() : leave()));
-      };
-      watch();
+      if (until < Infinity) timer = outOfTime(until - now(), leave);
       const off = onAbort(signal, aborted);
       this.serially(async () => {
         if (hasLeft) return undefined;

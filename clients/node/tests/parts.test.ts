@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 
 import { makeToken } from "redis-lock-client";
+import { now, outOfTime } from "../src/clock.js";
 import { slotOf, tagOf } from "../src/slots.js";
 
 it("a token is short and new", () => {
@@ -25,4 +26,14 @@ it("slots are those of the cluster specification, and each has a tag", () => {
   for (const [key, slot] of known) assert.equal(slotOf(key), slot, key);
   assert.notEqual(slotOf("foo{}{bar}"), slotOf("bar"));
   for (let slot = 0; slot < 16384; slot += 97) assert.equal(slotOf(`redislock:x:{${tagOf(slot)}}`), slot);
+});
+
+it("a time is over at its end, and not the moment before in which a timer may fire", async () => {
+  const early = await Promise.all(
+    Array.from({ length: 200 }, (_, index) => {
+      const ends = now() + 1 + index / 20;
+      return new Promise<boolean>((done) => outOfTime(ends - now(), () => done(now() < ends - 1e-6)));
+    }),
+  );
+  assert.equal(early.filter(Boolean).length, 0);
 });
