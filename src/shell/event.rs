@@ -3,7 +3,6 @@
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::keyspace_changes::Removal;
 use lock::value::fence::Fence;
-use lock::value::lock::SeveralEnds;
 use lock::value::owner::Owner;
 use lock::value::time::Instant;
 
@@ -23,12 +22,6 @@ pub enum Event {
     HoldRemoved(Key, Owner, Fence, Removal),
     /// RESTORE has brought a lock to the key.
     KeyTouched(Key),
-    /// A lock with several holders came to the key.
-    SeveralHold(Key, SeveralEnds),
-    /// The database is empty, or all are.
-    DbFlushed(Option<i32>),
-    /// Two databases have changed places.
-    DbsSwapped(i32, i32),
     /// Any key of the database, or of all, may have changed.
     DbChanged(Option<i32>),
     /// These slots of the cluster belong to another node now.

@@ -51,7 +51,6 @@ pub struct MainState {
     pub stall: Stall,
     pub consumers: Consumers,
     pub removals: Removals,
-    pub moved: Moved,
     pub held: Held,
     pub lock_memory: LockMemory,
     pub key_events: KeyEvents,
@@ -78,8 +77,6 @@ pub struct Noted {
     pub unrest: Cell<u8>,
     /// A request waits, a hold is bound to a connection, or a grant is on its way.
     pub has_waiters_or_sessions: Cell<bool>,
-    /// A lock has several holders.
-    pub has_shared_locks: Cell<bool>,
 }
 
 /// `clock`.
@@ -188,14 +185,6 @@ pub struct Removals {
     pub told: Cell<usize>,
 }
 
-/// Locks with several holders that go to another key: `keyspace/removals`.
-pub struct Moved {
-    /// Whether the server's events are subscribed to.
-    pub is_subscribed: Cell<bool>,
-    /// The database from which the MOVE of this moment takes its key.
-    pub from: Cell<Option<i32>>,
-}
-
 /// How many keys hold a lock: `keyspace/held_counts`.
 pub struct Held {
     /// Keys that came and went on the main thread, outside the rules.
@@ -247,7 +236,6 @@ impl MainState {
                 events: RefCell::new(VecDeque::new()),
                 unrest: Cell::new(0),
                 has_waiters_or_sessions: Cell::new(false),
-                has_shared_locks: Cell::new(false),
             },
             clock: Clock {
                 turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }),
@@ -265,7 +253,6 @@ impl MainState {
             // Until consumers are counted, assume one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
             removals: Removals { expired: Cell::new(0), in_turn: RefCell::new(Vec::new()), told: Cell::new(0) },
-            moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(None) },
             held: Held {
                 here: Cell::new(ByFamily([0; 4])),
                 flushed: Cell::new(ByFamily([Flushed { locks: 0, freed_before: 0 }; 4])),

@@ -43,7 +43,6 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let result = work(state, now);
     mem::forget(unless_over);
     events::set_has_waiters_or_sessions(state.manager.has_waiters_or_sessions());
-    events::set_has_shared_locks(state.manager.knows_several_holders());
     Some(result)
 }
 
@@ -83,9 +82,6 @@ impl State {
             Event::LockLeft => manager.lock_left(),
             Event::HoldRemoved(key, owner, fence, why) => manager.hold_removed(now, key.as_ref(), &owner, fence, why),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
-            Event::SeveralHold(key, ends) => manager.several_hold(key.as_ref(), ends),
-            Event::DbFlushed(db) => manager.db_flushed(db),
-            Event::DbsSwapped(one, other) => manager.dbs_swapped(one, other),
             Event::DbChanged(db) => manager.db_changed(db),
             // If the slots are back by now, new requests find them here.
             Event::SlotsLeft(slots) => {
@@ -128,13 +124,12 @@ mod tests {
     #[test]
     fn callbacks_note_everything_after_a_turn_that_panicked_until_the_next_is_over() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-        let concerned = || (events::has_waiters_or_sessions(), events::has_shared_locks());
         borrow(|_, _| ());
-        assert_eq!(concerned(), (false, false), "nobody waits");
+        assert!(!events::has_waiters_or_sessions(), "no request waits");
         catch_unwind(|| borrow(|_, _| panic!("planted"))).expect_err("it panics");
-        assert_eq!(concerned(), (true, true), "whatever the turn had done by then");
+        assert!(events::has_waiters_or_sessions(), "whatever the turn had done by then");
         borrow(|_, _| ());
-        assert_eq!(concerned(), (false, false), "the rules know");
+        assert!(!events::has_waiters_or_sessions(), "the rules know");
         *STATE.borrow_mut() = None;
     }
 

@@ -2,6 +2,7 @@
 
 use crate::support::waiting::*;
 use crate::support::{built_caller, Client, Reply, Server};
+use std::time::Duration;
 
 /// A server with a second module: `TEST.CALL command [arg …]`.
 fn with_caller() -> (Server, Client) {
@@ -59,20 +60,18 @@ fn session_in_a_transaction_is_bound_to_its_connection() {
     b.granted("b");
 }
 
-/// The main thread sleeps meanwhile; only the server's cron wakes it, once a second. The holders of a semaphore without
-/// waiters have no other deadline: only the module's timer ends their lease.
+/// The main thread sleeps meanwhile; only the server's cron wakes it, once a second. No request waits, so no round of
+/// inspections wakes it either: only the module's timer renews the lease of a session.
 #[test]
-fn a_lease_that_another_modules_thread_has_taken_ends_in_time() {
+fn a_session_with_a_lease_that_another_modules_thread_has_shortened_is_renewed_in_time() {
     let (server, mut client) = with_caller();
-    client.run("CONFIG SET lock.keyspace-events yes");
-    client.run("CONFIG SET notify-keyspace-events Ed");
-    client.run("SEM.ACQUIRE k a LIMIT 2 PX 60000");
-    let mut observer = server.client();
-    // Not of lock.acquire: Redis 8.0 exits when a thread of a module publishes to a subscribed client.
-    observer.run("SUBSCRIBE __keyevent@0__:lock.expire");
+    let mut session = server.client();
     for round in 0..5 {
-        client.run("TEST.THREAD SEM.ACQUIRE k b LIMIT 2 PX 20");
-        let ended = observer.read_soon(SOON).unwrap_or_else(|| panic!("round {round}: it sleeps on"));
-        assert_eq!(ended.items()[2], Reply::bulk("k"));
+        assert!(session.run("LOCK.ACQUIRE k a PX 600000 SESSION").fence() > 0);
+        client.run("TEST.THREAD LOCK.RENEW k a PX 300");
+        let_pass(Duration::from_millis(700));
+        assert!(!client.run("LOCK.HELD k a").is_nil(), "round {round}: it sleeps on");
+        assert!(client.pttl("k") <= 300, "round {round}: the thread has shortened it");
+        assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
     }
 }

@@ -249,13 +249,15 @@ fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
                 keyspace.primary.keys().filter(|key| db.is_none_or(|db| key.db == db)).cloned().collect();
             keys.iter().for_each(|key| keyspace.delete(key));
             keyspace.events.clear();
-            call.server.manager.borrow_mut().db_flushed(db);
+            call.server.manager.borrow_mut().db_changed(db);
             reply.status("OK");
         }
         (b"SWAPDB", [one, other]) => {
             let (one, other) = (number(one)? as i32, number(other)? as i32);
             swap(&mut keyspace, one, other);
-            call.server.manager.borrow_mut().dbs_swapped(one, other);
+            for db in [one, other] {
+                call.server.manager.borrow_mut().db_changed(Some(db));
+            }
             reply.status("OK");
         }
         _ => return Err(format!("ERR unknown command '{}' in the simulated server", args[0].escape_ascii())),

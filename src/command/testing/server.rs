@@ -205,7 +205,6 @@ impl SimulatedServer {
             match event {
                 KeyEvent::Removed(key, fence) => manager.key_removed(key.as_ref(), fence),
                 KeyEvent::Touched(key) => manager.key_touched(key.as_ref()),
-                KeyEvent::Several(key, ends) => manager.several_hold(key.as_ref(), ends),
             }
         }
     }

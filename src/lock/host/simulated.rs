@@ -9,7 +9,7 @@ use crate::key::{Key, KeyRef, RequestId};
 use crate::value::claim::ByFamily;
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
-use crate::value::lock::{FirstGrant, Lock, SeveralEnds};
+use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
 use crate::value::rebuild::{FamilyAndLimit, KeyAfter, Received};
@@ -153,8 +153,6 @@ pub enum KeyEvent {
     Removed(Key, Fence),
     /// The key was changed.
     Touched(Key),
-    /// The key came with several holders.
-    Several(Key, SeveralEnds),
 }
 
 /// An effect sent to replicas, without the details of the hold.
@@ -254,7 +252,7 @@ impl Keyspace {
         self.primary.insert(key.clone(), stored.clone());
         self.signal_modified(key);
         self.note_stored(key);
-        self.queue_events(key);
+        self.events.push(KeyEvent::Touched(key.clone()));
         self.send(key, Sent::Put(stored));
     }
 
@@ -285,14 +283,6 @@ impl Keyspace {
         self.send(key, Sent::Deadline(when));
     }
 
-    /// A lock was stored under the key: an event reports several holders, as the module finds them.
-    fn queue_events(&mut self, key: &Key) {
-        if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
-            self.events.extend(lock.ends_when_loaded().map(|ends| KeyEvent::Several(key.clone(), ends)));
-        }
-        self.events.push(KeyEvent::Touched(key.clone()));
-    }
-
     /// The replica receives all pending effects.
     pub fn catch_up(&mut self) {
         self.lags = false;
@@ -312,7 +302,7 @@ impl Keyspace {
         self.stored_by_others = ByFamily::default();
         for key in &keys {
             self.note_stored(key);
-            self.queue_events(key);
+            self.events.push(KeyEvent::Touched(key.clone()));
         }
     }
 

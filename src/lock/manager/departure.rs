@@ -549,7 +549,7 @@ mod tests {
         fixture.manager.undelivered(lost);
         fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.manager.end_session(crate::key::ClientId(7));
-        fixture.manager.db_flushed(None);
+        fixture.manager.db_changed(None);
         fixture.manager.demote();
         assert!(fixture.manager.sweeps.is_empty() && fixture.manager.due.is_empty(), "no key is handed over any more");
         fixture.drain();

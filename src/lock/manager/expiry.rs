@@ -1,18 +1,15 @@
-//! What ends without a command: leases in a shared lock, and holds of connections that ended. A command that opens such
-//! a key takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
+//! What ends without a command: leases in a shared lock, and holds of connections that ended. They are taken out when
+//! the key is opened next, by a command or for a waiting request. The lease of a mutex is the time to live of its key:
+//! the server ends it.
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
-use super::release::{is_vacant, remove_if_vacant, update};
-use super::timers::ELSEWHERE_RETRY_MS;
-use crate::host::{Content, Effect, Entry, Gate, Host, Keys};
+use super::release::{is_vacant, update};
+use crate::host::{Content, Effect, Entry};
 use crate::key::KeyRef;
 use crate::value::holders::Holder;
 use crate::value::outcome::Released;
 use crate::value::time::Now;
-
-/// Milliseconds until a server that refused to end leases is asked again. No request waits for these ends.
-const REFUSED_RETRY_MS: u64 = 100;
 
 impl LockManager {
     /// Takes ended holds out of the lock. Replicas get the drop of each holder, or the removal of the key if no holder
@@ -30,13 +27,15 @@ impl LockManager {
             return;
         }
         let Some((lock, until)) = entry.lock_and_until() else { return };
-        let is_clamped = lock.clamp(until, until);
-        if is_clamped {
+        if lock.clamp(until, until) {
             entry.update(Effect::Clamp, None);
         }
         let Content::Lock(lock) = entry.content() else { return };
         let before = lock.held_family();
-        let ended = |holder: Holder| (holder.owner, holder.fence, EndedBy::LeaseEnd);
+        let ended = |holder: Holder| {
+            let end = holder.until.timestamp().unwrap_or(now.timestamp());
+            (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
+        };
         let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
         if !self.ended.is_empty() {
             for (owner, client) in self.bindings.owners_of(key) {
@@ -49,62 +48,17 @@ impl LockManager {
         }
         self.statistics.count_stored(before, lock.held_family());
         if gone.is_empty() {
-            if is_clamped {
-                self.watch_holders(key, entry);
-            }
             return;
         }
-        // A write is allowed here: the timer may write too.
-        self.shared_leases.resume();
         for (owner, fence, by) in &gone {
             self.count_and_record_end(now, key, owner.as_bytes(), *fence, *by);
             self.bindings.unbind(key, owner.as_bytes());
         }
         match is_vacant(entry) {
-            true => {
-                entry.remove();
-                self.shared_leases.forget(key);
-            }
+            true => entry.remove(),
             false => gone.iter().for_each(|(owner, ..)| update(entry, Effect::Drop(owner.as_bytes()))),
         }
-        self.watch_holders(key, entry);
         self.due.extend(self.queues.id_of(key));
-    }
-
-    /// Sets the timer for the end of the first of several holders, whether requests wait or not.
-    pub(super) fn watch_holders<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
-        if !matches!(entry.content(), Content::Lock(lock) if lock.has_several_holders()) {
-            return;
-        }
-        let Some((lock, until)) = entry.lock_and_until() else { return };
-        if let Some(ends) = lock.several_ends(until) {
-            self.shared_leases.watch(key, ends.fence, ends.first);
-        }
-    }
-
-    /// Takes out holders at the end of their leases, as many as fit into the turn. While the server refuses writes, and
-    /// on a replica, nothing ends.
-    pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>) {
-        while let Some(key) = self.shared_leases.first_due(host.now) {
-            let key = key.as_ref();
-            match host.keys.gate(key) {
-                Gate::Open => {
-                    let mut entry = host.keys.open(key);
-                    self.settle(host.now, key, &mut entry);
-                    // A bug in the middle of a hand-off may have left the lock vacant.
-                    remove_if_vacant(&mut entry);
-                    self.shared_leases.forget(key);
-                    self.watch_holders(key, &mut entry);
-                }
-                Gate::Closed => {
-                    return self.shared_leases.put_off_all(host.now.instant().plus_ms(REFUSED_RETRY_MS));
-                }
-                Gate::Elsewhere => self.shared_leases.put_off(key, host.now.timestamp().plus_ms(ELSEWHERE_RETRY_MS)),
-            }
-            if host.now.spends_turn() {
-                return;
-            }
-        }
     }
 }
 
@@ -119,6 +73,7 @@ mod tests {
     use crate::value::time::{Deadline, Lease, Timestamp};
 
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
     const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
 
     #[test]
@@ -134,16 +89,39 @@ mod tests {
         }
     }
 
+    /// Rows: what happens after the lease of a has ended, and the holders that are stored then.
     #[test]
-    fn one_of_several_holders_ends_with_its_lease_though_no_request_waits() {
-        let mut fixture = Fixture::default();
-        for (name, lease_ms) in [("a", 100), ("b", 900)] {
-            fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+    fn an_ended_holder_of_several_stays_stored_until_the_lock_is_touched_or_waited_for() {
+        type Then = fn(&mut Fixture);
+        let rows: [(&str, Then, &str); 4] = [
+            ("nothing", |_| {}, "a b"),
+            ("a release by another owner", |fixture| _ = fixture.release("z", GIVE_READ), "b"),
+            ("a request that waits", |fixture| _ = fixture.acquire("z", WRITE, None, Lease::Persist), "b"),
+            ("a request that is granted", |fixture| _ = fixture.acquire("c", READ, None, Lease::Persist), "b c"),
+        ];
+        for (row, then, holders) in rows {
+            let mut fixture = Fixture::default();
+            for (name, lease_ms) in [("a", 100), ("b", 900)] {
+                fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+            }
+            assert_eq!(fixture.next_timer(), None, "no request waits");
+            fixture.server.keyspace.now_ms = 1_101;
+            then(&mut fixture);
+            assert_eq!(fixture.holders(), holders, "{row}");
         }
-        for (now_ms, holders) in [(1_100, "a b"), (1_101, "b")] {
+    }
+
+    #[test]
+    fn one_of_several_holders_of_a_waited_for_lock_ends_with_its_lease() {
+        let mut fixture = Fixture::default();
+        for (name, claim, lease_ms) in [("a", READ, 100), ("b", READ, 900), ("w", WRITE, 900)] {
+            fixture.acquire(name, claim, None, Lease::from_ms(lease_ms).unwrap());
+        }
+        for (now_ms, holders, next) in [(1_100, "a b", 1_101), (1_101, "b", 1_901), (1_901, "w", 0)] {
             fixture.server.keyspace.now_ms = now_ms;
             fixture.tick();
-            assert_eq!(fixture.holders(), holders, "{now_ms}");
+            fixture.drain();
+            assert_eq!((fixture.holders(), fixture.next_timer().unwrap_or(0)), (holders.into(), next), "{now_ms}");
         }
     }
 

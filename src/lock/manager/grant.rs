@@ -323,7 +323,6 @@ impl LockManager {
                 let is_retry = fence_before == Some(fence) && grant.holds_before == grant.holds;
                 let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
                 entry.update(effect, Some(until));
-                self.watch_holders(key, entry);
                 if is_retry && deadline_before == Some(owners_deadline(entry, owner)) {
                     change = GrantChange::Nothing;
                 }

@@ -85,6 +85,7 @@ impl LockManager {
             return Gate::Open;
         }
         let mut entry = host.keys.open(key.as_ref());
+        self.settle(host.now, key.as_ref(), &mut entry);
         if let Err(error) = self.take_in_value(host.now, &mut entry, queue) {
             drop(entry);
             let waiters = self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect();
@@ -233,6 +234,7 @@ impl LockManager {
     ) -> VecDeque<RequestId> {
         let Some(key) = self.queues.get(queue).map(|waiting| waiting.key.clone()) else { return VecDeque::new() };
         let mut entry = host.keys.open(key.as_ref());
+        self.settle(host.now, key.as_ref(), &mut entry);
         // The owner may have become the writer.
         self.end_upgrades(&mut entry, queue);
         let Some(name) = self.queues.owner(owner) else { return VecDeque::new() };

@@ -1,18 +1,16 @@
 //! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! Events, and rounds of inspections for what no event tells, only mark queues and locks as due, for
-//! [`LockManager::drain`] and [`LockManager::tick`] to read their keys: nothing may be written where a change is
-//! noticed.
+//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`LockManager::drain`] to read
+//! their keys: nothing may be written where a change is noticed.
 
 use std::ops::Bound;
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
-use crate::host::{Content, Entry, Gate, Host, Keys};
+use crate::host::{Content, Entry, Host, Keys};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
 use crate::value::fence::Fence;
-use crate::value::lock::SeveralEnds;
 use crate::value::owner::Owner;
 use crate::value::time::Now;
 
@@ -30,14 +28,13 @@ impl LockManager {
     /// A lock with the latest fence `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
-        self.shared_leases.leave(key, last);
         self.lock_left();
         if let Some(queue) = self.touch(key) {
             self.queues.set_seen(queue, None);
         }
     }
 
-    /// Many locks are gone from keys of the database. None of them had several holders, or a hold that is bound.
+    /// Many locks are gone from keys of the database. None of them had a hold that is bound.
     pub fn many_removed(&mut self, db: i32) {
         self.lock_left();
         self.begin_walk(Some(db));
@@ -67,32 +64,6 @@ impl LockManager {
         self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
-    /// The key has got a lock with several holders.
-    pub fn several_hold(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
-        // A write is allowed here: the timer may write too.
-        self.shared_leases.resume();
-        self.shared_leases.watch(key, ends.fence, ends.first);
-    }
-
-    /// A decision of the primary was applied to the key, which the caller has open: its lock is as it should be.
-    pub fn applied(&mut self, key: KeyRef<'_>, ends: Option<SeveralEnds>) {
-        self.shared_leases.forget(key);
-        if let Some(ends) = ends {
-            self.shared_leases.watch(key, ends.fence, ends.first);
-        }
-    }
-
-    /// The larger of two numbers: waited-for keys, and locks with several holders.
-    pub fn most_inspected(&self) -> usize {
-        self.queues.len().max(self.shared_leases.len())
-    }
-
-    /// True if a lock is known to have several holders.
-    #[inline]
-    pub fn knows_several_holders(&self) -> bool {
-        !self.shared_leases.is_empty()
-    }
-
     /// Something happened to the key.
     pub fn key_touched(&mut self, key: KeyRef<'_>) {
         self.touch(key);
@@ -104,19 +75,6 @@ impl LockManager {
         self.due.insert(queue);
         self.queues.holders_may_differ(queue);
         Some(queue)
-    }
-
-    /// Every key of the database, or of all databases, is gone.
-    pub fn db_flushed(&mut self, db: Option<i32>) {
-        self.shared_leases.forget_db(db);
-        self.db_changed(db);
-    }
-
-    /// Two databases have changed places.
-    pub fn dbs_swapped(&mut self, one: i32, other: i32) {
-        self.shared_leases.swap_dbs(one, other);
-        self.db_changed(Some(one));
-        self.db_changed(Some(other));
     }
 
     /// Every key of the database, or of all databases, may have changed.
@@ -132,10 +90,10 @@ impl LockManager {
 }
 
 /// Rounds of inspections. No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all
-/// keys that requests wait for, and all locks with several holders, are opened in rounds, a few at a time. A key that
-/// has not changed costs nothing more, even if thousands of requests wait for it.
+/// keys that requests wait for are opened in rounds, a few at a time. A key that has not changed costs nothing more, even
+/// if thousands of requests wait for it.
 impl LockManager {
-    /// Goes on with the round, or begins the next: inspects at most `most` keys of each kind.
+    /// Goes on with the round, or begins the next: inspects at most `most` keys.
     pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         for _ in 0..most {
             let Some((id, queue)) = self.queues.next_from(self.next_inspected()) else { break };
@@ -152,41 +110,23 @@ impl LockManager {
             self.inspected = None;
             self.queues.end_round();
         }
-        self.inspect_shared(host, most);
     }
 
     fn next_inspected(&self) -> Bound<QueueId> {
         self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
     }
 
-    /// Inspects locks with several holders, waited for or not. After EXPIRE has made a key's life shorter, each of its
-    /// holders ends no later than that, even if another EXPIRE or PERSIST follows. Not bounded by the turn: so few keys
-    /// take microseconds.
-    fn inspect_shared<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
-        for _ in 0..most {
-            let Some(key) = self.shared_leases.next_to_inspect() else { return };
-            let key = key.as_ref();
-            // The gate costs a call of the server: it is read only if there is something to write.
-            if !matches!(host.keys.open(key).lock_and_until(), Some((lock, until)) if lock.outlives_key(until)) {
-                continue;
-            }
-            match host.keys.gate(key) {
-                Gate::Open => self.shared_leases.settle_now(key),
-                Gate::Closed => return,
-                Gate::Elsewhere => {}
-            }
-        }
-        self.shared_leases.end_round_if_over();
-    }
-
-    /// True if the key differs from what its queue has seen: another value, or a lease that ends sooner.
+    /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that ends
+    /// before one of several holders.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         let seen = self.queues.get(queue).and_then(|queue| queue.seen);
         match entry.lock_and_until() {
             None => seen.is_some() || matches!(entry.content(), Content::Foreign),
             Some((lock, until)) => {
                 let end = lock.first_deadline(until).timestamp();
-                lock.fence() != seen || end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
+                lock.fence() != seen
+                    || lock.outlives_key(until)
+                    || end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
             }
         }
     }
@@ -196,15 +136,14 @@ impl LockManager {
 mod tests {
     use crate::host::simulated::{KeyEvent, Stored, Told};
     use crate::host::{Gate, WaitOutcome};
-    use crate::key::{ClientId, Key, KeyRef};
+    use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
     use crate::manager::observer::{EndedBy, Occurrence};
-    use crate::value::claim::{Claim, Count, Mode};
+    use crate::value::claim::{Claim, Count};
     use crate::value::fence::Fence;
-    use crate::value::lock::SeveralEnds;
     use crate::value::outcome::KeyError;
-    use crate::value::time::{Deadline, Instant, Lease, Timestamp};
+    use crate::value::time::{Deadline, Lease, Timestamp};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -298,62 +237,35 @@ mod tests {
         ids.into_iter().for_each(|id| fixture.manager.queues.keep_place(id));
     }
 
-    /// The key k has the readers a and b; the lease of a ends after 100 ms.
-    fn two_readers() -> Fixture {
+    /// The holders a and b, and a request that waits for them: EXPIRE makes the key's life shorter, but a still ends
+    /// first.
+    #[test]
+    fn a_holder_of_several_ends_no_later_than_the_waited_for_key_would_have_whatever_deadline_follows() {
         let mut fixture = Fixture::default();
-        for (name, lease_ms) in [("a", 100), ("b", 900)] {
-            let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
-            fixture.acquire(name, read, None, Lease::from_ms(lease_ms).unwrap());
+        let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+        for (name, lease_ms) in [("a", 100), ("b", 900), ("c", 100)] {
+            fixture.acquire(name, permits(2), None, Lease::from_ms(lease_ms).unwrap());
         }
-        fixture
-    }
-
-    #[test]
-    fn locks_with_several_holders_are_known_until_their_database_is_flushed() {
-        let (k, other) = (key(), KeyRef { db: 1, name: b"k" });
-        let mut fixture = Fixture::of(&[("a", MUTEX)]);
-        assert!(!fixture.manager.knows_several_holders() && !fixture.manager.shared_leases.contains(k.as_ref()));
-        fixture = two_readers();
-        assert!(fixture.manager.knows_several_holders() && fixture.manager.shared_leases.contains(k.as_ref()));
-        assert_eq!(fixture.next_timer(), Some(1_101));
-        fixture.manager.dbs_swapped(0, 1);
-        assert!(fixture.manager.shared_leases.contains(other) && !fixture.manager.shared_leases.contains(k.as_ref()));
-        fixture.manager.db_flushed(Some(0));
-        assert!(fixture.manager.knows_several_holders());
-        fixture.manager.db_flushed(Some(1));
-        assert!(!fixture.manager.knows_several_holders());
-        assert_eq!(fixture.next_timer(), None);
-    }
-
-    #[test]
-    fn a_lock_that_comes_with_several_holders_is_due_when_the_first_lease_ends() {
-        let mut fixture = Fixture::default();
-        let first = Deadline::At(Timestamp::from_ms(1_400));
-        fixture.manager.shared_leases.put_off_all(Instant::from_ms(9_000));
-        fixture.manager.several_hold(key().as_ref(), SeveralEnds { fence: Fence::new(1).unwrap(), first });
-        assert!(fixture.manager.knows_several_holders());
-        assert_eq!(fixture.next_timer(), Some(1_401), "writes are accepted again");
-    }
-
-    #[test]
-    fn a_holder_of_several_ends_no_later_than_the_key_would_have_whatever_deadline_follows() {
-        let mut fixture = two_readers();
-        let soon = Deadline::At(Timestamp::from_ms(1_050));
         fixture.effects();
         for (until, effects, last) in [
             (Deadline::At(Timestamp::from_ms(1_900)), vec![], 1_900),
-            (soon, vec![Told::Clamp], 1_050),
-            (Deadline::Never, vec![], 1_050),
+            (Deadline::At(Timestamp::from_ms(1_500)), vec![Told::Clamp], 1_500),
+            (Deadline::Never, vec![], 1_500),
         ] {
             match fixture.server.keyspace.primary.get_mut(&key()) {
                 Some(Stored::Lock(_, deadline)) => *deadline = until,
                 other => panic!("{other:?}"),
             }
-            let now = fixture.server.now();
-            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
-            fixture.tick();
+            inspect(&mut fixture);
             let last_deadline = fixture.stored().0.last_deadline();
             assert_eq!((fixture.effects(), last_deadline), (effects, Some(Deadline::At(Timestamp::from_ms(last)))));
+        }
+    }
+
+    /// Two databases have changed places.
+    fn swap_dbs(fixture: &mut Fixture, one: i32, other: i32) {
+        for db in [one, other] {
+            fixture.manager.db_changed(Some(db));
         }
     }
 
@@ -362,7 +274,7 @@ mod tests {
         for (one, other) in [(0, 1), (1, 0)] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
             fixture.server.keyspace.delete(&key());
-            fixture.manager.dbs_swapped(one, other);
+            swap_dbs(&mut fixture, one, other);
             fixture.drain();
             assert_eq!(fixture.holders(), "b");
         }
@@ -377,23 +289,9 @@ mod tests {
         fixture.acquire("b", permits(1), None, Lease::Persist);
         assert_eq!(fixture.holders(), "a");
         fixture.server.keyspace.primary.insert(key(), copy);
-        fixture.manager.dbs_swapped(0, 1);
+        swap_dbs(&mut fixture, 0, 1);
         fixture.drain();
         assert_eq!(fixture.holders(), "a b");
-    }
-
-    /// The decision of the primary includes all that clients did to the key there before.
-    #[test]
-    fn a_decision_of_the_primary_replaces_the_known_deadline() {
-        let k = key();
-        let mut fixture = two_readers();
-        let at = |ms| Deadline::At(Timestamp::from_ms(ms));
-        let fence = fixture.stored().0.fence().unwrap();
-        let ends = SeveralEnds { fence, first: at(1_400) };
-        fixture.manager.applied(k.as_ref(), Some(ends));
-        assert_eq!(fixture.next_timer(), Some(1_401));
-        fixture.manager.applied(k.as_ref(), None);
-        assert!(!fixture.manager.knows_several_holders());
     }
 
     /// Inspects all keys once, two at a time. Returns how many have changed.
@@ -464,9 +362,9 @@ mod tests {
             ("RENAME", |fixture| {
                 fixture.manager.key_removed(key().as_ref(), Fence::new(u64::MAX >> 11).unwrap());
             }),
-            ("SWAPDB", |fixture| fixture.manager.dbs_swapped(0, 1)),
+            ("SWAPDB", |fixture| swap_dbs(fixture, 0, 1)),
             ("SWAPDB while writes are refused", |fixture| {
-                fixture.manager.dbs_swapped(0, 1);
+                swap_dbs(fixture, 0, 1);
                 fixture.server.keyspace.gate = Gate::Closed;
                 while !fixture.manager.sweeps.is_empty() {
                     fixture.drain();

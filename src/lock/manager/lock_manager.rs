@@ -12,7 +12,6 @@ use super::endings::Endings;
 use super::grace::Grace;
 use super::observer::{Observe, Occurrences, Statistics, WaitTimes};
 use super::session_bindings::{BindingId, Bindings};
-use super::shared_leases::SharedLeases;
 use super::timer_set::{Timer, TimerSet};
 use super::to_try::ToTry;
 use crate::host::{Content, Entry};
@@ -47,8 +46,6 @@ pub struct LockManager {
     pub(super) timers: TimerSet<Timer, Instant>,
     /// By the wall clock: when a lease may have ended on a key that requests wait for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
-    /// The locks with several holders.
-    pub(super) shared_leases: SharedLeases,
     /// Requests that end, but are not answered or removed from their queues yet.
     pub(super) endings: Endings,
     /// Wait queues to be served as soon as writes are allowed.

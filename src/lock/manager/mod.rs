@@ -21,7 +21,6 @@ mod recording;
 pub mod release;
 pub mod session;
 pub mod session_bindings;
-mod shared_leases;
 mod timer_set;
 pub mod timers;
 mod to_try;

@@ -12,6 +12,7 @@ use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{ByFamily, Family};
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
+use crate::value::time::Timestamp;
 
 /// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
 /// once for each key.
@@ -110,7 +111,7 @@ impl Statistics {
     pub(super) fn count_end(&mut self, by: EndedBy) {
         match by {
             EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
-            EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
+            EndedBy::LeaseEnd(_) | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
             // A grant of several keys is counted once, where it is taken back.
             EndedBy::Undelivered => {}
@@ -239,8 +240,8 @@ pub enum EndedBy {
     Released,
     /// The connection that it was bound to has ended.
     Disconnected,
-    /// Its lease in a shared lock has ended: the lock manager took the hold out.
-    LeaseEnd,
+    /// Its lease in a shared lock has ended, with this millisecond: the lock manager took the hold out, then or later.
+    LeaseEnd(Timestamp),
     /// Its lease has ended, and with it the key, which the server removed.
     Expired,
     /// LOCK.BREAK.
@@ -324,7 +325,8 @@ mod tests {
     fn every_end_of_a_hold_is_counted_by_its_reason() {
         use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Undelivered};
         let mut statistics = Statistics::default();
-        for by in [Released, Released, Disconnected, LeaseEnd, LeaseEnd, Expired, Broken, Broken, Undelivered] {
+        let lease_end = LeaseEnd(Timestamp::from_ms(1_000));
+        for by in [Released, Released, Disconnected, lease_end, lease_end, Expired, Broken, Broken, Undelivered] {
             statistics.count_end(by);
         }
         let found = (statistics.releases(), statistics.leases_expired, statistics.broken);

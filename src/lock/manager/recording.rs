@@ -70,14 +70,18 @@ impl LockManager {
         let observe = self.limits.observe;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd | EndedBy::Expired => waiters > 0,
+            EndedBy::LeaseEnd(_) | EndedBy::Expired => waiters > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
         // Most ends need no clock.
         if !(is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
             return;
         }
-        let held_ms = fence.us_before(now.us()) / 1000;
+        let ended_us = match by {
+            EndedBy::LeaseEnd(end) => end.ms().saturating_mul(1000).min(now.us()),
+            _ => now.us(),
+        };
+        let held_ms = fence.us_before(ended_us) / 1000;
         let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let session = self.bindings.client_of(key, owner);

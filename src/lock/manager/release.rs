@@ -210,9 +210,6 @@ impl LockManager {
                 if !self.bindings.is_empty() {
                     self.unbind_ended(key, holds_of);
                 }
-                if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
-                    self.shared_leases.forget(key);
-                }
                 // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
                 // the key.
                 match holds_of {

@@ -98,7 +98,6 @@ impl LockManager {
         let lease = lock.hold(owner, until).map(|hold| hold.lease);
         entry.update(Effect::Renew(owner), Some(until));
         self.statistics.renewals += 1;
-        self.watch_holders(key, entry);
         if let Some(queue) = self.queues.id_of(key) {
             self.watch_open(entry, queue);
         }

@@ -19,7 +19,7 @@ pub(super) const ELSEWHERE_RETRY_MS: u64 = 1_000;
 pub struct NextTimer {
     /// A wait, a place, a grace or a renewal.
     pub instant: Option<Instant>,
-    /// A lease that a request waits for, or the lease of one of several holders.
+    /// A lease that a request waits for.
     pub timestamp: Option<Timestamp>,
 }
 
@@ -48,7 +48,6 @@ impl LockManager {
         if grace_ms > 0 {
             self.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
         }
-        self.shared_leases.resume();
     }
 
     /// Applies a changed setting: a running grace ends sooner or later than before, but none begins.
@@ -76,18 +75,13 @@ impl LockManager {
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit: every flag must be cleared.
-        self.timers.take_sooner()
-            | self.bindings.take_sooner()
-            | self.lease_ends.take_sooner()
-            | self.shared_leases.take_sooner()
+        self.timers.take_sooner() | self.bindings.take_sooner() | self.lease_ends.take_sooner()
     }
 
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        let earliest = |one: Option<Timestamp>, other| one.into_iter().chain(other).min();
-        let of_leases = self.bindings.next_renewal().into_iter().chain(self.shared_leases.put_off_until());
-        let instants = self.timers.next().into_iter().chain(of_leases);
-        NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
+        let instants = self.timers.next().into_iter().chain(self.bindings.next_renewal());
+        NextTimer { instant: instants.min(), timestamp: self.lease_ends.next() }
     }
 
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
@@ -129,7 +123,6 @@ impl LockManager {
                 break;
             }
         }
-        self.end_leases(host);
     }
 
     /// Sets a timer to serve a queue when the lease of its open key ends, and records the holders of the key.
@@ -287,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_a_watched_lease_and_a_lock_of_several_holders_need_a_timer_each() {
+    fn a_session_and_a_lease_that_is_waited_for_need_a_timer_each() {
         let short = Lease::from_ms(300).unwrap();
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
         let rows = [
             ("one holder", MUTEX, &["a"][..], None, false),
             ("a session", MUTEX, &["a"], Some(ClientId(7)), true),
             ("a lease that is waited for", MUTEX, &["a", "b"], None, true),
-            ("several holders", read, &["a", "b"], None, true),
+            ("several holders", read, &["a", "b"], None, false),
         ];
         for (row, claim, names, session, is_needed) in rows {
             let mut fixture = Fixture::default();
@@ -308,31 +301,21 @@ mod tests {
 
     #[test]
     fn the_host_is_told_once_of_timers_of_several_kinds() {
-        let short = Lease::from_ms(300).unwrap();
-        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
-        // A grace, a session, a watched lease and several holders: every set of them.
-        for set in 1..16_u32 {
+        // A grace, a session and a watched lease: every set of them.
+        for set in 1..8_u32 {
             let has = |kind: u32| set & 1 << kind != 0;
             let mut fixture = Fixture::default();
-            let owners = if has(3) { &["a", "b"][..] } else { &["a"] };
-            for name in owners {
-                fixture.acquire(name, read, None, short);
-            }
-            fixture.manager.take_sooner();
-            if has(3) {
-                fixture.acquire("c", read, None, Lease::from_ms(100).unwrap());
-            }
             if has(0) {
                 fixture.manager.begin_grace(fixture.server.now().instant(), 1);
             }
             if has(1) {
-                fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), short);
+                fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
             }
             if has(2) {
                 fixture.manager.lease_ends.set_no_later(QueueId::numbered(1), Timestamp::from_ms(1_001));
             }
-            assert!(fixture.manager.take_sooner(), "{set:04b}");
-            assert!(!fixture.manager.take_sooner(), "{set:04b}: the host was told");
+            assert!(fixture.manager.take_sooner(), "{set:03b}");
+            assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was told");
         }
     }
 

@@ -125,13 +125,16 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
     }
 }
 
-/// A lease that is over holds nothing, with and without waiters.
+/// A holder with an ended lease is taken out of a lock that requests wait for.
 pub(super) fn check_ended_leases_hold_nothing(rules: &Rules) {
     let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
-    if keyspace.gate != Gate::Open || rules.manager.ends_are_put_off(keyspace.instant()) {
+    if keyspace.gate != Gate::Open {
         return;
     }
-    for (key, lock, until) in locks(&keyspace.primary).filter(|(.., until)| !until.is_over(now)) {
+    let is_waited_for =
+        |key: &Key| rules.manager.queues().of_key(key.as_ref()).is_some_and(|queue| queue.waiters() > 0);
+    let waited_for = locks(&keyspace.primary).filter(|(key, ..)| is_waited_for(key));
+    for (key, lock, until) in waited_for.filter(|(.., until)| !until.is_over(now)) {
         let over = lock.holds(until).into_iter().find(|hold| hold.until.is_over(now));
         assert!(over.is_none(), "{key:?} is held though the lease is over: {over:?}");
     }

@@ -5,6 +5,8 @@ use super::rules::to_key;
 use super::schedule::{Cast, Step};
 use super::simulator::Simulation;
 use crate::host::simulated::Stored;
+use crate::value::lock::Lock;
+use crate::value::time::Deadline;
 
 const KEYS: Cast = Cast {
     keys: &[
@@ -105,12 +107,21 @@ impl World {
         self.simulation.play(&Step::Together(Vec::new(), events.to_vec()));
     }
 
-    /// The number of stored holders, expired ones included; `None` if the key is free or expired for the server.
-    fn stored(&self, key: Word) -> Option<usize> {
-        let keyspace = &self.simulation.rules.server.keyspace;
-        match keyspace.primary.get(&to_key(key))? {
-            Stored::Lock(_, until) if until.is_over(keyspace.timestamp()) => None,
-            Stored::Lock(lock, _) => Some(lock.stored_holds().len()),
+    /// The number of stored holders, ended ones included.
+    fn stored(&self, key: Word) -> usize {
+        self.lock(key).map_or(0, |(lock, _)| lock.holders())
+    }
+
+    /// The number of holders whose leases are not over.
+    fn live(&self, key: Word) -> usize {
+        let now = self.simulation.rules.server.keyspace.timestamp();
+        let holds = self.lock(key).map(|(lock, until)| lock.holds(until)).unwrap_or_default();
+        holds.iter().filter(|hold| !hold.until.is_over(now)).count()
+    }
+
+    fn lock(&self, key: Word) -> Option<(&Lock, Deadline)> {
+        match self.simulation.rules.server.keyspace.primary.get(&to_key(key))? {
+            Stored::Lock(lock, until) => Some((lock, *until)),
             Stored::Foreign => None,
         }
     }
@@ -514,37 +525,62 @@ fn a_set_clock_moves_leases_and_nothing_else() {
 }
 
 #[test]
-fn one_of_several_holders_ends_even_without_waiters() {
+fn one_of_several_holders_ends_also_where_a_renewal_or_expire_has_given_the_key_a_longer_life() {
     let mut world = World::new();
     world.share("s", "a", 20);
     world.share("s", "b", 400);
     world.pass(20);
-    assert_eq!(world.stored("s"), Some(2));
+    assert_eq!(world.live("s"), 2);
     world.pass(1);
-    assert_eq!(world.stored("s"), Some(1));
-    // A renewal gives the key a longer life than another holder has.
+    assert_eq!((world.live("s"), world.stored("s")), (1, 2), "no command has touched it");
     world.share("s", "c", 30);
+    assert_eq!(world.stored("s"), 2);
     world.send(Command::Renew { keys: vec!["s"], owner: "b", kind: Kind::Semaphore, lease: Some(None) });
     world.pass(31);
-    assert_eq!(world.stored("s"), Some(1));
+    assert_eq!(world.live("s"), 1);
+    world.share("s", "d", 40);
+    world.happen(Event::Expire("s", Some(5_000)));
+    world.happen(Event::Renamed("s", "t"));
+    world.happen(Event::Restored("t", "s"));
+    world.pass(41);
+    assert_eq!((world.live("s"), world.live("t")), (1, 1));
 }
 
 #[test]
-fn a_key_is_removed_with_its_last_holder_even_if_its_time_to_live_is_longer() {
+fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_longer() {
     for lengthen in [None, Some(5_000)] {
         let mut world = World::new();
         world.share("s", "a", 20);
         world.share("s", "b", 40);
+        assert_eq!(world.ask(&["s"], "c", Claim::Permits(1, Holds::By(1)), Some(0)), Outcome::Queued);
         world.happen(Event::Expire("s", lengthen));
-        world.happen(Event::Renamed("s", "t"));
-        world.happen(Event::Restored("t", "s"));
-        world.pass(41);
-        assert_eq!((world.stored("s"), world.stored("t")), (None, None), "{lengthen:?}");
+        world.pass(40);
+        assert_eq!(world.told(), [], "{lengthen:?}");
+        world.pass(1);
+        assert!(matches!(world.told(), [Answer::Granted(..)]), "{lengthen:?}");
+    }
+}
+
+/// o waits to write at the head of the queue for as long as it reads.
+#[test]
+fn an_upgrade_of_a_reader_that_has_ended_waits_in_the_order_of_its_arrival() {
+    for lengthen in [None, Some(500)] {
+        let mut world = World::new();
+        for owner in ["r", "o"] {
+            assert!(matches!(world.ask(&["w"], owner, Claim::Read(Holds::By(1)), None), Outcome::Granted(..)));
+        }
+        for owner in ["q", "o"] {
+            assert_eq!(world.ask(&["w"], owner, Claim::Write(Holds::By(1)), Some(0)), Outcome::Queued);
+        }
+        world.happen(Event::Expire("w", Some(5)));
+        world.happen(Event::Expire("w", lengthen));
+        world.pass(6);
+        assert!(world.holds("w", "q"), "{lengthen:?}");
     }
 }
 
 #[test]
-fn leases_that_are_over_at_a_takeover_end_then() {
+fn leases_that_are_over_at_a_takeover_hold_nothing() {
     for step in [Step::Failover(0), Step::Crash(0)] {
         let mut world = World::new();
         world.share("s", "a", 20);
@@ -554,7 +590,9 @@ fn leases_that_are_over_at_a_takeover_end_then() {
         world.pass(19);
         // The crash or failover takes 5 ms.
         world.simulation.play(&step);
-        assert_eq!(world.stored("s"), None, "{step:?}");
+        assert_eq!(world.live("s"), 0, "{step:?}");
+        assert!(matches!(world.ask(&["s"], "c", Claim::Permits(1, Holds::By(1)), None), Outcome::Granted(..)));
+        assert_eq!(world.stored("s"), 1, "{step:?}");
     }
 }
 
@@ -578,9 +616,9 @@ fn a_longer_time_to_live_changes_no_holder_and_the_last_of_a_transaction_counts(
                 false => events.iter().for_each(|event| world.happen(*event)),
             }
             world.pass(end);
-            assert_eq!(world.stored("s"), Some(2), "{events:?}");
+            assert_eq!(world.live("s"), 2, "{events:?}");
             world.pass(1);
-            assert_eq!(world.stored("s"), None, "{events:?}");
+            assert_eq!(world.live("s"), 0, "{events:?}");
         }
     }
 }
@@ -640,30 +678,6 @@ fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
         other => panic!("{other:?}"),
     });
     assert_eq!(holds.collect::<Vec<_>>(), [2, 1], "the second of them was granted first");
-}
-
-/// While the server refused writes, the ends of several holders were put off. A client that sets a time to live shows
-/// that the server accepts writes again.
-#[test]
-fn a_time_to_live_set_after_a_refusal_of_writes_is_not_put_off() {
-    let mut world = World::new();
-    world.share("t", "q", 3);
-    world.share("t", "p", 400);
-    world.send(Command::Release {
-        keys: vec!["t"],
-        owner: "p",
-        claim: Claim::Permits(3, Holds::Exactly(0)),
-        failed: false,
-    });
-    world.share("s", "q", 100);
-    world.happen(Event::Writes(Writes::Refused));
-    world.pass(20);
-    world.happen(Event::Writes(Writes::Accepted));
-    world.share("s", "p", 400);
-    world.happen(Event::Expire("s", Some(40)));
-    world.happen(Event::Expire("s", None));
-    world.pass(41);
-    assert_eq!(world.stored("s"), None);
 }
 
 /// Two waits end at the same time, and leave one kept place too many for a key: that of the older request is dropped. A

@@ -34,7 +34,10 @@
 //!   is over before that, because the clock was set, ends then). It notices a set wall clock with its next cron: a
 //!   session that has begun in between is renewed then, too;
 //! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
-//! - an expired key that is still stored may come back when the wall clock is set back, as any key of the server.
+//! - an expired key or an ended holder that is still stored may come back when the wall clock is set back, as any key of
+//!   the server;
+//! - what time and EXPIRE do to a lock that nobody waits for is noticed when a command of the module touches it. In the
+//!   schedules one does before each EXPIRE, RENAME and RESTORE.
 
 use super::contract::*;
 

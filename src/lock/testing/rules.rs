@@ -172,7 +172,7 @@ impl Rules {
                 let keys: Vec<Key> = keyspace.primary.keys().cloned().collect();
                 keys.iter().for_each(|key| keyspace.delete(key));
                 keyspace.events.clear();
-                self.manager.db_flushed(Some(0));
+                self.manager.db_changed(Some(0));
             }
             Event::Expire(key, ms) => {
                 let when = ms.map_or(Deadline::Never, |ms| Deadline::At(now.timestamp().plus_ms(ms)));
@@ -213,8 +213,9 @@ impl Rules {
         self.manager.clock_was_set(now);
     }
 
-    /// Sends a command for every key, so that expired holds are removed, and puts off no end any more: a time to live
-    /// that is set meanwhile would be that of several holders.
+    /// Sends a command for every key, so that ended holders are taken out. An ended holder that is still stored is one of
+    /// several to EXPIRE, a clock that is set back would bring it back, and of an EXPIRE that no command has met nothing
+    /// is left after the next.
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
@@ -226,7 +227,6 @@ impl Rules {
             let renewed = self.manager.renew(&mut self.server.host(now), &request);
             assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
-        self.manager.resume_ends();
     }
 
     /// Both clocks.
@@ -302,7 +302,7 @@ impl Rules {
 
     /// A host need not tell which keys are concerned if there are many.
     fn removed(&mut self, key: KeyRef<'_>, fence: Fence) {
-        let is_alone = self.manager.bindings().has_key(key) || self.manager.knows_several_holders();
+        let is_alone = self.manager.bindings().has_key(key);
         match (self.turns % 3, self.manager.queues().id_of(key)) {
             (0, Some(_)) if !is_alone => self.manager.many_removed(key.db),
             (0, None) if !is_alone => self.manager.lock_left(),
@@ -325,7 +325,6 @@ impl Rules {
                     self.manager.inspect_some(&mut self.server.host(&now), usize::MAX);
                     events.append(&mut std::mem::take(&mut self.server.keyspace.events).into());
                 }
-                KeyEvent::Several(key, ends) => self.manager.several_hold(key.as_ref(), ends),
             }
         }
         for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {

@@ -196,6 +196,7 @@ impl Simulation {
                 break;
             }
         }
+        self.look_before(events);
         events.iter().for_each(|event| self.rules.happen(*event));
         self.model.happen_together(events);
         self.play_turns();
@@ -279,15 +280,19 @@ impl Simulation {
             }
             event => event,
         };
+        self.look_before(&[event]);
         self.model.happen(event);
         self.rules.happen(event);
-        if event == Event::Writes(Writes::Accepted) {
-            // The rules notice holds that expired meanwhile only after a while: make them do so now.
-            self.rules.look_at_all();
-        }
         self.play_turns();
         if event == Event::SlotMoved {
             self.happen(Event::Writes(Writes::Accepted));
+        }
+    }
+
+    /// To other commands an ended holder is one until a command of the module has touched the lock.
+    fn look_before(&mut self, events: &[Event]) {
+        if events.iter().any(|event| matches!(event, Event::Expire(..) | Event::Renamed(..) | Event::Restored(..))) {
+            self.rules.look_at_all();
         }
     }
 

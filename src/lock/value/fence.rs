@@ -13,8 +13,6 @@ pub struct Fence(NonZeroU64);
 const END: u64 = 1 << 53;
 
 impl Fence {
-    pub(super) const FIRST: Fence = Fence(NonZeroU64::MIN);
-
     /// `None` if the number is not a valid fence.
     pub fn new(number: u64) -> Option<Fence> {
         NonZeroU64::new(number).filter(|n| n.get() < END).map(Fence)

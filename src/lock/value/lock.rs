@@ -34,22 +34,6 @@ pub enum Lock {
     Vacant,
 }
 
-/// When the leases of several holders end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeveralEnds {
-    /// The fence of the latest grant: it identifies the lock after a RENAME.
-    pub fence: Fence,
-    /// When the first of the leases ends.
-    pub first: Deadline,
-}
-
-impl SeveralEnds {
-    /// Marks a key for inspection when nothing else is known of it.
-    pub fn to_be_inspected() -> SeveralEnds {
-        SeveralEnds { fence: Fence::FIRST, first: Deadline::At(Timestamp::from_ms(0)) }
-    }
-}
-
 /// The first grant on a free key. The lock itself is made where it is stored, without a copy on the way.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstGrant<'a> {
@@ -300,25 +284,6 @@ impl Lock {
         match self {
             Lock::Shared(shared) => shared.settle(now),
             _ => Vec::new(),
-        }
-    }
-
-    /// When the first of several holders ends; `None` for a single holder, which ends with its key.
-    pub fn several_ends(&self, key_until: Deadline) -> Option<SeveralEnds> {
-        match self {
-            Lock::Shared(shared) if shared.holders.len() > 1 => {
-                Some(SeveralEnds { fence: shared.fence, first: shared.first_deadline(key_until) })
-            }
-            _ => None,
-        }
-    }
-
-    /// As `several_ends`, for a lock loaded from a file or dump while the deadline of its key is not known yet. A lock
-    /// without holders is to be inspected at once.
-    pub fn ends_when_loaded(&self) -> Option<SeveralEnds> {
-        match self.is_vacant() {
-            true => Some(SeveralEnds::to_be_inspected()),
-            false => self.several_ends(Deadline::Never),
         }
     }
 

@@ -77,7 +77,7 @@ pub fn are_many() -> bool {
 pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
     let mut events = MAIN.noted.events.borrow_mut();
     let is_arrival = |event: &Event| match event {
-        Event::SeveralHold(other, _) | Event::KeyTouched(other) => other.as_ref() == key,
+        Event::KeyTouched(other) => other.as_ref() == key,
         _ => false,
     };
     let arrivals = events.iter().rev().take_while(|event| is_arrival(event)).count();
@@ -102,14 +102,13 @@ pub fn take_next() -> Option<Event> {
     next
 }
 
-/// Held while a turn runs: if it ends by a panic, it is unknown which waiters and locks the rules have seen before it.
+/// Held while a turn runs: if it ends by a panic, it is unknown which waiters the rules have seen before it.
 /// Callbacks then note everything, until the next turn is over.
 pub struct NotingAll;
 
 impl Drop for NotingAll {
     fn drop(&mut self) {
         set_has_waiters_or_sessions(true);
-        set_has_shared_locks(true);
     }
 }
 
@@ -124,17 +123,4 @@ pub fn has_waiters_or_sessions() -> bool {
 #[inline]
 pub fn set_has_waiters_or_sessions(anybody: bool) {
     MAIN.noted.has_waiters_or_sessions.set(anybody);
-}
-
-/// Whether a lock with several holders is known, or may be among the noted events: the module has to notice the end of
-/// each.
-#[inline]
-pub fn has_shared_locks() -> bool {
-    MAIN.noted.has_shared_locks.get() || is_any()
-}
-
-/// Sets whether a lock with several holders is known.
-#[inline]
-pub fn set_has_shared_locks(several: bool) {
-    MAIN.noted.has_shared_locks.set(several);
 }

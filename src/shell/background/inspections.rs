@@ -1,5 +1,5 @@
 //! When keys are inspected that other commands may have changed: a few every few milliseconds, for as long as a request
-//! waits or a lock has several holders. The cost does not depend on how many commands the server runs, and these pay
+//! waits. The cost does not depend on how many commands the server runs, and these pay
 //! nothing.
 
 use lock::host::{Host, Keys};
@@ -11,8 +11,8 @@ use super::timer;
 use crate::shell::clock;
 use crate::shell::main_state::MAIN;
 
-/// At most this many waited-for keys are inspected in one turn of the server, and as many locks with several holders.
-/// As long as there are no more, each of them is inspected in each of these turns; ten thousand take 1.6 seconds.
+/// At most this many waited-for keys are inspected in one turn of the server. As long as there are no more, each of them
+/// is inspected in each of these turns; ten thousand take 1.6 seconds.
 const KEYS_A_TURN: usize = 64;
 
 /// Milliseconds between two such turns.
@@ -24,7 +24,7 @@ const QUIET_TURNS: u32 = 100;
 /// Milliseconds between two turns from then on.
 const LONG_PAUSE_MS: u64 = 50;
 
-/// After the turn of a command. It may have changed which requests wait, or how many locks have several holders.
+/// After the turn of a command. It may have changed which requests wait.
 #[inline]
 pub fn follow_command(manager: &LockManager) {
     if MAIN.inspections.quiet_turns.replace(0) >= QUIET_TURNS {
@@ -46,10 +46,10 @@ pub fn follow(manager: &LockManager) {
 
 #[inline]
 fn is_needed(manager: &LockManager) -> bool {
-    !manager.queues().is_empty() || manager.knows_several_holders()
+    !manager.queues().is_empty()
 }
 
-/// On a replica no request waits and no lease ends. Its promotion is followed by a turn.
+/// On a replica no request waits. Its promotion is followed by a turn.
 #[cold]
 fn begin() {
     if !is_primary() {
@@ -80,7 +80,7 @@ pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
     let quiet_turns = MAIN.inspections.quiet_turns.get().saturating_add(1);
     MAIN.inspections.quiet_turns.set(quiet_turns);
     // With more keys than a turn inspects, a round of long pauses would take too long.
-    let is_long = quiet_turns >= QUIET_TURNS && manager.most_inspected() <= KEYS_A_TURN;
+    let is_long = quiet_turns >= QUIET_TURNS && manager.queues().len() <= KEYS_A_TURN;
     let pause_ms = if is_long { LONG_PAUSE_MS } else { PAUSE_MS };
     MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(pause_ms)));
     manager.inspect_some(host, KEYS_A_TURN);

@@ -52,17 +52,14 @@ unsafe extern "C" fn on_slot_migration(
     sub: u64,
     data: *mut c_void,
 ) {
-    guard("slot migration", || match sub {
-        module::EXPORT_COMPLETED if events::has_waiters_or_sessions() => {
+    if sub == module::EXPORT_COMPLETED && events::has_waiters_or_sessions() {
+        guard("slot migration", || {
             let mut slots = Slots::none();
             // SAFETY: it came with the event.
             unsafe { module::each_slot(data, |slot| slots.add(slot)) };
             note_if_relevant(Event::SlotsLeft(slots));
-        }
-        // From now on leases of several holders end here.
-        module::IMPORT_COMPLETED => timer::wake(),
-        _ => {}
-    });
+        });
+    }
 }
 
 unsafe extern "C" fn on_event(
@@ -96,7 +93,7 @@ unsafe extern "C" fn on_event(
                         events::note(Event::Demoted);
                         timer::wake();
                     }
-                    _ => begin(),
+                    _ => note_begin(),
                 }
             }
             // The next turn is shorter by what the server takes: milliseconds for ten thousand locks.
@@ -108,17 +105,19 @@ unsafe extern "C" fn on_event(
                 if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
                     MAIN.all_flushed.get()();
                 }
-                note_if_relevant(Event::DbFlushed((db >= 0).then_some(db)));
+                note_if_relevant(Event::DbChanged((db >= 0).then_some(db)));
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
                 // SAFETY: with this event comes this structure.
                 if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() } {
-                    note_if_relevant(Event::DbsSwapped(info.dbnum_first, info.dbnum_second));
+                    for db in [info.dbnum_first, info.dbnum_second] {
+                        note_if_relevant(Event::DbChanged(Some(db)));
+                    }
                 }
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 replication::count_consumers(ctx);
-                begin();
+                note_begin();
                 note_if_relevant(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
@@ -164,15 +163,9 @@ pub fn note_begin() {
     events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
-/// The same, when its locks are there: there may be ended leases, because a replica ends none.
-fn begin() {
-    note_begin();
-    timer::wake();
-}
-
-/// Notes the event if a request waits, a hold is bound to a connection, or a lock has several holders.
+/// Notes the event if a request waits, a hold is bound to a connection, or a grant is on its way.
 fn note_if_relevant(event: Event) {
-    if events::has_waiters_or_sessions() || events::has_shared_locks() {
+    if events::has_waiters_or_sessions() {
         events::note(event);
         timer::wake();
     }

@@ -76,7 +76,7 @@ table! {
     "5.0":
         RedisModule_BlockedClientDisconnected RedisModule_CreateTimer RedisModule_GetBlockedClientHandle
         RedisModule_GetContextFlags RedisModule_IsModuleNameBusy RedisModule_SetDisconnectCallback
-        RedisModule_StopTimer RedisModule_SubscribeToKeyspaceEvents;
+        RedisModule_StopTimer;
     "6.0":
         RedisModule_AvoidReplicaTraffic RedisModule_CommandFilterArgGet RedisModule_CommandFilterArgReplace
         RedisModule_DbSize RedisModule_FreeModuleUser

@@ -15,10 +15,6 @@ use super::functions::required;
 /// The callback for an event of the server.
 pub type EventCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
-/// The callback for an event of a key.
-pub type KeyCallback =
-    unsafe extern "C" fn(*mut raw::RedisModuleCtx, c_int, *const c_char, *mut raw::RedisModuleString) -> c_int;
-
 /// Sets `REDISMODULE_OPTIONS_…`.
 pub fn set_options(ctx: Ctx<'_>, options: u32) {
     // SAFETY: the context is valid.
@@ -76,18 +72,9 @@ pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64) {
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, None)) };
 }
 
-/// Subscribes to events of keys, of the classes `REDISMODULE_NOTIFY_…`.
-pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
-    // SAFETY: the callback is a function of this module.
-    unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(ctx.raw(), classes, Some(callback))) };
-}
-
 /// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
 /// option that allows it. The number of the event; Redis counts other events up to that number.
 const SLOT_MIGRATION: u64 = 19;
-
-/// The subevent: the slots of an import belong to this node now.
-pub const IMPORT_COMPLETED: u64 = 4;
 
 /// The subevent: the slots of an export belong to the target now.
 pub const EXPORT_COMPLETED: u64 = 5;

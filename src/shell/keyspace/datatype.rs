@@ -78,29 +78,20 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
             }
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
-        note_loaded(rdb, &lock);
+        note_loaded(rdb);
         held_counts::changed(None, lock.held_family());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())
 }
 
-/// Some of several holders may have ended before the key does, or all of them; a vacant lock has none left. The holder
-/// of a waited-for key has to be known at once, for a deadlock. The key is inspected as soon as it can be opened: a
-/// RESTORE is followed by a turn, and so is the end of a load.
-fn note_loaded(rdb: Rdb, lock: &Lock) {
-    let Some((db, name)) = rdb.key() else { return };
+/// The holder of a waited-for key has to be known at once, for a deadlock. The key is read as soon as it can be opened:
+/// a RESTORE is followed by a turn.
+fn note_loaded(rdb: Rdb) {
     let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING));
-    let (ends, is_waited_for) = (lock.ends_when_loaded(), is_restored && events::has_waiters_or_sessions());
-    if let Some(ends) = ends {
-        events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
-    }
-    if is_waited_for {
-        events::note(Event::KeyTouched(Key::new(db, name.bytes())));
-    }
-    if is_restored && (ends.is_some() || is_waited_for) {
-        timer::wake();
-    }
+    let Some((db, name)) = rdb.key().filter(|_| is_restored && events::has_waiters_or_sessions()) else { return };
+    events::note(Event::KeyTouched(Key::new(db, name.bytes())));
+    timer::wake();
 }
 
 /// Whether this is a RESTORE by a client of this server, and not the server's own data or its primary's.
@@ -161,7 +152,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
         let (Some(name), Some(lock)) = (name, lock) else { return };
         let arrivals = events::take_arrivals(KeyRef { db, name: name.bytes() });
         removals::note(db, name, lock);
-        if events::has_waiters_or_sessions() || events::has_shared_locks() || !arrivals.is_empty() {
+        if events::has_waiters_or_sessions() {
             removals::note_departure(db, name, lock);
         }
         arrivals.into_iter().for_each(events::note);

@@ -1,15 +1,12 @@
 //! Applies effects from the primary or the append-only file to the keys of this server.
 
-use lock::key::KeyRef;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::rebuild::{KeyAfter, Received};
-use lock::value::time::Deadline;
 
 use super::held_counts;
 use super::store::LockKey;
-use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
 use crate::shell::state;
@@ -38,18 +35,6 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
         ctx.signal_modified(name);
     }
     held_counts::changed(before, key.lock().and_then(|lock| lock.held_family()));
-    note_holders(ctx, name, &mut key);
-}
-
-/// A server that becomes the primary knows which leases it has to end.
-fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
-    let has_several_holders = key.lock().is_some_and(|lock| lock.has_several_holders());
-    let until = if has_several_holders { key.until() } else { Deadline::Never };
-    let ends = key.lock().and_then(|lock| lock.several_ends(until));
-    if ends.is_some() || events::has_shared_locks() {
-        let name = KeyRef { db: ctx.db(), name: name.bytes() };
-        state::borrow(|state, _| state.manager.applied(name, ends));
-    }
 }
 
 /// Raises the fences of our own future grants above it.

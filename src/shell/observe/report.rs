@@ -147,7 +147,7 @@ impl Reporter<'_> {
     ) {
         let lock = OwnerOnKey(owner, key.as_ref());
         match by {
-            EndedBy::LeaseEnd | EndedBy::Expired if waiters > 0 => {
+            EndedBy::LeaseEnd(_) | EndedBy::Expired if waiters > 0 => {
                 self.add(LogEvent::Expired, key, owner, held_ms, waiters, session);
             }
             EndedBy::Broken => {
@@ -160,7 +160,7 @@ impl Reporter<'_> {
                 self.add(LogEvent::Undelivered, key, owner, held_ms, waiters, None);
                 self.line(LineKind::Undelivered, format_args!("nobody received a grant, it was taken back: {lock}"));
             }
-            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd | EndedBy::Expired => {}
+            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd(_) | EndedBy::Expired => {}
         }
     }
 
@@ -191,7 +191,7 @@ impl Reporter<'_> {
 fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     match by {
         EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
-        EndedBy::LeaseEnd => Some(KeyEvent::Expire),
+        EndedBy::LeaseEnd(_) => Some(KeyEvent::Expire),
         EndedBy::Broken => Some(KeyEvent::Break),
         EndedBy::Expired => None,
     }

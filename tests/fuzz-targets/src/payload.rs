@@ -52,7 +52,6 @@ fn use_lock(lock: &Lock) {
         ends.chain([Timestamp::from_ms(0), Timestamp::from_ms(i64::MAX as u64)]).collect();
     moments.sort();
     assert!(lock.memory_bytes() >= size_of::<Lock>());
-    assert_eq!(lock.ends_when_loaded().is_some(), owners.len() > 1, "several have to be watched");
     for now in moments.iter().copied() {
         let until = lock.last_deadline().unwrap_or(Deadline::Never);
         let live = lock.live(until, |hold| !hold.until.is_over(now)).map_or(0, |live| live.number);

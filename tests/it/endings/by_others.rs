@@ -127,33 +127,13 @@ fn what_a_free_key_becomes_is_told_however_it_is_made() {
     }
 }
 
-/// There is no waiter, and no request to the module: a client that tracks the key is notified.
-#[test]
-fn one_of_several_ends_where_its_lock_was_brought_however_that_was_sent() {
-    for way in WAYS {
-        let server = without_expiry();
-        let queued = queue(&server, way, &["RENAME k other"]);
-        let mut client = server.client();
-        for line in ["RWLOCK.ACQUIRE k a READ PX 700", "RWLOCK.ACQUIRE k b READ PX 60000"] {
-            assert!(client.run(line).items()[1].int() > 0);
-        }
-        send(&server, way, &["RENAME k other"], queued);
-        let mut reader = server.client3();
-        reader.run("CLIENT TRACKING ON");
-        assert_eq!(reader.run("TYPE other"), Reply::Status("redislock".into()), "{way}");
-        let push = reader.next_push(LIMIT).unwrap_or_else(|| panic!("no invalidation: {way}"));
-        assert_eq!(push.items()[1].items(), [Reply::bulk("other")]);
-        assert_eq!(holders(&mut client, "other"), ["b"], "{way}");
-    }
-}
-
 /// The stored form of the holders, apart from the key's own time to live.
 fn stored(client: &mut Client) -> Vec<u8> {
     client.run("DUMP k").bytes().to_vec()
 }
 
 #[test]
-fn a_time_to_live_that_is_made_longer_again_changes_no_holder_however_it_was_made_shorter() {
+fn a_waited_for_locks_time_to_live_that_is_made_longer_again_changes_no_holder_however_it_was_made_shorter() {
     for way in WAYS {
         for lengthen in ["PEXPIRE k 50000", "PERSIST k"] {
             let server = without_expiry();
@@ -162,6 +142,7 @@ fn a_time_to_live_that_is_made_longer_again_changes_no_holder_however_it_was_mad
             for owner in ["a", "b"] {
                 assert!(client.run(&format!("RWLOCK.ACQUIRE k {owner} READ {LONG}")).items()[1].int() > 0);
             }
+            let _writer = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 0");
             let before = stored(&mut client);
             send(&server, way, &["PEXPIRE k 20000"], queued);
             until("a round has found it", || stored(&mut client) != before);
@@ -181,6 +162,7 @@ fn of_several_changes_of_the_time_to_live_in_one_transaction_the_last_counts() {
     for owner in ["a", "b"] {
         assert!(client.run(&format!("RWLOCK.ACQUIRE k {owner} READ {LONG}")).items()[1].int() > 0);
     }
+    let _writer = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 0");
     let before = stored(&mut client);
     send(&server, "in MULTI", &["PEXPIRE k 20000", "PEXPIRE k 50000"], None);
     until("a round has found it", || stored(&mut client) != before);
@@ -298,6 +280,28 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     let before = reads(&mut client);
     let_pass(Duration::from_millis(100));
     assert_eq!(reads(&mut client), before, "an inspection is nobody's read");
+}
+
+/// Two readers, one of them with a lease that is over and a key that outlives both.
+#[test]
+fn a_server_with_two_readers_and_no_waiter_does_nothing_of_its_own() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let in_a_second = || {
+        let before = wake_ups(&server);
+        let_pass(Duration::from_millis(1_000));
+        before.zip(wake_ups(&server)).map(|(before, after)| after - before)
+    };
+    let without = in_a_second();
+    client.run("RWLOCK.ACQUIRE k a READ PX 200");
+    client.run("RWLOCK.ACQUIRE k b READ PX 60000");
+    client.run("PERSIST k");
+    match without.zip(in_a_second()) {
+        Some((without, with)) => assert!(with <= without + 5, "{without} times in a second without, {with} with them"),
+        None => skip("the system does not tell how often a process sleeps"),
+    }
+    assert_eq!(client.run("LOCK.INFO k").get("holding"), &Reply::Int(1));
+    assert_eq!(turns(&mut client), 0, "the module has asked for no write");
 }
 
 /// The server reports no EXPIRE. It is noticed within 100 ms where no command has met a waiter for a second.

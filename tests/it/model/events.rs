@@ -25,6 +25,9 @@ impl Play<'_> {
         if is_write && self.refuses_writes {
             return Ok(());
         }
+        if is_write {
+            self.sweep_before(&[event]);
+        }
         match event {
             Event::Renamed(from, to) | Event::Restored(from, to) if from == to => Ok(()),
             event if !self.may_happen(&event) => Ok(()),

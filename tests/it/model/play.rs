@@ -296,6 +296,13 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
+    /// To other commands an ended holder is one until a command of the module has touched the lock.
+    pub(super) fn sweep_before(&mut self, events: &[Event]) {
+        if events.iter().any(|event| matches!(event, Event::Expire(..) | Event::Renamed(..) | Event::Restored(..))) {
+            self.sweep();
+        }
+    }
+
     /// Every ended lease is removed, also if no command has touched it before the clock is set back.
     pub(super) fn sweep(&mut self) {
         for key in self.keys.clone() {
@@ -309,6 +316,7 @@ impl<'s> Play<'s> {
         if self.refuses_writes {
             return Ok(());
         }
+        self.sweep_before(events);
         let mut lines = vec!["MULTI".to_string()];
         let mut expected = Vec::new();
         for command in commands {
@@ -340,11 +348,9 @@ impl<'s> Play<'s> {
         self.let_rounds_notice(&events)
     }
 
-    /// Changes by other commands are noticed by a round of inspections: the new value of a waited-for key, and an
-    /// earlier end of the leases of several holders, which a later time to live must not change.
+    /// Changes by other commands are noticed by a round of inspections: the new value of a waited-for key.
     pub(super) fn let_rounds_notice(&mut self, events: &[Event]) -> Result {
         let mut is_put = false;
-        let mut are_several = false;
         for event in events {
             match event {
                 Event::Overwritten(key) | Event::Renamed(_, key) | Event::Restored(_, key) => {
@@ -353,17 +359,10 @@ impl<'s> Play<'s> {
                         self.shortened.insert(key, (*end, self.now.monotonic + INSPECTED));
                     }
                 }
-                Event::Expire(key, _) => {
-                    are_several |= matches!(self.model.value(key), Some(Value::Lock(lock)) if lock.holders.len() > 1);
-                }
                 _ => {}
             }
         }
-        self.settle_within(if is_put { INSPECTED } else { LATE }, Vec::new(), Vec::new())?;
-        if are_several {
-            self.pass(INSPECTED)?;
-        }
-        Ok(())
+        self.settle_within(if is_put { INSPECTED } else { LATE }, Vec::new(), Vec::new())
     }
 
     /// A waiter's connection ends in the turn of a command. Only for an owner with no other request: another one might

@@ -136,7 +136,6 @@ impl Play<'_> {
             granted: &granted,
             late,
             unnoticed: self.unnoticed,
-            refuses_writes: self.refuses_writes,
         };
         shown.compare(&mut model, &mut fences)?;
         (self.model, self.fences) = (model, fences);

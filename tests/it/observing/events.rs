@@ -183,6 +183,7 @@ fn leases_that_the_module_ends_publish_expire() {
     client.run("SEM.ACQUIRE k b LIMIT 3 PX 60000").fence();
     client.run("SEM.ACQUIRE k a LIMIT 3 PX 1").fence();
     until("a has gone", || holders(&mut client, "k") == ["b"]);
+    assert_eq!(client.run("SEM.RELEASE k z"), Reply::Int(-1), "the lock is touched");
     until("it is published", || subscriber.read(&mut client).contains(&"lock.expire k@5".to_string()));
     assert_eq!(client.run("EXISTS k"), Reply::Int(1), "the client's database is what it was");
 }

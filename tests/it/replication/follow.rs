@@ -354,30 +354,3 @@ fn a_replica_that_comes_late_gets_every_holder() {
     client.run("RWLOCK.RENEW many r8 PX 500000");
     assert_same(&master, &replica, &["many"]);
 }
-
-/// Since a lock with several holders has moved, the module gets the server's events of keys. Valkey 8.1 and 9.0 select
-/// the database of an event on the client that causes it.
-#[test]
-fn every_key_is_moved_out_of_the_same_database_on_the_replica() {
-    let (master, replica) = pair();
-    let mut client = master.client();
-    for owner in ["a", "b"] {
-        client.run(&format!("SEM.ACQUIRE s {owner} LIMIT 2 PX 60000"));
-    }
-    client.run("LOCK.ACQUIRE k a PERSIST");
-    client.run("SET t v");
-    for (key, left) in [("s", 2), ("k", 1), ("t", 0)] {
-        assert_eq!(client.run(&format!("MOVE {key} 1")), Reply::Int(1), "{key}");
-        assert_eq!(client.run("EXISTS s k t"), Reply::Int(left), "the connection stays in its database: {key}");
-    }
-    client.run("SET here v");
-    assert_same(&master, &replica, &["here"]);
-    let sizes = [&master, &replica].map(|server| {
-        let mut client = server.client();
-        [0, 1].map(|db| {
-            client.run(&format!("SELECT {db}"));
-            client.run("DBSIZE").int()
-        })
-    });
-    assert_eq!(sizes, [[1, 3], [1, 3]]);
-}

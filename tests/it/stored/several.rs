@@ -1,18 +1,35 @@
-//! Locks with several holders: the end of each is noticed also without waiters, and a key that outlives its holders
-//! goes with the last. No test here reads the lock meanwhile: a read would end the leases.
+//! Locks with several holders: an ended holder holds nothing. It is taken out of the stored lock when a command that
+//! changes locks touches it, or at once where a request waits; the key's own time to live ends the rest.
 
 use super::*;
 use crate::support::payload::{Envelope, StoredHolder, StoredLock};
 
-/// Two ways to hold a key together: the first for `$1` ms, the second for `$2`.
-const TOGETHER: [[&str; 2]; 2] = [
-    ["RWLOCK.ACQUIRE k a READ PX $1", "RWLOCK.ACQUIRE k b READ PX $2"],
-    ["SEM.ACQUIRE k a LIMIT 9 PX $1", "SEM.ACQUIRE k b LIMIT 9 PERMITS 2 PX $2"],
+/// Two ways to hold a key together: the first for `$1` ms, the second for `$2`. Then a command that changes nothing,
+/// and a request for all of the lock.
+const TOGETHER: [[&str; 4]; 2] = [
+    [
+        "RWLOCK.ACQUIRE k a READ PX $1",
+        "RWLOCK.ACQUIRE k b READ PX $2",
+        "RWLOCK.RELEASE k z READ",
+        "RWLOCK.ACQUIRE k w WRITE PX 60000",
+    ],
+    [
+        "SEM.ACQUIRE k a LIMIT 9 PX $1",
+        "SEM.ACQUIRE k b LIMIT 9 PERMITS 2 PX $2",
+        "SEM.RELEASE k z",
+        "SEM.ACQUIRE k w LIMIT 9 PERMITS 9 PX 60000",
+    ],
 ];
 
-fn together(way: [&str; 2], leases_ms: [u64; 2]) -> Vec<String> {
-    let [first, second] = leases_ms.map(|ms| ms.to_string());
-    way.iter().map(|line| line.replace("$1", &first).replace("$2", &second)).collect()
+fn together([first, second, ..]: [&str; 4], leases_ms: [u64; 2]) -> Vec<String> {
+    let leases_ms = leases_ms.map(|ms| ms.to_string());
+    vec![first.replace("$1", &leases_ms[0]), second.replace("$2", &leases_ms[1])]
+}
+
+/// Touches `key` as a command does that finds nothing to do.
+#[track_caller]
+fn touch(client: &mut Client, [.., touch, _]: [&str; 4], key: &str) {
+    assert_eq!(client.run(&touch.replace(" k ", &format!(" {key} "))), Reply::Int(-1), "z holds nothing");
 }
 
 /// Sends the lines in one transaction.
@@ -24,16 +41,13 @@ fn all_at_once(client: &mut Client, lines: &[String]) -> Vec<Reply> {
     replies
 }
 
-/// Waits until `k` is gone, without a command of the module.
 #[track_caller]
-fn until_gone(client: &mut Client, why: &str) {
-    until(&format!("k is gone: {why}"), || client.run("EXISTS k") == Reply::Int(0));
-    assert_eq!(client.run("DBSIZE"), Reply::Int(0), "{why}");
-    assert_eq!(client.run("SCAN 0 TYPE redislock").items()[1].items(), [], "{why}");
+fn exists(client: &mut Client, key: &str) -> bool {
+    client.run(&format!("EXISTS {key}")) == Reply::Int(1)
 }
 
 #[test]
-fn watch_and_tracking_notice_the_end_of_one_of_several_without_waiters() {
+fn watch_and_tracking_notice_the_end_of_one_of_several_when_the_lock_is_touched() {
     let server = quiet().start();
     let mut client = server.client();
     for way in TOGETHER {
@@ -44,12 +58,33 @@ fn watch_and_tracking_notice_the_end_of_one_of_several_without_waiters() {
         all_at_once(&mut client, &together(way, [60_000, 200]));
         assert!(!reader.run("LOCK.INFO k").is_nil());
         watcher.run("WATCH k");
+        until_ended(&mut client, "k", "b");
+        assert!(reader.next_push(Duration::from_millis(200)).is_none(), "no command has touched it: {way:?}");
+        touch(&mut client, way, "k");
         let push = reader.next_push(Duration::from_secs(10)).unwrap_or_else(|| panic!("no invalidation: {way:?}"));
         assert_eq!(push.items()[1].items(), [Reply::bulk("k")]);
         assert!(watcher.pipeline(&["MULTI", "PING", "EXEC"])[2].is_nil(), "{way:?}");
         assert_eq!(holders(&mut client, "k"), ["a"], "{way:?}");
         let left = client.pttl("k");
-        assert!((50_000..=60_000).contains(&left), "the key ends with who is left: {left}");
+        assert!((50_000..=60_000).contains(&left), "the key ends with the holder that is left: {left}");
+    }
+}
+
+#[test]
+fn tracking_notices_the_end_of_one_of_several_at_once_where_a_request_waits() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for way in TOGETHER {
+        all_at_once(&mut client, &together(way, [60_000, 200]));
+        let mut writer = Waiter::park(&server, &format!("{} BLOCK 0", way[3]));
+        let mut reader = server.client3();
+        reader.run("CLIENT TRACKING ON");
+        assert!(!reader.run("LOCK.INFO k").is_nil());
+        let push = reader.next_push(Duration::from_secs(10)).unwrap_or_else(|| panic!("no invalidation: {way:?}"));
+        assert_eq!(push.items()[1].items(), [Reply::bulk("k")]);
+        client.run("PEXPIRE k 1");
+        writer.granted("w");
+        client.run("DEL k");
     }
 }
 
@@ -62,45 +97,98 @@ fn a_renewal_in_time_trips_no_watch() {
     let mut watcher = server.client();
     watcher.run("WATCH k");
     let_pass(Duration::from_millis(250));
+    touch(&mut client, TOGETHER[0], "k");
     assert!(!watcher.pipeline(&["MULTI", "PING", "EXEC"])[2].is_nil());
     assert_eq!(holders(&mut client, "k"), ["a", "b"]);
+}
+
+#[test]
+fn a_key_goes_with_the_last_of_its_holders_without_a_command_of_the_module() {
+    let server = Server::start();
+    let mut client = server.client();
+    for way in TOGETHER {
+        all_at_once(&mut client, &together(way, [30, 60]));
+        until("k is gone", || client.run("DBSIZE") == Reply::Int(0));
+    }
 }
 
 /// Ways in which a key outlives its holders.
 const LENGTHEN: [&str; 4] = ["PERSIST k", "PEXPIRE k 600000", "EXPIREAT k 4102444800", "PEXPIRE k 600000000"];
 
+/// `k` is free for every command that reads it, and exists.
+#[track_caller]
+fn assert_is_free(client: &mut Client, why: &str) {
+    assert!(client.run("LOCK.INFO k").is_nil(), "{why}");
+    assert!(held(client, "k", "a").is_none() && held(client, "k", "b").is_none(), "{why}");
+    let refused = client.run("LOCK.EXEC k b PING");
+    assert!(["NOTHELD ", "READONLY "].iter().any(|code| refused.error().starts_with(code)), "{why}: {refused:?}");
+    assert_eq!(client.run("LOCK.SCAN 0").items()[1].items(), [], "{why}");
+    assert!(exists(client, "k"), "{why}");
+}
+
 #[test]
-fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
+fn a_key_that_outlives_its_holders_is_free_and_goes_when_it_is_touched() {
     let server = quiet().start();
     let mut client = server.client();
     for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
-        let mut lines = together(way, [30, 60]);
-        lines.push(lengthen.into());
-        all_at_once(&mut client, &lines);
-        until_gone(&mut client, lengthen);
+        for touched_by in [way[2], way[3], "LOCK.BREAK k"] {
+            let mut lines = together(way, [15, 30]);
+            lines.push(lengthen.into());
+            all_at_once(&mut client, &lines);
+            until_ended(&mut client, "k", "b");
+            assert_is_free(&mut client, lengthen);
+            let reply = client.run(touched_by);
+            if touched_by == way[3] {
+                assert_eq!(reply.items()[0], Reply::bulk("w"), "{touched_by}");
+                assert_eq!(holders(&mut client, "k"), ["w"]);
+                client.run("LOCK.BREAK k");
+            }
+            assert!(!exists(&mut client, "k"), "{lengthen}, {touched_by}");
+        }
     }
 }
 
 #[test]
-fn it_goes_under_another_name_and_in_another_database_too() {
-    for lines in [
-        ["PERSIST k", "RENAME k other"].as_slice(),
-        &["RENAME k other", "PERSIST other"],
-        &["PERSIST k", "MOVE k 1"],
-        &["PERSIST k", "SWAPDB 0 1"],
-        &["PERSIST k", "RENAME k other", "SWAPDB 0 3", "SWAPDB 3 2"],
+fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_longer() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
+        for is_before in [true, false] {
+            all_at_once(&mut client, &together(way, [100, 200]));
+            if is_before {
+                client.run(lengthen);
+            }
+            let mut waiter = Waiter::park(&server, &format!("{} BLOCK 0", way[3]));
+            if !is_before {
+                client.run(lengthen);
+            }
+            waiter.granted("w");
+            client.run("DEL k");
+        }
+    }
+}
+
+#[test]
+fn holders_end_wherever_their_lock_is_brought() {
+    for (lines, db, key) in [
+        (["PERSIST k", "RENAME k other"].as_slice(), 0, "other"),
+        (&["RENAME k other", "PERSIST other"], 0, "other"),
+        (&["PERSIST k", "MOVE k 1"], 1, "k"),
+        (&["PERSIST k", "SWAPDB 0 1"], 1, "k"),
+        (&["PERSIST k", "RENAME k other", "SWAPDB 0 3", "SWAPDB 3 2"], 2, "other"),
     ] {
         let server = quiet().start();
         let mut client = server.client();
         let mut all = together(TOGETHER[0], [30, 60]);
         all.extend(lines.iter().map(|line| line.to_string()));
         all_at_once(&mut client, &all);
-        assert!(server.info("keyspace").find("db0").is_some() || lines.len() > 1);
-        let mut count = || {
-            let dbs = (0..4).map(|db| client.pipeline(&[format!("SELECT {db}"), "DBSIZE".into()])[1].int());
-            dbs.sum::<i64>()
-        };
-        until(&format!("nothing is left after {lines:?}"), || count() == 0);
+        client.run(&format!("SELECT {db}"));
+        assert!(exists(&mut client, key), "{lines:?}");
+        until_ended(&mut client, key, "b");
+        assert!(client.run(&format!("LOCK.INFO {key}")).is_nil(), "{lines:?}");
+        touch(&mut client, TOGETHER[0], key);
+        assert!(!exists(&mut client, key), "{lines:?}");
+        assert_eq!(client.run("DBSIZE"), Reply::Int(0));
     }
 }
 
@@ -112,25 +200,29 @@ fn permits(fence: u64, until: [u64; 2]) -> StoredLock {
 }
 
 #[test]
-fn a_restored_lock_with_expired_holders_goes_at_once() {
+fn the_ended_holders_of_a_restored_lock_hold_nothing() {
     let server = quiet().start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
     for ttl in ["0", "600000"] {
         let payload = envelope.seal(&permits(7, [1_000, 2_000]).encode());
         assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", ttl.as_bytes(), &payload]), Reply::ok());
-        until_gone(&mut client, "their time had passed");
+        assert_is_free(&mut client, "their time had passed");
+        assert_eq!(client.run(TOGETHER[1][3]).items()[0], Reply::bulk("w"));
+        client.run("DEL k");
     }
     // One of them holds on.
     let payload = envelope.seal(&permits(7, [1_000, 4_102_444_800_000]).encode());
     assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
     assert_eq!(holders(&mut client, "k"), ["b"]);
+    assert_eq!(client.pttl("k"), -1);
+    touch(&mut client, TOGETHER[1], "k");
     assert!(client.pttl("k") > 0, "the key ends with it");
 }
 
 /// The server loads the new lock before it removes the old one.
 #[test]
-fn a_lock_restored_over_another_one_goes_with_the_last_of_its_holders() {
+fn a_lock_restored_over_another_one_is_held_by_its_own_holders() {
     for between in ["PING", "SEM.ACQUIRE k c LIMIT 3 PX 60000", "DEL k"] {
         let server = quiet().start();
         let mut client = server.client();
@@ -139,33 +231,19 @@ fn a_lock_restored_over_another_one_goes_with_the_last_of_its_holders() {
         let payload = client.cmd(&["DUMP", "k"]).bytes().to_vec();
         client.run(between);
         assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]), Reply::ok());
-        until_gone(&mut client, between);
-    }
-}
-
-/// The module did not know the lock before the transaction, in which it comes and goes on.
-#[test]
-fn a_restored_lock_goes_wherever_the_same_transaction_has_brought_it() {
-    for lines in [&["SWAPDB 0 1"][..], &["RENAME k other"], &["MOVE k 1"], &["RENAME k other", "SWAPDB 0 1"]] {
-        let server = quiet().start();
-        let mut client = server.client();
-        let payload = Envelope::of(&mut client).seal(&permits(7, [1_000, 2_000]).encode());
-        client.run("MULTI");
-        client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]);
-        lines.iter().for_each(|line| _ = client.run(line));
-        assert!(client.run("EXEC").items().iter().all(|reply| !reply.is_error()));
-        let mut size = |db| client.pipeline(&[format!("SELECT {db}"), "DBSIZE".into()])[1].int();
-        until(&format!("nothing is left after {lines:?}"), || size(0) + size(1) == 0);
+        assert_eq!(holders(&mut client, "k"), ["a", "b"], "{between}");
+        let mut waiter = Waiter::park(&server, "SEM.ACQUIRE k w LIMIT 3 PERMITS 3 BLOCK 0");
+        waiter.granted("w");
     }
 }
 
 #[test]
-fn a_lock_that_was_loaded_goes_with_the_last_of_its_holders() {
+fn the_ended_holders_of_a_loaded_lock_hold_nothing() {
     for (preamble, save) in [("yes", "SAVE"), ("yes", "BGREWRITEAOF"), ("no", "BGREWRITEAOF"), ("no", "PING")] {
         let builder = quiet().config(format!("aof-use-rdb-preamble {preamble}"));
         let mut server = if save == "SAVE" { builder.start() } else { builder.appendonly().start() };
         let mut client = server.client();
-        let mut lines = together(TOGETHER[0], [100, 900]);
+        let mut lines = together(TOGETHER[0], [100, 400]);
         lines.push("PERSIST k".into());
         all_at_once(&mut client, &lines);
         match save {
@@ -174,46 +252,56 @@ fn a_lock_that_was_loaded_goes_with_the_last_of_its_holders() {
         }
         server.kill();
         server.restart();
-        until_gone(&mut server.client(), &format!("{save}, preamble {preamble}"));
+        let (mut client, why) = (server.client(), format!("{save}, preamble {preamble}"));
+        until_ended(&mut client, "k", "b");
+        assert_is_free(&mut client, &why);
+        touch(&mut client, TOGETHER[0], "k");
+        assert!(!exists(&mut client, "k"), "{why}");
     }
 }
 
 #[test]
-fn a_replica_ends_nothing_and_once_promoted_everything() {
+fn a_replica_ends_nothing_by_itself_and_follows_the_primary_that_touches_the_lock() {
     let mut master = quiet().start();
     let replica = quiet().replica_of(&master).start();
     in_sync(&master, &replica);
-    let mut client = master.client();
-    let mut lines = together(TOGETHER[0], [100, 200]);
-    lines.extend(["PERSIST k".into(), "RENAME k renamed".into(), "RENAME renamed k".into()]);
-    lines.push("CLIENT PAUSE 60000 WRITE".into());
-    all_at_once(&mut client, &lines);
-    in_sync(&master, &replica);
-    master.kill();
-    let mut client = replica.client();
-    until_ended(&mut client, "k", "b");
-    let_pass(Duration::from_millis(150));
-    assert_eq!(client.run("EXISTS k"), Reply::Int(1), "a replica never ends a lease by itself");
-    client.run("REPLICAOF NO ONE");
-    until_gone(&mut client, "promoted");
+    let (mut client, mut follower) = (master.client(), replica.client());
+    for touched_on in ["the primary", "the promoted replica"] {
+        let mut lines = together(TOGETHER[0], [100, 200]);
+        lines.extend(["PERSIST k".into(), "RENAME k renamed".into(), "RENAME renamed k".into()]);
+        all_at_once(&mut client, &lines);
+        in_sync(&master, &replica);
+        until_ended(&mut follower, "k", "b");
+        assert_is_free(&mut follower, "on the replica");
+        if touched_on == "the primary" {
+            touch(&mut client, TOGETHER[0], "k");
+            in_sync(&master, &replica);
+        } else {
+            master.kill();
+            follower.run("REPLICAOF NO ONE");
+            assert_is_free(&mut follower, "promoted");
+            touch(&mut follower, TOGETHER[0], "k");
+        }
+        assert!(!exists(&mut follower, "k"), "touched on {touched_on}");
+    }
 }
 
 #[test]
-fn leases_end_when_a_pause_is_over() {
+fn leases_that_are_waited_for_end_when_a_pause_is_over() {
     let server = quiet().start();
     let mut client = server.client();
-    let mut lines = together(TOGETHER[0], [20, 40]);
-    lines.extend(["PERSIST k".into(), "CLIENT PAUSE 60000 WRITE".into()]);
-    all_at_once(&mut client, &lines);
+    all_at_once(&mut client, &together(TOGETHER[0], [150, 200]));
+    let mut waiter = Waiter::park(&server, &format!("{} BLOCK 0", TOGETHER[0][3]));
+    all_at_once(&mut client, &["PERSIST k".into(), "CLIENT PAUSE 60000 WRITE".into()]);
     until_ended(&mut client, "k", "b");
-    let_pass(Duration::from_millis(50));
-    assert_eq!(client.run("EXISTS k"), Reply::Int(1), "nothing is written while the server pauses");
+    waiter.assert_silent_for(Duration::from_millis(50));
+    assert!(exists(&mut client, "k"), "nothing is written while the server pauses");
     client.run("CLIENT UNPAUSE");
-    until_gone(&mut client, "unpaused");
+    waiter.granted("w");
 }
 
 /// What is done to a key with holders of 60 and 90 s; their deadlines then, and the key's: after a transaction, and
-/// with a round of inspections after each line.
+/// with a command that touches the lock after each line.
 type Shortened = (&'static [&'static str], [i64; 2], [i64; 2], i64);
 
 const SHORTENED: &[Shortened] = &[
@@ -240,7 +328,6 @@ fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_l
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
     let mut client = master.client();
-    let_two_hold_zz(&mut client);
     let assert_ends = |server: &Server, holders: &[i64; 2], key: i64, how: &str| {
         let mut client = server.client();
         for (owner, ms) in ["a", "b"].into_iter().zip(holders) {
@@ -265,7 +352,7 @@ fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_l
                     expected = after_each;
                     for line in *lines {
                         assert!(!master.client().run(line).is_error(), "{line}");
-                        until_a_round_has_come(&mut client);
+                        touch(&mut client, TOGETHER[0], "k");
                     }
                 }
             }
@@ -278,7 +365,7 @@ fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_l
     client.run("DEL k");
     all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
     client.run("PEXPIRE k 30000");
-    until_a_round_has_come(&mut client);
+    touch(&mut client, TOGETHER[0], "k");
     client.run("PEXPIRE k 50000");
     assert_ends(&master, &[30_000, 30_000], 50_000, "before a restart");
     master.kill();
@@ -294,56 +381,49 @@ fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
     for ms in [5_000, 50_000] {
         let expire = format!("PEXPIRE k {ms}");
         let replies = multi(&mut client, &[&expire, "LOCK.HELD k a", "LOCK.HELD k b", "LOCK.INFO k"]);
-        if ms == 5_000 {
-            for held in &replies[1..3] {
-                assert_just_began(held.items()[2].int(), ms);
-            }
-            assert_just_began(replies[3].get("holders").items()[1].get("ttl").int(), ms);
+        for held in &replies[1..3] {
+            assert_just_began(held.items()[2].int(), ms);
         }
+        assert_just_began(replies[3].get("holders").items()[1].get("ttl").int(), ms);
         assert_just_began(replies[3].get("ttl").int(), ms);
     }
 }
 
+/// A round of inspections finds that the waited-for key was to end sooner.
 #[test]
-fn holders_end_at_the_deadline_that_was_shorter_before() {
+fn holders_of_a_waited_for_lock_end_at_the_deadline_that_was_shorter_before() {
     let server = quiet().start();
     let mut client = server.client();
-    let_two_hold_zz(&mut client);
     for lengthen in ["PERSIST k", "PEXPIRE k 60000"] {
         all_at_once(&mut client, &together(TOGETHER[1], [60_000, 90_000]));
-        client.run("PEXPIRE k 300");
-        until_a_round_has_come(&mut client);
+        let mut waiter = Waiter::park(&server, &format!("{} BLOCK 0", TOGETHER[1][3]));
+        let before = client.run("DUMP k");
+        client.run("PEXPIRE k 1000");
+        until("a round has found it", || client.run("DUMP k") != before);
         client.run(lengthen);
-        until(&format!("k is gone: {lengthen}"), || client.run("EXISTS k") == Reply::Int(0));
+        waiter.granted_within("w", Duration::from_secs(10));
+        client.run("DEL k");
     }
 }
 
 /// A bug may leave such a lock: the module must be able to load its stored form.
 #[test]
-fn a_lock_without_holders_is_saved_and_loaded_and_goes_then() {
+fn a_lock_without_holders_is_saved_and_loaded_and_is_free() {
     let mut server = quiet().start();
     let mut client = server.client();
     let payload = Envelope::of(&mut client).seal(b"");
+    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
+    assert_eq!(client.run("DUMP k").bytes(), payload);
+    assert_is_free(&mut client, "restored");
+    assert!(!client.run("MEMORY USAGE k").is_error());
     client.run("LOCK.ACQUIRE other a PERSIST");
-    client.run("MULTI");
-    client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]);
-    for line in ["DUMP k", "LOCK.INFO k", "MEMORY USAGE k", "CLIENT PAUSE 60000 WRITE"] {
-        client.run(line);
-    }
-    let replies = client.run("EXEC");
-    let [restored, dumped, info, ..] = replies.items() else { panic!("{replies:?}") };
-    assert_eq!((restored, dumped.bytes(), info.is_nil()), (&Reply::ok(), &payload[..], true));
-    // While it pauses the server removes nothing.
-    assert_eq!((client.run("SAVE"), client.run("EXISTS k")), (Reply::ok(), Reply::Int(1)));
+    assert_eq!(client.run("SAVE"), Reply::ok());
     server.kill();
     server.restart();
     let mut client = server.client();
     assert_eq!(holders(&mut client, "other"), ["a"], "everything else was loaded");
-    until("k is gone", || client.run("EXISTS k") == Reply::Int(0));
-    for (key, ms) in [("k", "0"), ("k", "60000"), ("l", "0")] {
-        assert_eq!(client.cmd(&[&b"RESTORE"[..], key.as_bytes(), ms.as_bytes(), &payload]), Reply::ok());
-        until("it goes at once", || client.run(&format!("EXISTS {key}")) == Reply::Int(0));
-    }
-    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
+    assert!(client.run("LOCK.INFO k").is_nil() && exists(&mut client, "k"));
     assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
+    assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+    assert!(!exists(&mut client, "k"));
 }

@@ -1,6 +1,6 @@
 //! Locks of every family and of every stored shape, and the checks that must pass wherever they are loaded.
 
-use super::{assert_just_began, until, Client, Reply, Server};
+use super::{assert_just_began, Client, Reply, Server};
 
 /// The keys of [`take_locks`].
 pub const KEYS: [&str; 13] = [
@@ -107,25 +107,4 @@ pub fn assert_locks_still_work(client: &mut Client) {
 pub fn rewrite_aof(server: &Server) {
     assert!(!server.client().run("BGREWRITEAOF").is_error());
     server.wait_aof_rewritten();
-}
-
-/// From now on [`until_a_round_has_come`] can tell that a round of inspections is over: `zz` is the last of all names,
-/// so a round that has stored the change of `zz` has stored the changes of all others.
-#[track_caller]
-pub fn let_two_hold_zz(client: &mut Client) {
-    for owner in ["a", "b"] {
-        assert!(client.run(&format!("RWLOCK.ACQUIRE zz {owner} READ PX 3600000")).items()[1].int() > 0);
-    }
-}
-
-/// Waits until a round has come to every lock with several holders, unless the database with `zz` is another one now.
-#[track_caller]
-pub fn until_a_round_has_come(client: &mut Client) {
-    let end = client.run("PEXPIRETIME zz").int();
-    if end < 0 {
-        return;
-    }
-    let before = client.run("DUMP zz");
-    assert_eq!(client.run(&format!("PEXPIREAT zz {}", end - 1)), Reply::Int(1));
-    until("a round comes", || client.run("DUMP zz") != before);
 }

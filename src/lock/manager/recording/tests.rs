@@ -30,7 +30,8 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
             Some(waited) => format!("{owner:?} granted {} after {}", grant.holds, waited.ms),
         },
         Occurrence::Ended { owner, by, held_ms, waiters, .. } => {
-            format!("{owner:?} {by:?} after {held_ms}, {waiters} wait")
+            let by = format!("{by:?}").split('(').next().map(str::to_owned).unwrap_or_default();
+            format!("{owner:?} {by} after {held_ms}, {waiters} wait")
         }
         Occurrence::Renewed { owner, .. } => format!("{owner:?} renewed"),
         Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
@@ -134,8 +135,8 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
         fixture.tick();
         fixture.drain();
         let is_shared = claim == READ;
-        let by = if is_shared { "LeaseEnd" } else { "Expired" };
-        assert_eq!(told(&mut fixture), [format!("a {by} after 101, 1 wait")], "{claim:?}");
+        let ended = if is_shared { "a LeaseEnd after 100, 1 wait" } else { "a Expired after 101, 1 wait" };
+        assert_eq!(told(&mut fixture), [ended], "{claim:?}");
         assert_eq!(
             fixture.manager.statistics.leases_expired,
             u64::from(is_shared),
@@ -151,7 +152,7 @@ fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lo
     for (by, alone, waited_for) in [
         (Released, false, false),
         (Disconnected, false, false),
-        (LeaseEnd, false, true),
+        (LeaseEnd(Timestamp::from_ms(1_000)), false, true),
         (Expired, false, true),
         (Broken, true, true),
         (Undelivered, true, true),
@@ -163,6 +164,17 @@ fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lo
             assert_eq!(!fixture.manager.occurrences.is_empty(), expected, "{by:?} {requests:?}");
         }
     }
+}
+
+#[test]
+fn a_holder_that_is_taken_out_long_after_its_lease_has_held_until_its_end() {
+    let mut fixture = observed();
+    for (name, lease_ms) in [("a", 100), ("b", 900_000)] {
+        fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+    }
+    fixture.server.keyspace.now_ms += 600_000;
+    fixture.acquire("c", READ, None, Lease::Persist);
+    assert_eq!(told(&mut fixture)[2..], ["a LeaseEnd after 100, 0 wait", "c granted 1"]);
 }
 
 #[test]

@@ -202,18 +202,6 @@ fn several_mutexes_are_released_or_none() {
 }
 
 #[test]
-fn the_others_of_several_holders_still_end_with_their_leases_after_a_release() {
-    let mut fixture = Fixture::default();
-    for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {
-        fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
-    }
-    assert_eq!(fixture.release("a", Portion::ReadWrite(Mode::Read, Count::Step(1))), Ok(Released::Gone));
-    fixture.server.keyspace.now_ms += 201;
-    fixture.tick();
-    assert_eq!(fixture.holders(), "c");
-}
-
-#[test]
 fn a_kept_place_keeps_no_family() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();

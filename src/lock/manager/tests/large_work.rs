@@ -196,7 +196,7 @@ fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
     }
     fixture.server.turns = Turns::Of(UNITS);
     fixture.server.keyspace.primary.clear();
-    let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.db_flushed(None));
+    let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.db_changed(None));
     assert!(steps <= 1, "the flush: {steps} steps");
     let (turns, longest) = drain(&mut fixture);
     assert!(longest <= most(1), "{longest} steps in a turn");
