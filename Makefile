@@ -161,12 +161,13 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@scripts/setup compiler libclang servers valgrind
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
-lint: ## formatting, clippy and rustdoc; a warning is an error
-	@scripts/setup compiler libclang lint
+lint: ## formatting, clippy, rustdoc and the pictures; a warning is an error
+	@scripts/setup compiler libclang lint python
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
 	@echo 'no bash newer than the 3.2 of macOS'; ! grep -nE $(BASH_4) $$(grep -lE '^#!.*bash' scripts/* .ci/*)
+	scripts/pictures --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
@@ -244,7 +245,7 @@ bench-clients: ## each client's lock beside its ecosystem's usual one, into docs
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
 bench-peers: ## beside etcd, ZooKeeper, Postgres and SET NX, into docs/peers.md; Linux, root; BENCH=--quick prints only
-	@scripts/setup compiler libclang redis cli protoc peers lint
+	@scripts/setup compiler libclang redis cli protoc peers lint python
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	@$(MANY_FILES); scripts/bench-peers $(BENCH)

@@ -1,4 +1,4 @@
-//! The page, its charts and README's rows, out of the data and nothing else.
+//! The page and README's rows, out of the data and nothing else. Its charts are drawn by scripts/pictures.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,23 +10,11 @@ use crate::load::Outcome;
 use crate::settings::SETTINGS;
 use crate::stats::{digits, percentile};
 
-const OURS: &str = "redis-lock";
-
-/// `report DATA DOCS`: `DOCS/peers.md` and the charts in `DOCS/peers/`; README's rows are printed.
+/// `report DATA DOCS`: `DOCS/peers.md`; README's rows are printed.
 pub fn main(words: &[String]) -> Outcome<()> {
     let [data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
     let data = Data(serde_json::from_str(&fs::read_to_string(data)?)?);
     let docs = Path::new(docs);
-    let charts = docs.join("peers");
-    fs::create_dir_all(&charts)?;
-    for (file, title, figure) in [
-        ("pair.svg", "A free lock: pairs per second, one owner", "pair.per_second"),
-        ("contended.svg", "48 owners want one lock: hand-offs per second", "contended.per_second"),
-        ("wait.svg", "48 owners want one lock: the longest wait, ms", "contended.wait_max_ms"),
-        ("killed.svg", "The holder's process was killed: seconds until the next one has the lock", "dead.killed_s"),
-    ] {
-        fs::write(charts.join(file), data.chart(title, figure)?)?;
-    }
     fs::write(docs.join("peers.md"), data.page()?)?;
     print!("{}", data.readme()?);
     Ok(())
@@ -191,43 +179,6 @@ impl Data {
             columns.iter().try_for_each(|(_, name, unit)| write!(table, " {} |", self.cell(peer, name, *unit)))?;
         }
         Ok(table)
-    }
-
-    /// Points on a logarithmic axis: there are ten thousand times between peers.
-    fn chart(&self, title: &str, name: &str) -> Outcome<String> {
-        const LEFT: f64 = 270.0;
-        const WIDTH: f64 = 900.0;
-        const STEP: f64 = 26.0;
-        let rows: Vec<(&str, Figure)> =
-            SETTINGS.iter().filter_map(|it| Some((it.name, self.figure(it.name, name)?))).collect();
-        let values = || rows.iter().flat_map(|(_, it)| [it.least, it.most]).map(|value| value.max(0.001));
-        let low = values().fold(f64::INFINITY, f64::min).log10().floor();
-        let high = values().fold(0.01, f64::max).log10().ceil().max(low + 1.0);
-        let x = |value: f64| LEFT + (value.max(0.001).log10() - low) / (high - low) * (WIDTH - LEFT - 110.0);
-        let height = 90.0 + STEP * rows.len() as f64;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-             font-size=\"14\" fill=\"#282c34\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
-             <text x=\"16\" y=\"30\" font-size=\"19\">{title}</text>\n"
-        );
-        let bottom = 56.0 + STEP * rows.len() as f64;
-        for power in low as i32..=high as i32 {
-            let value = 10f64.powi(power);
-            writeln!(svg, "<path d=\"M{0:.0} 50V{bottom}\" stroke=\"#d8dce2\"/>", x(value))?;
-            let y = bottom + 18.0;
-            writeln!(svg, "<text x=\"{:.0}\" y=\"{y}\" text-anchor=\"middle\">{}</text>", x(value), digits(value))?;
-        }
-        for (row, (peer, Figure { least, median, most })) in rows.iter().enumerate() {
-            let y = 56.0 + STEP * row as f64 + STEP / 2.0;
-            let color = if peer.starts_with(OURS) { "#c43c28" } else { "#788ca5" };
-            let [least, at, most] = [*least, *median, *most].map(x);
-            let base = y + 5.0;
-            writeln!(svg, "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{peer}</text>", LEFT - 12.0)?;
-            writeln!(svg, "<path d=\"M{least:.1} {y}H{most:.1}\" stroke=\"{color}\" stroke-width=\"3\"/>")?;
-            writeln!(svg, "<circle cx=\"{at:.1}\" cy=\"{y}\" r=\"6\" fill=\"{color}\"/>")?;
-            writeln!(svg, "<text x=\"{:.1}\" y=\"{base}\">{}</text>", most + 12.0, digits(*median))?;
-        }
-        Ok(svg + "</svg>\n")
     }
 
     /// `page.md` with its figures and tables.

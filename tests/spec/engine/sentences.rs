@@ -40,7 +40,8 @@ const SECTIONS: [&str; 15] = [
     "Settings",
 ];
 
-/// The sentences of these sections: of paragraphs, items and rows of tables. What ends in a colon leads to an example.
+/// The sentences of these sections: of paragraphs, items and rows of tables. What ends in a colon leads to an example;
+/// the text of a picture repeats the sentences around it.
 fn sentences_of_pages() -> BTreeSet<String> {
     let lines: Vec<&str> = PAGES.iter().flat_map(|page| page.lines()).collect();
     let (mut sentences, mut section, mut is_example, mut text) = (BTreeSet::new(), "", false, String::new());
@@ -68,6 +69,9 @@ fn sentences_of_pages() -> BTreeSet<String> {
 
 fn split_into(sentences: &mut BTreeSet<String>, text: &str) {
     let mut rest = text.trim();
+    if rest.starts_with("![") {
+        return;
+    }
     while !rest.is_empty() {
         let begins = |end: &usize| rest[end + 2..].starts_with(|c: char| c.is_ascii_uppercase() || "`*[".contains(c));
         let end = rest.match_indices(". ").map(|(end, _)| end).find(begins);
