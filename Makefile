@@ -35,7 +35,7 @@ help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
-	@scripts/setup compiler libclang redis cli faketime python node openssl lint
+	@scripts/setup compiler libclang redis cli faketime python node openssl lint languages
 
 build: ## the release module
 	@scripts/setup compiler libclang
@@ -47,7 +47,7 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 # The release build of the module keeps one core busy for a minute: beside it all else is compiled and installed, and
 # the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
-	@scripts/setup compiler libclang redis cli faketime deb python node openssl
+	@scripts/setup compiler libclang redis cli faketime deb python node openssl languages
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
 	@$(MANY_FILES); scripts/test-clients
@@ -78,7 +78,7 @@ tests-built:
 
 # Only the release of the module is under test: the command line is packed as the tests have it.
 clients-built:
-	@scripts/setup compiler libclang redis cli python node openssl deb
+	@scripts/setup compiler libclang redis cli python node openssl deb languages
 	CLI_BUILD=quick scripts/build cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	scripts/test-crates --quiet --no-run

@@ -1,5 +1,5 @@
-"""The programs of docs/recipes.md, made to run on a server of a test: the text is that of the page, only the port is
-another one."""
+"""The programs of docs/recipes.md and docs/any-language.md, made to run on a server of a test: the text is that of the
+page, only the port is another one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/recipes.md"
+ANY_LANGUAGE = ROOT / "docs/any-language.md"
 STANDINS = Path(__file__).resolve().parent / "standins"
 NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
@@ -22,10 +23,10 @@ URL = "redis://127.0.0.1/"
 Name = Tuple[str, str]
 
 
-def programs() -> Dict[Name, str]:
-    """Each program by the title of its recipe and its language."""
+def programs(page: Path) -> Dict[Name, str]:
+    """Each program by the title of its chapter and its language."""
     found: Dict[Name, str] = {}
-    for chapter in re.split(r"^##+ ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+    for chapter in re.split(r"^##+ ", page.read_text(), flags=re.MULTILINE)[1:]:
         title, text = chapter.split("\n", 1)
         for language, program in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
             assert (title, language) not in found, f"{title} has two programs in {language}"
@@ -33,7 +34,8 @@ def programs() -> Dict[Name, str]:
     return found
 
 
-PROGRAMS = programs()
+PROGRAMS = programs(PAGE)
+IN_ANY_LANGUAGE = programs(ANY_LANGUAGE)
 
 
 def languages(title: str) -> List[str]:
@@ -88,7 +90,7 @@ class Folder:
         return file.read_text().splitlines() if file.exists() else []
 
     def _words(self, title: str, language: str) -> List[str]:
-        program = PROGRAMS[title, language]
+        program = {**PROGRAMS, **IN_ANY_LANGUAGE}[title, language]
         if language == "python":
             port = f"redis.Redis(port={self.port}"
             here = program.replace("redis.Redis()", f"{port})").replace("redis.Redis(protocol", f"{port}, protocol")
@@ -99,6 +101,12 @@ class Folder:
             here = program.replace("new Redis(", f"new Redis({self.port}").replace('"pg"', f'"{STANDINS / "pg.js"}"')
             file.write_text(here)
             return [NODE, str(file)]
+        if language in ("php", "ruby"):
+            here = program.replace("'127.0.0.1', 6379", f"'127.0.0.1', {self.port}")
+            here = here.replace("Redis.new(timeout", f"Redis.new(port: {self.port}, timeout")
+            file = self.path / f"program.{language}"
+            file.write_text(here)
+            return [language, str(file)]
         if language == "rust":
             return [str(TARGET / "quick/examples/recipes")]
         assert language == "sh"
