@@ -100,6 +100,9 @@ pub const DEMOTED: ErrorReply =
 pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
     "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
 );
+/// A waiting MLOCK whose owner has lost one of the keys. Which cycle it would close is in LOCK.LOG.
+pub const DEADLOCK_ANEW: ErrorReply =
+    ErrorReply::of("DEADLOCK waiting would never end, since this token lost one of the keys: see LOCK.LOG");
 /// The slot moves to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
 /// The keys of MLOCK share one slot. In Redis's words.
@@ -334,6 +337,7 @@ mod tests {
                 NOT_PERMITTED,
                 "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
             ),
+            (DEADLOCK_ANEW, "DEADLOCK waiting would never end, since this token lost one of the keys: see LOCK.LOG"),
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),

@@ -165,6 +165,8 @@ pub enum WaitOutcome {
     Superseded,
     /// The request can never be granted on what the key has become.
     Impossible(KeyError),
+    /// The owner has lost a key of its request for several keys, and to wait for it would never end.
+    Deadlock,
     /// The key's slot moves: send the request again, the cluster redirects it.
     TryAgain,
     /// The server became a replica.

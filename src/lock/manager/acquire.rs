@@ -7,8 +7,8 @@ use super::timer_set::Timer;
 use crate::host::{Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
-use crate::queue::precedence::{is_first, Reach};
-use crate::queue::request::{Arrival, NewRequest, Place, QueueId, QueuedRequest, Rank};
+use crate::queue::place::{self, Place, Rank};
+use crate::queue::request::{Arrival, NewRequest, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
@@ -71,14 +71,15 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
-        if !self.endings.is_empty() {
-            // The request that this one repeats may be over: its client has disconnected, or LOCK.CANCEL has named it.
-            let same = self.queues.find_retried(request.db, request.names, &request.request);
-            same.into_iter().for_each(|same| self.end_if_ending(&mut host.clients, host.now, same));
+        let mut retried = self.queues.find_retried(request.db, request.names, &request.request);
+        if let Some(same) = retried.filter(|same| self.is_ending(*same)) {
+            // Its client has disconnected, or LOCK.CANCEL has named it.
+            self.end_if_ending(&mut host.clients, host.now, same);
+            retried = retried.filter(|same| self.queues.request(*same).is_some());
         }
         let answer = match request.names {
-            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
-            _ => self.acquire_several(host, &request),
+            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }, retried),
+            _ => self.acquire_several(host, &request, retried),
         };
         self.count_answer(&answer);
         self.record_refusal(&request, &answer);
@@ -91,6 +92,7 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
         key: KeyRef<'_>,
+        retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { request: lock_request, session, .. } = *request;
         let is_quiet = self.grace.is_none() && self.queues.id_of(key).is_none();
@@ -107,22 +109,18 @@ impl LockManager {
         if let Some(queue) = self.queues.id_of(key) {
             self.end_upgrades(&mut entry, queue);
         }
-        if admission != Admission::Wait {
+        let mut new = self.new_request(request, retried, rank_of(&mut entry, &lock_request));
+        if admission != Admission::Wait || self.queues.has_requests_for_several() {
             drop(entry);
-            if self.turn_of(host, request, admission)? != Admission::Wait {
-                return self.grant_among_waiters(host, request);
+            self.find_place(host, &mut new);
+            if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {
+                return self.grant_among_waiters(host, request, retried);
             }
             entry = host.keys.open(key);
         }
         let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
-        let place = self.place_to_queue(request, rank_of(&mut entry, &lock_request))?;
-        let new = NewRequest { db: key.db, names: request.names, request: lock_request, place };
-        let may_be_waited_for = deadlock::may_be_waited_for(&self.queues, &new);
-        let needs_search = may_be_waited_for && !deadlock::waits_for_nothing_new(&self.queues, &new);
-        // An earlier request of the owner may cover this one. It waits for the requests in between even so.
-        let waits_for_more = needs_search
-            || may_be_waited_for && self.queues.ends_with_another_owner(key, lock_request.owner.as_bytes());
-        if needs_search {
+        self.check_room(request, retried)?;
+        if deadlock::needs_search(&self.queues, &new) {
             drop(entry);
             self.refuse_deadlock(host, &new)?;
             entry = host.keys.open(key);
@@ -139,13 +137,9 @@ impl LockManager {
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         self.watch_open(&mut entry, queue);
         self.note_value(&mut entry, queue);
-        let never_fit = if is_new_limit { self.over_limit(host.now, &mut entry, queue) } else { Vec::new() };
-        drop(entry);
-        // Requests that wait for this owner wait for other owners too from now on.
-        if waits_for_more {
-            self.note_stuck(id);
-        }
         if is_new_limit {
+            let never_fit = self.over_limit(host.now, &mut entry, queue);
+            drop(entry);
             self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
             self.serve(host, queue);
         }
@@ -157,18 +151,21 @@ impl LockManager {
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
+        retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let request = &request.if_client_may_wait(&host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         let admission = self.admission_to_all(host, db, names, &lock_request)?;
-        if self.turn_of(host, request, admission)? != Admission::Wait {
-            return self.grant_among_waiters(host, request);
+        let mut new = self.new_request(request, retried, Rank::Normal);
+        self.find_place(host, &mut new);
+        if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {
+            return self.grant_among_waiters(host, request, retried);
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
-        let place = self.place_to_queue(request, Rank::Normal)?;
-        let new = NewRequest { db, names, request: lock_request, place };
-        let may_be_waited_for = deadlock::may_be_waited_for(&self.queues, &new);
-        self.refuse_deadlock(host, &new)?;
+        self.check_room(request, retried)?;
+        if deadlock::needs_search(&self.queues, &new) {
+            self.refuse_deadlock(host, &new)?;
+        }
         let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
@@ -177,10 +174,6 @@ impl LockManager {
             let mut entry = host.keys.open(KeyRef { db, name });
             self.watch_open(&mut entry, queue);
             self.note_value(&mut entry, queue);
-        }
-        // Requests that wait for this owner wait for other owners too from now on.
-        if may_be_waited_for {
-            self.note_stuck(id);
         }
         Ok(Acquired::Queued(id))
     }
@@ -226,39 +219,30 @@ impl LockManager {
 
     /// Turns Admit into Wait if an earlier request or the grace period comes first. In a grace, a request that does not
     /// wait gets an error.
-    fn turn_of<K: Keys, C>(
+    fn admission_in_queue<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
+        new: &NewRequest<'_>,
         admission: Admission,
     ) -> Result<Admission, LockError> {
         if admission != Admission::Admit {
             return Ok(admission);
         }
-        if !self.queues.is_empty() && !self.is_its_turn(host, request) {
+        if !self.is_first(host, new) {
             return Ok(Admission::Wait);
         }
-        let AcquireRequest { db, names, request: lock_request, .. } = *request;
-        if self.grace.is_running(host.now) && !self.holds_all(host, db, names, lock_request.owner.as_bytes()) {
+        if self.grace.is_running(host.now) && !self.holds_all(host, new.db, new.names, new.owner()) {
             return request.wait.map(|_| Admission::Wait).ok_or(LockError::Grace);
         }
         Ok(Admission::Admit)
     }
 
-    /// True if no request that must not be overtaken is ahead, on each key that the owner does not hold yet.
-    fn is_its_turn<K: Keys, C>(&self, host: &mut Host<'_, K, C>, request: &AcquireRequest<'_>) -> bool {
-        let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
-        let owner = lock_request.owner.as_bytes();
-        let retried = wait.and_then(|_| self.queues.find_retried(db, names, &lock_request));
-        names.iter().all(|name| {
-            let key = KeyRef { db, name };
-            let Some(queue) = self.queues.id_of(key) else { return true };
-            if names.len() > 1 && self.holders(&mut host.keys, host.now).is_held_by(key, owner) {
-                return true;
-            }
-            let place = self.place_of(retried, rank_of(&mut host.keys.open(key), &lock_request));
-            is_first(&self.queues, &mut self.holders(&mut host.keys, host.now), Reach::Everything, owner, queue, place)
-        })
+    /// True if no request is ahead on any key that the owner does not hold yet.
+    fn is_first<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> bool {
+        let behind = new.names.iter().map(|name| new.key(name));
+        let mut behind = behind.filter(|key| self.queues.of_key(*key).is_some_and(|queue| !queue.is_first(&new.place)));
+        behind.all(|key| new.names.len() > 1 && self.holders(&mut host.keys, host.now).is_held_by(key, new.owner()))
     }
 
     /// True if the owner holds every key.
@@ -278,11 +262,11 @@ impl LockManager {
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
+        retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
-        let same = self.queues.find_retried(db, names, &lock_request);
-        let same = same.and_then(|id| Some((id, self.queues.request(id)?)));
+        let same = retried.and_then(|id| Some((id, self.queues.request(id)?)));
         let same = same.filter(|(_, queued)| wait.is_some() || !queued.is_present());
         let waited = same.map(|(id, queued)| Waited { request: id, ms: host.now.instant().ms_since(queued.since) });
         let grants = self.grant(host, db, names, &lock_request, GrantedBy { session, waited })?;
@@ -307,19 +291,38 @@ impl LockManager {
         Ok(Acquired::Granted(grant))
     }
 
-    /// The place that the request would take: that of the request it retries, or behind all requests of its rank.
-    fn place_to_queue(&self, request: &AcquireRequest<'_>, rank: Rank) -> Result<Place, LockError> {
-        let retried = self.queues.find_retried(request.db, request.names, &request.request);
-        let queued = retried.and_then(|id| self.queues.request(id));
-        let needs_room = !queued.is_some_and(|queued| queued.is_present());
-        if needs_room {
-            self.check_room(request)?;
-        }
-        Ok(self.place_of(retried, rank))
+    /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
+    /// Without BLOCK it repeats none.
+    fn new_request<'a>(&self, request: &AcquireRequest<'a>, retried: Option<RequestId>, rank: Rank) -> NewRequest<'a> {
+        let AcquireRequest { db, names, request, wait, .. } = *request;
+        let replaces = retried.filter(|_| wait.is_some());
+        let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
+        NewRequest { db, names, request, place, replaces }
     }
 
-    /// Refuses the request if the server or one of its keys has the maximum of waiters.
-    fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
+    /// The place of the retried request. A place that was kept for an upgrade counts by its arrival if the owner no
+    /// longer reads.
+    fn kept_place(&self, retried: Option<RequestId>, rank: Rank) -> Option<Place> {
+        match self.queues.request(retried?)? {
+            queued if queued.is_present() || queued.place.rank == rank => Some(queued.place.clone()),
+            queued if rank == Rank::Normal => Some(Place::last(rank, queued.place.arrival)),
+            _ => None,
+        }
+    }
+
+    /// Moves a request that repeats none to the place that it gets among requests for several keys.
+    fn find_place<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &mut NewRequest<'_>) {
+        if self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none() {
+            new.place = place::new_place(&self.queues, &mut self.holders(&mut host.keys, host.now), new);
+        }
+    }
+
+    /// Refuses the request if the server or one of its keys has the maximum of waiters. A retry of a waiter needs no
+    /// room.
+    fn check_room(&self, request: &AcquireRequest<'_>, retried: Option<RequestId>) -> Result<(), LockError> {
+        if retried.and_then(|id| self.queues.request(id)).is_some_and(QueuedRequest::is_present) {
+            return Ok(());
+        }
         if self.queues.waiters() >= self.limits.max_waiters {
             return Err(LockError::MaxWaiters(WaiterLimit::Server));
         }
@@ -328,16 +331,6 @@ impl LockManager {
         match request.names.iter().any(|name| waiters(name) >= most) {
             true => Err(LockError::MaxWaiters(WaiterLimit::Key)),
             false => Ok(()),
-        }
-    }
-
-    /// The place of the retried request, or one behind all requests of this rank. A place that was kept for an upgrade
-    /// counts by its arrival if the owner no longer reads.
-    fn place_of(&self, retried: Option<RequestId>, rank: Rank) -> Place {
-        match retried.and_then(|id| self.queues.request(id)) {
-            Some(queued) if queued.is_present() || queued.place.rank == rank => queued.place,
-            Some(queued) if rank == Rank::Normal => Place { rank, ..queued.place },
-            _ => self.queues.new_place(rank),
         }
     }
 
@@ -374,7 +367,7 @@ impl LockManager {
         wait: Wait,
         session: Option<ClientId>,
     ) -> Option<RequestId> {
-        let retried = self.queues.find_retried(new.db, new.names, &new.request);
+        let retried = new.replaces;
         let since = retried.and_then(|id| self.queues.request(id)).map_or(now.instant(), |queued| queued.since);
         if let Some(retried) = retried {
             self.take_over(clients, retried);

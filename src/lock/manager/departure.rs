@@ -270,7 +270,6 @@ impl LockManager {
         }
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
-        self.to_try.remove(request.place, id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);

@@ -1,12 +1,19 @@
 //! What the simulator asks beside the commands. Nothing of it is in the module.
 
+use super::endings::Ending;
 use super::lock_manager::LockManager;
+use crate::key::RequestId;
 use crate::value::time::Now;
 
 impl LockManager {
     /// True if requests that have ended are still to be answered.
     pub(crate) fn has_endings(&self) -> bool {
         !self.endings.is_empty()
+    }
+
+    /// True if the request is to end with an outcome: its place is lost.
+    pub(crate) fn ends_with_outcome(&self, id: RequestId) -> bool {
+        matches!(self.endings.clone().take(id), Some(Ending::Told(_)))
     }
 
     /// True if new owners may be granted locks.

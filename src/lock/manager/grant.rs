@@ -6,7 +6,6 @@ use super::observer::{GrantChange, Waited};
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::precedence::{is_first, is_head, Reach};
 use crate::queue::request::{Others, QueueId};
 use crate::value::claim::{Family, InvalidClaim, LockRequest};
 use crate::value::fence::Fence;
@@ -30,19 +29,10 @@ pub(super) enum Attempt {
 /// The position of a request relative to the requests ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
-    /// It is first, or may pass every request ahead.
+    /// No request is ahead of it.
     First,
     /// It is granted only what its owner holds already.
     Behind,
-}
-
-/// Whether a request may pass requests for several keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Not yet: requests that need not pass any are served first.
-    Arrival,
-    /// It may pass requests that wait for its owner.
-    MayPass(Reach),
 }
 
 /// How a request came to be granted.
@@ -121,7 +111,6 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         queue: QueueId,
         id: RequestId,
-        order: Order,
     ) -> Attempt {
         let Some(queued) = self.queues.request(id) else { return Attempt::Dismissed };
         let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
@@ -153,13 +142,7 @@ impl LockManager {
             }
             Some(Gate::Elsewhere) => return self.dismiss_as(&mut host.clients, id, WaitOutcome::TryAgain),
         }
-        let is_behind = |other: &QueueId| match order {
-            Order::Arrival => !is_head(&self.queues, *other, queued.place),
-            Order::MayPass(reach) => {
-                let (holders, owner) = (&mut self.holders(&mut host.keys, host.now), queued.owner.as_bytes());
-                !is_first(&self.queues, holders, reach, owner, *other, queued.place)
-            }
-        };
+        let is_behind = |other: &QueueId| !self.queues.is_first(*other, &queued.place);
         if let Some(other) = admitting.into_iter().find(is_behind) {
             return self.keep_waiting_behind(id, other);
         }

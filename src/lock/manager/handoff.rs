@@ -9,20 +9,21 @@
 use std::collections::VecDeque;
 
 use super::endings::Ending;
-use super::grant::{Attempt, Order, Precedence, OVER_LIMIT};
+use super::grant::{Attempt, Precedence, OVER_LIMIT};
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use super::to_try::Trying;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::precedence::{is_first, is_head, requests_waited_for, Reach};
-use crate::queue::request::{OwnerId, QueueId};
+use crate::queue::deadlock;
+use crate::queue::place::{self, Rank};
+use crate::queue::request::{NewRequest, OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
+use crate::value::claim::{Claim, Family, InvalidClaim};
 use crate::value::lock::Lock;
-use crate::value::outcome::{Admission, KeyError};
+use crate::value::outcome::KeyError;
 use crate::value::owner::Owner;
-use crate::value::time::{Lease, Now};
+use crate::value::time::Now;
 
 /// How to go on with a queue when its key has been closed.
 #[derive(Debug)]
@@ -125,10 +126,7 @@ impl LockManager {
             }
         };
         let (limit, fence) = (lock.semaphore_limit(), lock.fence());
-        // The waiters of the queue wait for another holder now.
-        let last = wait_queue.last();
         self.queues.set_seen(queue, fence);
-        last.into_iter().for_each(|(_, last)| self.note_stuck(last));
         gained.iter().for_each(|owner| self.gained(key.as_ref(), owner.as_bytes()));
         if limit.is_some_and(|limit| self.queues.set_limit(queue, limit)) {
             let never_fit = self.over_limit(now, entry, queue);
@@ -137,11 +135,11 @@ impl LockManager {
         Ok(())
     }
 
-    /// An owner that gains a key may reenter it, and may pass requests for several keys that wait for it: the drain
-    /// tries its other requests again, in whatever queue they are.
+    /// An owner that gains a key may reenter it: the drain tries its other requests for the key again, wherever they
+    /// stand.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.id_of(key) {
-            let waiting = self.queues.owner_around(queue, key.db, owner);
+            let waiting = self.queues.owner_in(queue, key.db, owner);
             self.to_try.gained.extend(waiting.map(|owner| (queue, owner)));
         }
     }
@@ -158,65 +156,73 @@ impl LockManager {
             }
         };
         let Some(id) = trying.requests.pop_front() else { return Some(Gate::Open) };
-        let gate = self.try_request(host, id, Order::Arrival);
+        let gate = self.try_request(host, id);
         if gate == Gate::Closed {
             trying.requests.push_front(id);
         }
-        if trying.requests.is_empty() {
-            // One search for all of the owner's requests: it begins with the owner.
-            let stuck = self.queues.waiting(trying.owner).next().map(|(id, _)| id);
-            stuck.into_iter().for_each(|stuck| self.note_stuck(stuck));
-        } else {
-            self.to_try.trying = Some(trying);
-        }
+        self.to_try.trying = Some(trying).filter(|trying| !trying.requests.is_empty());
         Some(gate)
     }
 
-    /// The request has to wait, or may wait for other owners than before: the requests that it waits for are to be
-    /// tried.
-    pub(super) fn note_stuck(&mut self, id: RequestId) {
-        if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
-            self.to_try.stuck.insert((queued.place, id));
-        }
-    }
-
-    /// Records the holders of the key of a queue. A former one may have to wait here now, behind other requests.
+    /// Records the holders of the key of a queue. The requests for several keys of an owner that has lost the key are to
+    /// be decided anew.
     pub(super) fn note_holders(&mut self, queue: QueueId, lock: Option<&Lock>) {
-        let former = self.queues.note_holders(queue, lock);
-        former.into_iter().for_each(|waiting| self.note_stuck(waiting));
+        for id in self.queues.note_holders(queue, lock) {
+            let place = self.queues.request(id).map(|queued| queued.place.clone());
+            self.to_try.lost.extend(place.map(|place| (place, id, queue)));
+        }
     }
 
-    /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
-    pub(super) fn let_an_owner_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        if !self.queues.may_any_pass() {
-            self.to_try.stuck.clear();
-            self.to_try.passing.clear();
-            return None;
-        }
-        if let Some((_, id)) = self.to_try.stuck.pop_first() {
-            let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
-            for reach in [Reach::Holders, Reach::Everything] {
-                self.to_try.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
+    /// Decides a request for several keys anew after its owner has lost one of them: its place, and whether it would
+    /// wait for ever. `None`: there is none. Otherwise the state of the gate.
+    pub(super) fn decide_one_anew<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        let (place, id, queue) = self.to_try.lost.pop_first()?;
+        let queued = self.queues.request(id).filter(|queued| queued.is_present() && queued.place == place);
+        let lost = self.queues.get(queue).map(|queue| queue.key.clone());
+        let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return Some(Gate::Open) };
+        match host.keys.gate(lost.as_ref()) {
+            Gate::Open => {}
+            Gate::Closed => {
+                self.to_try.lost.insert((place, id, queue));
+                return Some(Gate::Closed);
             }
+            Gate::Elsewhere => {
+                self.put_off(queue, Gate::Elsewhere);
+                return Some(Gate::Elsewhere);
+            }
+        }
+        let holders = &mut self.holders(&mut host.keys, host.now);
+        if holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
             return Some(Gate::Open);
         }
-        let (reach, place, id) = self.to_try.passing.pop_first()?;
-        let gate = self.try_request(host, id, Order::MayPass(reach));
-        if gate == Gate::Closed {
-            self.to_try.passing.insert((reach, place, id));
+        let keys: Vec<_> = self.queues.keys_of(&queued).cloned().collect();
+        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
+        let place = self.queues.last_place(Rank::Normal);
+        let new = NewRequest { db: queued.db, names: &names, request: queued.request(), place, replaces: Some(id) };
+        let new = NewRequest { place: place::new_place(&self.queues, holders, &new), ..new };
+        match deadlock::find(&self.queues, holders, &new) {
+            None => {
+                self.queues.move_to(id, new.place);
+                self.queues.set_blocked_on(id, None);
+                self.due.extend(queued.queues);
+            }
+            Some(cycle) => {
+                self.record_deadlock(lost.as_ref(), &queued.owner, cycle);
+                self.dismiss(&mut host.clients, id, WaitOutcome::Deadlock);
+            }
         }
-        Some(gate)
+        Some(Gate::Open)
     }
 
     /// Serves a waiting request in any position of its queue, if it may be granted now. Returns the state of the gate.
-    fn try_request<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId, order: Order) -> Gate {
+    fn try_request<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId) -> Gate {
         let queue = self.queues.request(id).filter(|queued| queued.is_present()).map(|queued| queued.queues[0]);
         let Some((queue, key)) = queue.and_then(|id| Some((id, self.queues.get(id)?.key.clone()))) else {
             return Gate::Open;
         };
         let gate = host.keys.gate(key.as_ref());
         match gate {
-            Gate::Open => self.serve_request(host, queue, key.as_ref(), id, order),
+            Gate::Open => self.serve_request(host, queue, key.as_ref(), id),
             Gate::Closed => {}
             Gate::Elsewhere => self.put_off(queue, Gate::Elsewhere),
         }
@@ -247,7 +253,7 @@ impl LockManager {
             Family::Semaphore => held.covers(claim),
             Family::Mutex | Family::Reentrant | Family::ReadWrite => true,
         };
-        self.queues.requests_around(queue, owner, is_wanted).into()
+        self.queues.requests_in(queue, owner, is_wanted).into()
     }
 
     /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
@@ -258,35 +264,22 @@ impl LockManager {
         }
     }
 
-    /// Serves a request in any position of its queue, if it may pass every request ahead.
+    /// Serves a request in any position of its queue: behind others it is granted only what its owner holds already.
     fn serve_request<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
         queue: QueueId,
         key: KeyRef<'_>,
         id: RequestId,
-        order: Order,
     ) {
         let Some(request) = self.queues.request(id) else { return };
         if request.has_several_keys() {
             self.queues.set_blocked_on(id, None);
-            self.try_grant_several(host, queue, id, order);
+            self.try_grant_several(host, queue, id);
             self.watch_open(&mut host.keys.open(key), queue);
             return;
         }
-        let is_first = match order {
-            _ if is_head(&self.queues, queue, request.place) => true,
-            Order::Arrival => false,
-            Order::MayPass(reach) => {
-                let (owner, place, request) = (request.owner.clone(), request.place, request.claim);
-                let request = LockRequest { owner: owner.as_ref(), claim: request, lease: Lease::Persist };
-                // Search the wait-for graph only if the lock admits the request.
-                let admission = self.admission(host.now, key, &mut host.keys.open(key), &request);
-                let holders = &mut self.holders(&mut host.keys, host.now);
-                admission == Ok(Admission::Admit)
-                    && is_first(&self.queues, holders, reach, owner.as_bytes(), queue, place)
-            }
-        };
+        let is_first = self.queues.is_first(queue, &request.place);
         let precedence = if is_first { Precedence::First } else { Precedence::Behind };
         let mut entry = host.keys.open(key);
         self.try_grant(&mut entry, &mut host.clients, host.now, key, queue, id, precedence);
@@ -349,13 +342,8 @@ impl LockManager {
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
-            match self.try_grant_several(host, queue, id, Order::Arrival) {
-                Attempt::Granted => break,
-                // Owners that it waits for may pass it, and it may pass other requests in other queues.
-                Attempt::Stuck => {
-                    self.note_stuck(id);
-                    break;
-                }
+            match self.try_grant_several(host, queue, id) {
+                Attempt::Granted | Attempt::Stuck => break,
                 Attempt::Dismissed if host.now.spends_turn() => {
                     self.go_on_later(queue);
                     break;

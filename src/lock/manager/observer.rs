@@ -103,6 +103,7 @@ impl Statistics {
             WaitOutcome::TimedOut => self.wait_timeouts += 1,
             WaitOutcome::Cancelled => self.cancelled += 1,
             WaitOutcome::Superseded => self.superseded += 1,
+            WaitOutcome::Deadlock => self.deadlocks += 1,
             WaitOutcome::Impossible(_) | WaitOutcome::TryAgain | WaitOutcome::Demoted | WaitOutcome::NotPermitted => {}
         }
     }

@@ -4,6 +4,7 @@ use super::acquire::{AcquireRequest, Acquired};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::{EndedBy, GrantChange, Occurrence, Waited};
 use crate::key::{Key, KeyRef};
+use crate::queue::deadlock::Edge;
 use crate::queue::request::QueuedRequest;
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
@@ -99,8 +100,7 @@ impl LockManager {
         match error {
             LockError::Deadlock(cycle) => {
                 let (key, owner) = about();
-                let (cycle, waiters) = (cycle.clone(), self.waiters_of(key.as_ref()));
-                self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
+                self.record_deadlock(key.as_ref(), &owner, cycle.clone());
             }
             LockError::MaxWaiters(limit) => {
                 let (key, owner) = about();
@@ -108,6 +108,12 @@ impl LockManager {
             }
             LockError::Key(_) | LockError::Grace => {}
         }
+    }
+
+    /// Records a request that gets DEADLOCK, with one of its keys.
+    pub(super) fn record_deadlock(&mut self, key: KeyRef<'_>, owner: &Owner, cycle: Vec<Edge>) {
+        let (waiters, key, owner) = (self.waiters_of(key), key.to_key(), owner.clone());
+        self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
     }
 
     fn waiters_of(&self, key: KeyRef<'_>) -> usize {

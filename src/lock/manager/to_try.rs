@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::due::Due;
 use crate::key::RequestId;
-use crate::queue::precedence::Reach;
-use crate::queue::request::{OwnerId, Place, QueueId};
+use crate::queue::place::Place;
+use crate::queue::request::{OwnerId, QueueId};
 
 /// Waiting requests that are to be tried again, wherever they stand in their queues.
 #[derive(Clone, Debug, Default)]
@@ -14,12 +14,9 @@ pub(super) struct ToTry {
     pub gained: Due<(QueueId, OwnerId)>,
     /// The owner that is being tried now.
     pub trying: Option<Trying>,
-    /// Requests that have to wait, by their places: the requests that they wait for may pass.
-    pub stuck: BTreeSet<(Place, RequestId)>,
-    /// Requests that may pass requests for several keys, because these wait for their owners (see
-    /// [`crate::queue::precedence`]). Tried only if nothing else moves, so that a request that need not pass any is
-    /// served first; [`Reach::Holders`] is tried before [`Reach::Everything`].
-    pub passing: BTreeSet<(Reach, Place, RequestId)>,
+    /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has lost.
+    /// Decided only if nothing else is left to do: the owner may have the key again by then.
+    pub lost: BTreeSet<(Place, RequestId, QueueId)>,
 }
 
 /// An owner that has gained the key of a queue, with its requests to be tried again.
@@ -34,11 +31,7 @@ pub(super) struct Trying {
 impl ToTry {
     /// True if no request is to be tried.
     pub fn is_empty(&self) -> bool {
-        self.gained.is_empty() && self.trying.is_none() && !self.may_any_pass()
-    }
-
-    pub fn may_any_pass(&self) -> bool {
-        !self.stuck.is_empty() || !self.passing.is_empty()
+        self.gained.is_empty() && self.trying.is_none() && self.lost.is_empty()
     }
 
     /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
@@ -52,41 +45,14 @@ impl ToTry {
         self.gained.remove((queue, owner));
         self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
-
-    /// Drops a request that has left its queues.
-    pub fn remove(&mut self, place: Place, id: RequestId) {
-        if self.may_any_pass() {
-            self.stuck.remove(&(place, id));
-            self.passing.remove(&(Reach::Holders, place, id));
-            self.passing.remove(&(Reach::Everything, place, id));
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::request::Rank;
 
     fn queue(number: u64) -> QueueId {
         QueueId::numbered(number)
-    }
-
-    #[test]
-    fn requests_that_are_stuck_or_may_pass_are_dropped_when_they_leave() {
-        let (place, id) = (Place { rank: Rank::Normal, arrival: 3 }, RequestId(3));
-        for fill in [
-            |to_try: &mut ToTry, place, id| _ = to_try.stuck.insert((place, id)),
-            |to_try: &mut ToTry, place, id| _ = to_try.passing.insert((Reach::Holders, place, id)),
-            |to_try: &mut ToTry, place, id| _ = to_try.passing.insert((Reach::Everything, place, id)),
-        ] {
-            let mut to_try = ToTry::default();
-            assert!(to_try.is_empty() && !to_try.may_any_pass());
-            fill(&mut to_try, place, id);
-            assert!(to_try.may_any_pass() && !to_try.is_empty());
-            to_try.remove(place, id);
-            assert!(to_try.is_empty());
-        }
     }
 
     #[test]

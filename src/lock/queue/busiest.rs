@@ -66,7 +66,7 @@ fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = Bus
 mod tests {
     use super::*;
     use crate::queue::fixture::{names, Fixture};
-    use crate::queue::request::{Place, Rank};
+    use crate::queue::place::{Place, Rank};
     use crate::value::claim::{Claim, Count, Mode};
 
     const MUTEX: Claim = Claim::Mutex;
@@ -109,7 +109,7 @@ mod tests {
         fixture.wait("c", "l", MUTEX);
         fixture.server.keyspace.now_ms = 9;
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
-        let first = Place { rank: Rank::Upgrade, arrival: 99 };
+        let first = Place::last(Rank::Upgrade, 99);
         fixture.wait_at("d", &names("l"), write, first);
         fixture.queues.keep_place(away);
         assert_eq!(told(&fixture, 10), [("l".to_string(), 2, 7), ("k".to_string(), 1, 7)]);
@@ -125,7 +125,7 @@ mod tests {
         for number in 0..300_u64 {
             fixture.server.keyspace.now_ms = 1 + number * 7919 % 100;
             let key = format!("{}", number * number % 67);
-            let last = fixture.queues.new_place(Rank::Normal);
+            let last = fixture.queues.last_place(Rank::Normal);
             fixture.wait_at(&format!("o{number}"), &[key.as_bytes()], MUTEX, last);
         }
         let rank = |(_, waiters, since): &(String, usize, u64)| (Reverse(*waiters), *since);

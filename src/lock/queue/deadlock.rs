@@ -1,99 +1,87 @@
 //! Refuses a request that would wait for ever. The rule is the contract's: imagine that each owner without a wait
 //! releases all its holds, that each owner served by these releases does the same, and so on. A request that still
-//! waits then, because of its own waiting, gets DEADLOCK.
+//! waits then gets DEADLOCK. So does a request ahead of others, if another request of its owner still waits then.
 //!
-//! The reduction of the wait-for graph computes that. It is skipped where the few owners that wait for the new one
-//! cannot block its request.
+//! The reduction of the wait-for graph computes that.
 
 mod cycle;
-mod dependents;
 mod reduction;
 mod wait_for_graph;
 
-use std::collections::BTreeSet;
-
 pub use self::cycle::Edge;
-use self::wait_for_graph::{Question, WaitForGraph};
+use self::wait_for_graph::WaitForGraph;
 use super::holders::Holders;
 use super::queues::WaitQueues;
-use super::request::{NewRequest, QueueId};
+use super::request::NewRequest;
+use super::wait_queue::WaitQueue;
 use crate::host::Keys;
 use crate::value::claim::{Claim, Count, Family};
 
-/// Whether other requests may wait for the owner of this one, or the request may block its own, judged without opening
-/// a key. False is certain, and the common case.
-pub fn may_be_waited_for(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    changes_waits(queues, new) || takes_more(new) || queues.may_be_waited_for(new.db, new.owner())
+/// At most so many keys are opened to learn whether the owner of a request holds one of them: with more, it may.
+const MOST_OPENED: usize = 16;
+
+/// Whether the request may close a cycle, judged without opening a key. False is certain, and the common case.
+pub fn needs_search(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    changes_waits(queues, new)
+        || takes_more(new)
+        || queues.may_be_waited_for(new.db, new.owner()) && !waits_for_nothing_new(queues, new)
 }
 
-/// The cycle that the request would close, beginning with its own owner; `None` if it may wait.
+/// The cycle that the request would close; `None` if it may wait.
 pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
-    let (changes_waits, takes_more) = (changes_waits(queues, new), takes_more(new));
-    let may_block_itself = takes_more && (waits_here(queues, new) || holds_here(holders, new));
-    let is_ordinary = !changes_waits && !may_block_itself;
-    if waits_for_nothing_new(queues, new) || is_ordinary && dependents::cannot_block(queues, holders, new) {
+    if !changes_waits(queues, new) && !is_waited_for(queues, holders, new) {
         return None;
     }
-    let may_block_own = changes_waits || queues.has_requests_for_several();
-    let free = BTreeSet::default();
-    let question = Question { new, is_queued: true, may_block_own, free: &free };
-    let mut graph = WaitForGraph::new(queues, holders, question, &[]);
-    if graph.reduce() {
-        return None;
-    }
-    let cycle = graph.cycle();
-    // Owners that are stuck even without the new request do not count against it.
-    let owners: Vec<_> = graph.owners.iter().filter_map(|owner| owner.id).collect();
-    let mut without = WaitForGraph::new(queues, holders, Question { is_queued: false, ..question }, &owners);
-    without.reduce();
-    let free = without.stuck();
-    if free.is_empty() {
-        return Some(cycle);
-    }
-    if queues.owner_id(new.db, new.owner()).is_some_and(|id| free.contains(&id)) {
-        return None;
-    }
-    let mut graph = WaitForGraph::new(queues, holders, Question { free: &free, ..question }, &[]);
+    let is_ahead = is_ahead_of_others(queues, new);
+    let mut graph = WaitForGraph::new(queues, holders, new, is_ahead);
     (!graph.reduce()).then(|| graph.cycle())
+}
+
+/// Whether others may wait for the owner of the request, or the request for its own owner: it waits already, or holds a
+/// waited-for key, or permits of the same semaphore. Without this check each request for one of thousands of permits
+/// would visit all of their holders.
+fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
+    let owner = queues.owner_id(new.db, new.owner());
+    if owner.is_some_and(|owner| queues.waiting(owner).next().is_some()) {
+        return true;
+    }
+    if takes_more(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
+        return true;
+    }
+    match queues.may_hold(owner).to_open() {
+        Some(to_open) if to_open.len() <= MOST_OPENED => {
+            let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
+            keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))
+        }
+        _ => true,
+    }
 }
 
 /// The request is the last in the queue, and an earlier request of its owner covers what it asks for. Without this
 /// check each of thousands of requests of one owner for one key would search through all the others.
-pub fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let ([_], claim) = (new.names, &new.request.claim) else { return false };
-    let mut here = queues_of(queues, new);
-    claim.family() != Family::Semaphore
-        && here.next().is_some_and(|id| {
-            queues.get(id).is_some_and(|queue| !queue.has_requests_behind(new.place))
-                && queues.is_covered_by_earlier(id, new.owner(), new.place, claim)
-        })
-}
-
-/// The wait queues of the keys of the request, for keys that have one.
-fn queues_of<'q>(queues: &'q WaitQueues, new: &'q NewRequest<'_>) -> impl Iterator<Item = QueueId> + 'q {
-    new.names.iter().filter_map(|name| queues.id_of(new.key(name)))
+fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    let ([name], claim) = (new.names, &new.request.claim) else { return false };
+    claim.family() != Family::Semaphore && queues.is_covered_by_earlier(new.key(name), new.owner(), &new.place, claim)
 }
 
 /// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
 fn changes_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let mut here = queues_of(queues, new).filter_map(|id| queues.get(id));
-    here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
+    let lowers_limit = |queue: &WaitQueue| new.request.claim.limit() < queue.limit;
+    is_ahead_of_others(queues, new) || queues_of(queues, new).any(lowers_limit)
 }
 
-/// The request asks for permits in addition to the permits of its owner.
+fn is_ahead_of_others(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    queues_of(queues, new).any(|queue| queue.has_requests_behind(&new.place))
+}
+
+/// The wait queues of the keys of the request, for keys that have one.
+fn queues_of<'q>(queues: &'q WaitQueues, new: &'q NewRequest<'_>) -> impl Iterator<Item = &'q WaitQueue> + 'q {
+    new.names.iter().filter_map(|name| queues.of_key(new.key(name)))
+}
+
+/// The request asks for permits in addition to the permits of its owner, which may leave too few.
 fn takes_more(new: &NewRequest<'_>) -> bool {
     matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. })
-}
-
-/// The owner holds a key of the request: its permits may leave too few.
-fn holds_here<K: Keys>(holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
-    new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner()))
-}
-
-/// The owner waits for a key of the request: the permits that it will be granted may leave too few.
-fn waits_here(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let Some(owner) = queues.owner_id(new.db, new.owner()) else { return false };
-    queues_of(queues, new).any(|queue| queues.waiting_in(queue, owner).next().is_some())
 }
 
 #[cfg(test)]

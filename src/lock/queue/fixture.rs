@@ -2,8 +2,9 @@
 
 use super::deadlock;
 use super::holders::{Holders, Sessions};
+use super::place::{Place, Rank};
 use super::queues::WaitQueues;
-use super::request::{Arrival, NewRequest, Place, Rank};
+use super::request::{Arrival, NewRequest};
 use crate::host::simulated::SimulatedServer;
 use crate::host::{Content, Entry, Keys};
 use crate::key::{Key, KeyRef, RequestId};
@@ -57,7 +58,7 @@ impl Fixture {
 
     /// The owner waits for the keys, behind all others.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
-        self.wait_at(owner, &names(keys), claim, self.queues.new_place(Rank::Normal))
+        self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
     }
 
     /// As `wait`, for keys with any names, at this place.
@@ -66,7 +67,7 @@ impl Fixture {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let id = self.queues.enter(Arrival {
-            new: NewRequest { db: 0, names, request, place },
+            new: NewRequest { db: 0, names, request, place, replaces: None },
             since: now,
             until: None,
             session: None,
@@ -79,7 +80,7 @@ impl Fixture {
 
     /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, and b waits on l for a.
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
-        let place = self.queues.new_place(Rank::Normal);
+        let place = self.queues.last_place(Rank::Normal);
         self.deadlock_at(owner, keys, claim, place)
     }
 
@@ -87,12 +88,12 @@ impl Fixture {
     pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, place: Place) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        let new = NewRequest { db: 0, names: &names(keys), request, place };
+        let new = NewRequest { db: 0, names: &names(keys), request, place, replaces: None };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;
         let mut holders = Holders::new(&mut keys, &self.ended, now);
         let cycle = deadlock::find(&self.queues, &mut holders, &new)?;
-        assert!(deadlock::may_be_waited_for(&self.queues, &new), "the skipped search would have found a cycle");
+        assert!(deadlock::needs_search(&self.queues, &new), "the skipped search would have found a cycle");
         let edges = cycle.iter().map(|edge| format!("{:?}@{}", edge.owner, edge.key.escape_ascii()));
         Some(edges.collect::<Vec<_>>().join(" "))
     }

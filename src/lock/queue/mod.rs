@@ -6,7 +6,7 @@ pub mod deadlock;
 mod fixture;
 pub mod holders;
 mod owners;
-pub mod precedence;
+pub mod place;
 pub mod queues;
 pub mod request;
 pub mod wait_queue;

@@ -14,7 +14,7 @@ use crate::value::owner::Owner;
 
 /// The requests of an owner, and the waited-for keys that it may hold.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct OwnerEntry {
     pub owner: Owner,
     db: i32,
     /// Its queued requests by the queue under which they are listed: a retry is found quickly among thousands.
@@ -28,18 +28,8 @@ pub(super) struct Known {
 pub(super) struct Owners {
     // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
     ids: BTreeMap<i32, BTreeMap<Owner, OwnerId>>,
-    known: BTreeMap<OwnerId, Known>,
-    /// How many owners have several requests, or wait and hold a waited-for key. Other requests may wait for these
-    /// owners while they wait themselves; no other owner is both.
-    entangled: usize,
+    entries: BTreeMap<OwnerId, OwnerEntry>,
     last_number: u64,
-}
-
-impl Known {
-    /// The owner has several requests, or waits and may hold a waited-for key.
-    fn waits_through_others(&self) -> bool {
-        self.listed.len() > 1 || !self.listed.is_empty() && !self.holds.is_empty()
-    }
 }
 
 impl Owners {
@@ -47,62 +37,44 @@ impl Owners {
         self.ids.get(&db).and_then(|ids| ids.get(owner)).copied()
     }
 
-    pub fn get(&self, id: OwnerId) -> Option<&Known> {
-        self.known.get(&id)
+    pub fn get(&self, id: OwnerId) -> Option<&OwnerEntry> {
+        self.entries.get(&id)
     }
 
     /// A request of the owner was queued.
     pub fn enlist(&mut self, db: i32, owner: &Owner, under: QueueId, request: RequestId) -> OwnerId {
         let id = self.enter(db, owner);
-        self.change(id, |known| _ = known.listed.insert((under, request)));
+        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.listed.insert((under, request)));
         id
     }
 
     /// A request of the owner has left. Returns whether the owner has others.
     pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
-        self.change(id, |known| _ = known.listed.remove(&(under, request)));
-        let has_others = self.known.get(&id).is_some_and(|known| !known.listed.is_empty());
-        self.forget_if_unused(id);
-        if has_others {
-            Others::Some
-        } else {
-            Others::None
+        let Some(entry) = self.entries.get_mut(&id) else { return Others::None };
+        entry.listed.remove(&(under, request));
+        if !entry.listed.is_empty() {
+            return Others::Some;
         }
+        self.forget_if_unused(id);
+        Others::None
     }
 
     /// The owner has become a holder of the queue's key.
     pub fn gains(&mut self, db: i32, owner: &Owner, queue: QueueId) -> OwnerId {
         let id = self.enter(db, owner);
-        self.change(id, |known| _ = known.holds.insert(queue));
+        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.holds.insert(queue));
         id
     }
 
     /// The owner holds the queue's key no longer, or the queue is gone.
     pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
-        self.change(id, |known| _ = known.holds.remove(&queue));
+        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.holds.remove(&queue));
         self.forget_if_unused(id);
-    }
-
-    /// Whether any waiting owner may be waited for: it has several requests, or is listed as the holder of a waited-for
-    /// key.
-    pub fn are_entangled(&self) -> bool {
-        self.entangled > 0
-    }
-
-    fn change(&mut self, id: OwnerId, change: impl FnOnce(&mut Known)) {
-        let Some(known) = self.known.get_mut(&id) else { return };
-        let before = known.waits_through_others();
-        change(known);
-        match (before, known.waits_through_others()) {
-            (false, true) => self.entangled += 1,
-            (true, false) => self.entangled -= 1,
-            _ => {}
-        }
     }
 
     #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.entangled == 0 && self.ids.values().all(BTreeMap::is_empty)
+        self.entries.is_empty() && self.ids.values().all(BTreeMap::is_empty)
     }
 
     fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {
@@ -113,19 +85,19 @@ impl Owners {
         self.last_number += 1;
         let id = OwnerId(self.last_number);
         ids.insert(owner.clone(), id);
-        let known = Known { owner: owner.clone(), db, listed: BTreeSet::new(), holds: BTreeSet::new() };
-        self.known.insert(id, known);
+        let entry = OwnerEntry { owner: owner.clone(), db, listed: BTreeSet::new(), holds: BTreeSet::new() };
+        self.entries.insert(id, entry);
         id
     }
 
     fn forget_if_unused(&mut self, id: OwnerId) {
-        let is_used = |known: &Known| !known.listed.is_empty() || !known.holds.is_empty();
-        if self.known.get(&id).is_none_or(is_used) {
+        let is_used = |entry: &OwnerEntry| !entry.listed.is_empty() || !entry.holds.is_empty();
+        if self.entries.get(&id).is_none_or(is_used) {
             return;
         }
-        let Some(known) = self.known.remove(&id) else { return };
-        if let Some(ids) = self.ids.get_mut(&known.db) {
-            ids.remove(known.owner.as_bytes());
+        let Some(entry) = self.entries.remove(&id) else { return };
+        if let Some(ids) = self.ids.get_mut(&entry.db) {
+            ids.remove(entry.owner.as_bytes());
         }
     }
 }
@@ -138,8 +110,8 @@ const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue, if they are few.
     by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
-    /// The queues with keys that must be opened to learn their holders, and their databases.
-    opaque: BTreeMap<QueueId, i32>,
+    /// The queues with keys that must be opened to learn their holders.
+    opaque: BTreeSet<QueueId>,
 }
 
 impl WaitedFor {
@@ -150,7 +122,7 @@ impl WaitedFor {
             return self.note_one(owners, queue, db, owner);
         }
         if lock.is_some_and(|lock| lock.holders() > FEW_HOLDERS) {
-            self.opaque.insert(queue, db);
+            self.opaque.insert(queue);
             return self.replace(owners, queue, OneOrMany::Many(Vec::new()));
         }
         self.becomes_known(queue);
@@ -176,8 +148,8 @@ impl WaitedFor {
     }
 
     /// The key was changed by another command: its holders are unknown.
-    pub fn becomes_opaque(&mut self, queue: QueueId, db: i32) {
-        self.opaque.insert(queue, db);
+    pub fn becomes_opaque(&mut self, queue: QueueId) {
+        self.opaque.insert(queue);
     }
 
     /// The queue is removed.
@@ -186,14 +158,9 @@ impl WaitedFor {
         _ = self.replace(owners, queue, OneOrMany::Many(Vec::new()));
     }
 
-    /// Whether any key has to be opened.
-    pub fn has_opaque(&self) -> bool {
-        !self.opaque.is_empty()
-    }
-
-    /// The queues of this database with keys that must be opened to learn their holders.
-    pub fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
-        self.opaque.iter().filter(move |(_, other)| **other == db).map(|(queue, _)| *queue)
+    /// The queues with keys that must be opened to learn their holders.
+    pub fn opaque(&self) -> &BTreeSet<QueueId> {
+        &self.opaque
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -238,11 +205,10 @@ mod tests {
         let empty = Owners::default;
         assert!(empty().is_empty() && WaitedFor::default().is_empty());
         assert!(!Owners { ids: of_one().ids, ..empty() }.is_empty());
-        assert!(!Owners { known: of_one().known, ..empty() }.is_empty());
-        assert!(!Owners { entangled: 1, ..empty() }.is_empty());
+        assert!(!Owners { entries: of_one().entries, ..empty() }.is_empty());
         let by_queue = [(QueueId(1), OneOrMany::One(OwnerId(1)))].into();
         assert!(!WaitedFor { by_queue, ..WaitedFor::default() }.is_empty());
-        assert!(!WaitedFor { opaque: [(QueueId(1), 0)].into(), ..WaitedFor::default() }.is_empty());
+        assert!(!WaitedFor { opaque: [QueueId(1)].into(), ..WaitedFor::default() }.is_empty());
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
 
-use super::owners::{Known, Owners, WaitedFor};
-use super::request::{Arrival, NewRequest, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
-use super::wait_queue::{Standing, WaitQueue};
+use super::owners::{OwnerEntry, Owners, WaitedFor};
+use super::place::{Place, Rank};
+use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
+use super::wait_queue::{OrderedRequests, WaitQueue};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
@@ -60,7 +61,36 @@ pub struct WaitQueues {
 struct Done {
     /// The fence of the released hold.
     fence: Fence,
-    requests: Standing,
+    requests: OrderedRequests,
+}
+
+/// The queues of the keys that an owner may hold; another waited-for key it does not hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MayHold<'a> {
+    listed: Option<&'a BTreeSet<QueueId>>,
+    /// Their keys have to be opened to learn their holders.
+    opaque: &'a BTreeSet<QueueId>,
+    /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
+    /// all queues have been visited.
+    is_any: bool,
+}
+
+impl MayHold<'_> {
+    /// The owner holds no waited-for key.
+    pub fn is_empty(&self) -> bool {
+        !self.is_any && self.opaque.is_empty() && self.listed.is_none_or(BTreeSet::is_empty)
+    }
+
+    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is known
+    /// to hold others, or may hold any.
+    pub fn to_open(&self) -> Option<&BTreeSet<QueueId>> {
+        (!self.is_any && self.listed.is_none_or(BTreeSet::is_empty)).then_some(self.opaque)
+    }
+
+    /// Whether the owner may hold the key of this queue.
+    pub fn contains(&self, id: QueueId) -> bool {
+        self.is_any || self.opaque.contains(&id) || self.listed.is_some_and(|listed| listed.contains(&id))
+    }
 }
 
 /// Queries.
@@ -90,14 +120,6 @@ impl WaitQueues {
     /// Whether some of the waiters want several keys.
     pub fn has_requests_for_several(&self) -> bool {
         self.several > 0
-    }
-
-    /// Whether an owner may pass a request for several keys that waits for it: false is certain. Such an owner waits
-    /// itself, and has another request or holds a waited-for key. False saves the searches that would find this out:
-    /// with a thousand requests for 128 keys each of them takes milliseconds.
-    pub fn may_any_pass(&self) -> bool {
-        let is_known = self.are_changes_marked() && !self.waited_for.has_opaque();
-        self.has_requests_for_several() && (self.owners.are_entangled() || !is_known)
     }
 
     /// Whether all keys with changed holders are marked: false after a RENAME, a MOVE or a flush, for a while.
@@ -205,37 +227,35 @@ impl WaitQueues {
 
     /// The queued requests of an owner, kept places included.
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
-        let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
-        let listed = known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id);
+        let entry = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
+        let listed = entry.into_iter().flat_map(|entry| &entry.listed).map(|(_, id)| *id);
         listed.filter(|id| self.requests.get(id).is_some_and(|request| !self.is_done(*id, request)))
     }
 
     /// An owner that has requests in this database, queued or with a kept place.
     pub fn owner_with_requests(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         let id = self.owner_id(db, owner)?;
-        self.owners.get(id).is_some_and(|known| !known.listed.is_empty()).then_some(id)
+        self.owners.get(id).is_some_and(|entry| !entry.listed.is_empty()).then_some(id)
     }
 
-    /// The waiting requests of an owner that a change of the queue may affect, in the order of their places: its
-    /// requests in the queue, or all of its requests if any request waits for several keys. A request for several keys
-    /// is listed under one of its queues only, and may be passed in each.
-    pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
-        let wanted = self.waiting_around(id, owner).filter(|(_, request)| is_wanted(&request.claim));
-        let mut wanted: Vec<_> = wanted.map(|(id, request)| (request.place, id)).collect();
+    /// The waiting requests of an owner in a queue, in the order of their places.
+    pub fn requests_in(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
+        let wanted = self.all_waiting_in(id, owner).filter(|(_, request)| is_wanted(&request.claim));
+        let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.place, id)).collect();
         wanted.sort_unstable();
         wanted.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The owner, if it has requests that a change of the queue may affect.
-    pub fn owner_around(&self, id: QueueId, db: i32, owner: &[u8]) -> Option<OwnerId> {
-        self.owner_id(db, owner).filter(|owner| self.waiting_around(id, *owner).next().is_some())
+    /// The owner, if it has requests in this queue.
+    pub fn owner_in(&self, id: QueueId, db: i32, owner: &[u8]) -> Option<OwnerId> {
+        self.owner_id(db, owner).filter(|owner| self.all_waiting_in(id, *owner).next().is_some())
     }
 
-    fn waiting_around(&self, id: QueueId, owner: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
-        match self.has_requests_for_several() {
-            true => self.waiting_listed(QueueId::FIRST, QueueId::LAST, owner),
-            false => self.waiting_listed(id, id, owner),
-        }
+    /// A request for several keys is listed under the first of its queues only.
+    fn all_waiting_in(&self, id: QueueId, owner: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
+        let has_several = self.get(id).is_some_and(WaitQueue::has_requests_for_several);
+        let first = if has_several { QueueId::FIRST } else { id };
+        self.waiting_listed(first, id, owner).filter(move |(_, request)| request.stands_in(id))
     }
 
     /// The queued request that this one repeats: same owner, keys, mode and number.
@@ -258,9 +278,14 @@ impl WaitQueues {
         listed.range(range).map(|(_, id)| *id).find(is_retried)
     }
 
-    /// A place behind all present requests of the same rank.
-    pub fn new_place(&self, rank: Rank) -> Place {
-        Place { rank, arrival: self.last_number }
+    /// The place behind all present requests of the same rank.
+    pub fn last_place(&self, rank: Rank) -> Place {
+        Place::last(rank, self.last_number)
+    }
+
+    /// Whether no request waits in the queue ahead of this place.
+    pub fn is_first(&self, id: QueueId, place: &Place) -> bool {
+        self.get(id).is_none_or(|queue| queue.is_first(place))
     }
 
     /// The request that has been away longest.
@@ -275,35 +300,24 @@ impl WaitQueues {
 
     /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8]) -> bool {
-        let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
-        known.is_some_and(|known| !known.holds.is_empty() || self.present(known).next().is_some())
-            || self.held_by_any(db).is_none_or(|mut queues| queues.next().is_some())
+        let owner = self.owner_id(db, owner);
+        owner.is_some_and(|owner| self.waiting(owner).next().is_some()) || !self.may_hold(owner).is_empty()
     }
 
-    /// The queues of the keys that are known to be held by this owner.
-    pub(super) fn held_by(&self, id: OwnerId) -> impl Iterator<Item = QueueId> + '_ {
-        self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
-    }
-
-    /// The queues of the keys that have to be opened to learn their holders. `None`: this is true of every key, after a
-    /// RENAME or MOVE until a round of inspections has ended, after a flush until all queues have been visited.
-    pub(super) fn held_by_any(&self, db: i32) -> Option<impl Iterator<Item = QueueId> + '_> {
-        self.are_changes_marked().then(|| self.waited_for.opaque(db))
+    /// The queues of the keys that this owner may hold; `None`: an owner that is not in the table.
+    pub(super) fn may_hold(&self, owner: Option<OwnerId>) -> MayHold<'_> {
+        let entry = owner.and_then(|id| self.owners.get(id));
+        let is_any = !self.are_changes_marked();
+        MayHold { listed: entry.map(|entry| &entry.holds), opaque: self.waited_for.opaque(), is_any }
     }
 
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
     /// request waits for nothing else.
-    pub(super) fn is_covered_by_earlier(&self, id: QueueId, owner: &[u8], place: Place, claim: &Claim) -> bool {
-        let owner = self.queues.get(&id).and_then(|queue| self.owner_id(queue.key.db, owner));
-        let mut waiting = owner.into_iter().flat_map(|owner| self.waiting_in(id, owner));
-        let earlier = waiting.find(|(_, it)| !it.has_several_keys() && it.place < place);
+    pub(super) fn is_covered_by_earlier(&self, key: KeyRef<'_>, owner: &[u8], place: &Place, claim: &Claim) -> bool {
+        let known = self.id_of(key).and_then(|queue| Some((queue, self.owner_id(key.db, owner)?)));
+        let mut waiting = known.into_iter().flat_map(|(queue, owner)| self.waiting_in(queue, owner));
+        let earlier = waiting.find(|(_, it)| !it.has_several_keys() && it.place < *place);
         earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
-    }
-
-    /// Whether the last request in the queue of this key is another owner's.
-    pub fn ends_with_another_owner(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        let last = self.of_key(key).and_then(WaitQueue::last).and_then(|(_, id)| self.requests.get(&id));
-        last.is_some_and(|last| last.owner.as_bytes() != owner)
     }
 
     /// The id of an owner that waits, or is listed by name as the holder of a waited-for key.
@@ -314,13 +328,13 @@ impl WaitQueues {
 
     /// The name of an owner.
     pub fn owner(&self, id: OwnerId) -> Option<&Owner> {
-        self.owners.get(id).map(|known| &known.owner)
+        self.owners.get(id).map(|entry| &entry.owner)
     }
 
     /// The waiting requests of an owner, without kept places.
     pub fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
-        self.owners.get(id).into_iter().flat_map(|known| self.present(known))
+        self.owners.get(id).into_iter().flat_map(|entry| self.present(entry))
     }
 
     /// The waiting requests of an owner that are listed under this queue: all of its requests for this key alone.
@@ -336,7 +350,7 @@ impl WaitQueues {
         id: OwnerId,
     ) -> impl Iterator<Item = (RequestId, &QueuedRequest)> {
         let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
-        let listed = self.owners.get(id).into_iter().flat_map(move |known| known.listed.range(range.clone()));
+        let listed = self.owners.get(id).into_iter().flat_map(move |entry| entry.listed.range(range.clone()));
         let queued = listed.filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
         queued.filter(|(id, request)| self.waits(*id, request))
     }
@@ -353,8 +367,8 @@ impl WaitQueues {
         self.looked_up.set(self.looked_up.get() + 1);
     }
 
-    fn present<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (RequestId, &'a QueuedRequest)> + 'a {
-        let queued = known.listed.iter().filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
+    fn present<'a>(&'a self, entry: &'a OwnerEntry) -> impl Iterator<Item = (RequestId, &'a QueuedRequest)> + 'a {
+        let queued = entry.listed.iter().filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
         queued.filter(|(id, request)| self.waits(*id, request))
     }
 
@@ -383,14 +397,14 @@ impl WaitQueues {
     /// Puts a request into the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
         let Arrival { new, since, until, session, may_come_back, coalesces } = arrival;
-        let NewRequest { db, names, request, place } = new;
+        let NewRequest { db, names, request, place, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
         for queue in &queues {
             let queue = self.queues.get_mut(queue).expect("queue_for made it");
             queue.several += usize::from(queues.len() > 1);
-            queue.standing_mut(coalesces).present.insert(place, id);
+            queue.requests_mut(coalesces).present.insert(place.clone(), id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
         self.several += usize::from(queues.len() > 1);
@@ -415,15 +429,16 @@ impl WaitQueues {
             blocked_on: None,
             away: None,
         };
+        let has_several_keys = queued.has_several_keys();
         self.requests.insert(id, queued);
-        let listed = self.owners.get(owner_id).map(|known| &known.listed);
+        let listed = self.owners.get(owner_id).map(|entry| &entry.listed);
         match listed.map_or(0, BTreeSet::len) {
             // The owner had one request, now it has two: both are marked.
             2 => {
                 let both: Vec<_> = listed.into_iter().flatten().map(|(_, id)| *id).collect();
                 both.into_iter().for_each(|id| self.waits_elsewhere(id));
             }
-            1 => {}
+            1 if !has_several_keys => {}
             _ => self.waits_elsewhere(id),
         }
         id
@@ -448,7 +463,7 @@ impl WaitQueues {
         }
         for queue_id in &request.queues {
             let Some(queue) = self.queues.get_mut(queue_id) else { continue };
-            queue.standing_mut(request.coalesces).remove(request.place, request.away);
+            queue.requests_mut(request.coalesces).remove(&request.place, request.away);
             if request.is_present() {
                 queue.several -= usize::from(request.has_several_keys());
                 queue.elsewhere -= usize::from(request.may_wait_elsewhere);
@@ -474,7 +489,7 @@ impl WaitQueues {
     fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {
         let Some(key) = self.done_key(id, request) else { return };
         let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return };
-        requests.remove(request.place, request.away);
+        requests.remove(&request.place, request.away);
         self.done_waiters -= usize::from(request.is_present());
         if requests.is_empty() {
             self.done.remove(&key);
@@ -490,7 +505,7 @@ impl WaitQueues {
         self.several -= usize::from(request.has_several_keys());
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
-                let standing = queue.standing_mut(request.coalesces);
+                let standing = queue.requests_mut(request.coalesces);
                 standing.present.remove(&request.place);
                 standing.away.insert(departure);
                 queue.several -= usize::from(request.has_several_keys());
@@ -501,32 +516,39 @@ impl WaitQueues {
 
     /// Moves a waiter from the head, its place as an upgrade, to the place of its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
+        let arrival = self.requests.get(&id).map(|request| request.place.arrival);
+        arrival.into_iter().for_each(|arrival| self.move_to(id, Place::last(Rank::Normal, arrival)));
+    }
+
+    /// Moves a waiter to another place in all of its queues.
+    pub fn move_to(&mut self, id: RequestId, place: Place) {
+        // No request that comes later gets the same place.
+        self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
-        let (before, after) = (request.place, Place { rank: Rank::Normal, ..request.place });
-        request.place = after;
+        let before = std::mem::replace(&mut request.place, place);
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
-                // An upgrade of a read/write lock has no COALESCE.
-                queue.ordinary.present.remove(&before);
-                queue.ordinary.present.insert(after, id);
+                let present = &mut queue.requests_mut(request.coalesces).present;
+                present.remove(&before);
+                present.insert(request.place.clone(), id);
             }
         }
     }
 
     /// Records the holders of a queue's key; `None` if there is no lock. Call it after each grant; after the end of a
-    /// hold it may be called later. While requests wait for several keys: returns a request of the only holder before,
-    /// if it holds the key no more and waits.
-    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Option<RequestId> {
-        let db = self.queues.get(&id)?.key.db;
-        let former =
-            self.waited_for.note(&mut self.owners, id, db, lock).filter(|_| self.has_requests_for_several())?;
-        self.waiting(former).next().map(|(id, _)| id)
+    /// hold it may be called later. Returns the waiting requests for several keys of a holder that has lost the key.
+    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
+        let Some(queue) = self.queues.get(&id) else { return Vec::new() };
+        let (db, has_several) = (queue.key.db, queue.has_requests_for_several());
+        let former = self.waited_for.note(&mut self.owners, id, db, lock).filter(|_| has_several);
+        let waiting = former.into_iter().flat_map(|former| self.all_waiting_in(id, former));
+        waiting.filter(|(_, request)| request.has_several_keys()).map(|(request, _)| request).collect()
     }
 
     /// The key of a queue was changed by another command: its holders are unknown until it is opened.
     pub fn holders_may_differ(&mut self, id: QueueId) {
-        if let Some(queue) = self.queues.get(&id) {
-            self.waited_for.becomes_opaque(id, queue.key.db);
+        if self.queues.contains_key(&id) {
+            self.waited_for.becomes_opaque(id);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A queued request: its claim, when it was queued, when it times out, and its place in the wait queues of its keys.
 
-use crate::key::{ClientId, KeyRef};
+use super::place::Place;
+use crate::key::{ClientId, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
@@ -16,8 +17,8 @@ impl QueueId {
         QueueId(number)
     }
 
+    /// Less than every id in use.
     pub(super) const FIRST: QueueId = QueueId(0);
-    pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
 
 /// An owner of one database, for as long as it waits or holds a waited-for key. Ids are not reused.
@@ -36,45 +37,8 @@ impl OwnerId {
     pub const LAST: OwnerId = OwnerId(u64::MAX);
 }
 
-/// The place of a request: the same in the wait queues of all its keys, so that two requests for several keys have
-/// the same order in all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The rank comes before the arrival in the order.
-    pub rank: Rank,
-    /// A running number.
-    pub arrival: u64,
-}
-
-impl Place {
-    /// Before every request.
-    pub(super) const FIRST: Place = Place { rank: Rank::Upgrade, arrival: 0 };
-    /// Behind every request.
-    pub(super) const LAST: Place = Place { rank: Rank::Normal, arrival: u64::MAX };
-}
-
-/// Whether a request goes to the head of the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rank {
-    /// The request of a reader that wants to write: ahead of all others.
-    Upgrade,
-    /// In the order of arrival.
-    Normal,
-}
-
-impl Rank {
-    /// The rank of a request, by whether it is an upgrade.
-    pub fn of_upgrade(is_upgrade: bool) -> Rank {
-        if is_upgrade {
-            Rank::Upgrade
-        } else {
-            Rank::Normal
-        }
-    }
-}
-
 /// A request that is about to queue, as the deadlock search judges it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewRequest<'a> {
     /// The database of its keys.
     pub db: i32,
@@ -84,14 +48,18 @@ pub struct NewRequest<'a> {
     pub request: LockRequest<'a>,
     /// The place that it gets in the queues. A retry takes over the place of the request that it repeats.
     pub place: Place,
+    /// The queued request that it replaces: the one that it repeats, or itself if it is decided anew.
+    pub replaces: Option<RequestId>,
 }
 
 impl<'a> NewRequest<'a> {
-    pub(super) fn key(&self, name: &'a [u8]) -> KeyRef<'a> {
+    /// A key of the request.
+    pub fn key(&self, name: &'a [u8]) -> KeyRef<'a> {
         KeyRef { db: self.db, name }
     }
 
-    pub(super) fn owner(&self) -> &'a [u8] {
+    /// The owner's name.
+    pub fn owner(&self) -> &'a [u8] {
         self.request.owner.as_bytes()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
-use super::request::Place;
+use super::place::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
@@ -30,45 +30,45 @@ pub struct WaitQueue {
     /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
     /// The requests without COALESCE.
-    pub(super) ordinary: Standing,
+    pub(super) ordinary: OrderedRequests,
     /// The requests with COALESCE, separate because a release answers all of them at once.
-    pub(super) coalescing: Standing,
+    pub(super) coalescing: OrderedRequests,
     /// How many of the waiters want other keys too.
     pub(super) several: usize,
-    /// How many of the waiters have owners that may wait elsewhere too.
+    /// How many of the waiters want other keys too, or have owners that may wait elsewhere.
     pub(super) elsewhere: usize,
 }
 
 /// Requests in the order of their places.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct OrderedRequests {
     pub present: BTreeMap<Place, RequestId>,
     /// Kept places, by their departures.
     pub away: BTreeSet<u64>,
 }
 
-impl Standing {
+impl OrderedRequests {
     pub fn is_empty(&self) -> bool {
         self.present.is_empty() && self.away.is_empty()
     }
 
-    pub fn remove(&mut self, place: Place, departure: Option<u64>) {
+    pub fn remove(&mut self, place: &Place, departure: Option<u64>) {
         match departure {
             Some(departure) => _ = self.away.remove(&departure),
-            None => _ = self.present.remove(&place),
+            None => _ = self.present.remove(place),
         }
     }
 
-    fn range(&self, places: impl RangeBounds<Place>) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.present.range(places).map(|(place, id)| (*place, *id))
+    fn range(&self, places: impl RangeBounds<Place>) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
+        self.present.range(places).map(|(place, id)| (place, *id))
     }
 
-    fn first(&self) -> Option<(Place, RequestId)> {
-        self.present.first_key_value().map(|(place, id)| (*place, *id))
+    fn first(&self) -> Option<(&Place, RequestId)> {
+        self.present.first_key_value().map(|(place, id)| (place, *id))
     }
 
-    fn last(&self) -> Option<(Place, RequestId)> {
-        self.present.last_key_value().map(|(place, id)| (*place, *id))
+    fn last(&self) -> Option<(&Place, RequestId)> {
+        self.present.last_key_value().map(|(place, id)| (place, *id))
     }
 }
 
@@ -79,14 +79,14 @@ impl WaitQueue {
             family,
             limit: None,
             seen: None,
-            ordinary: Standing::default(),
-            coalescing: Standing::default(),
+            ordinary: OrderedRequests::default(),
+            coalescing: OrderedRequests::default(),
             several: 0,
             elsewhere: 0,
         }
     }
 
-    pub(super) fn standing_mut(&mut self, coalesces: bool) -> &mut Standing {
+    pub(super) fn requests_mut(&mut self, coalesces: bool) -> &mut OrderedRequests {
         if coalesces {
             &mut self.coalescing
         } else {
@@ -95,12 +95,12 @@ impl WaitQueue {
     }
 
     /// The waiting requests in the order of their places, without kept places.
-    pub fn present(&self) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+    pub fn present(&self) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
         self.range(..)
     }
 
     /// The waiting requests at these places, with and without COALESCE in one order.
-    pub fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+    pub fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
         let mut ordinary = self.ordinary.range(places.clone()).peekable();
         let mut coalescing = self.coalescing.range(places).peekable();
         std::iter::from_fn(move || match (ordinary.peek(), coalescing.peek()) {
@@ -112,17 +112,22 @@ impl WaitQueue {
 
     /// The head of the queue, and its place.
     #[inline]
-    pub fn head(&self) -> Option<(Place, RequestId)> {
+    pub fn head(&self) -> Option<(&Place, RequestId)> {
         self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
     /// The last request in the queue, and its place.
-    pub fn last(&self) -> Option<(Place, RequestId)> {
+    pub fn last(&self) -> Option<(&Place, RequestId)> {
         self.ordinary.last().max(self.coalescing.last())
     }
 
+    /// Whether no request waits ahead of this place.
+    pub fn is_first(&self, place: &Place) -> bool {
+        self.head().is_none_or(|(head, _)| head >= place)
+    }
+
     /// Whether any request waits behind this place.
-    pub fn has_requests_behind(&self, place: Place) -> bool {
+    pub fn has_requests_behind(&self, place: &Place) -> bool {
         self.last().is_some_and(|(last, _)| last > place)
     }
 

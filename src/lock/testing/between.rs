@@ -11,7 +11,7 @@ use crate::key::{Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::Departure;
 use crate::manager::lock_manager::LockError;
-use crate::queue::request::Place;
+use crate::queue::place::Place;
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
 use crate::value::owner::Owner;
@@ -37,7 +37,10 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     let mut queues: Vec<_> = rules.manager.queues().iter().filter(|(_, queue)| queue.waiters() > 0).collect();
     queues.sort_by_key(|(id, _)| *id);
     let Some((_, queue)) = queues.get(chance % queues.len().max(1)) else { return };
-    let ahead: Vec<(Place, RequestId)> = queue.present().collect();
+    let ahead: Vec<(Place, RequestId)> = queue.present().map(|(place, id)| (place.clone(), id)).collect();
+    // A request for several keys may be decided anew meanwhile, and stands behind the newcomer then.
+    let has_one_key = |id: &RequestId| rules.manager.queues().request(*id).is_some_and(|it| !it.has_several_keys());
+    let of_one_key: Vec<RequestId> = ahead.iter().map(|(_, id)| *id).filter(has_one_key).collect();
     let (key, claim) = (queue.key.clone(), claim_of(queue));
     let mut there = rules.clone();
     there.outcomes = Some(Vec::new());
@@ -57,7 +60,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
             let now = there.server.now();
             there.manager.leave(&now, ahead[0].1, Departure::ForGood);
         }
-        Else::LastRetries => there.retry(*ahead.last().expect("the queue has waiters")),
+        Else::LastRetries => there.retry(ahead.last().expect("the queue has waiters")),
     }
     let told = there.go_on();
     let granted = |wanted: RequestId| {
@@ -69,11 +72,11 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     if let Ok(Acquired::Queued(newcomer)) = newcomer {
         if let Some(fence) = granted(newcomer) {
             let queue = there.manager.queues().of_key(key.as_ref());
-            let newcomers_place = ahead.last().map(|(place, _)| *place).expect("the queue has waiters");
+            let newcomers_place = ahead.last().map(|(place, _)| place).expect("the queue has waiters");
             let left =
-                queue.is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.place(head) <= newcomers_place));
+                queue.is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.place(head) <= *newcomers_place));
             assert!(!left, "a waiter for {key:?} was overtaken");
-            let is_later = ahead.iter().filter_map(|(_, id)| granted(*id)).all(|other| other < fence);
+            let is_later = of_one_key.iter().filter_map(|id| granted(*id)).all(|other| other < fence);
             assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");
         }
     }
@@ -110,8 +113,8 @@ impl Rules {
     }
 
     /// Sends the same request again: it keeps its place, or is granted.
-    fn retry(&mut self, (place, id): (Place, RequestId)) {
-        let Some(queued) = self.manager.queues().request(id).cloned() else { return };
+    fn retry(&mut self, (place, id): &(Place, RequestId)) {
+        let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: queued.coalesces });
@@ -119,7 +122,7 @@ impl Rules {
         let now = self.server.now();
         // If no places are kept, a request loses its place when its connection ends.
         let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
-        let has_place = keeps_place || !self.manager.is_ending(id);
+        let has_place = keeps_place && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
         let acquired = self.manager.acquire(&mut self.server.host(&now), request);
         self.number(&acquired);
         match acquired {
@@ -129,7 +132,7 @@ impl Rules {
             Ok(Acquired::Queued(id)) => {
                 let Place { arrival, .. } = self.place(id);
                 // The owner may have become a reader: an upgrade is ahead of all others.
-                let is_kept = arrival == place.arrival || self.place(id) < place;
+                let is_kept = arrival == place.arrival || self.place(id) < *place;
                 assert!(is_kept || !has_place, "a retry keeps its place");
             }
             Ok(Acquired::Granted(_)) | Err(_) => {}
@@ -138,7 +141,7 @@ impl Rules {
     }
 
     fn place(&self, id: RequestId) -> Place {
-        self.manager.queues().request(id).expect("the request is queued").place
+        self.manager.queues().request(id).expect("the request is queued").place.clone()
     }
 
     /// Plays the remaining turns. Returns the outcomes of waits.

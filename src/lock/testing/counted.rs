@@ -44,6 +44,7 @@ impl Counted {
             Answer::Cancelled => self.cancelled += 1,
             Answer::Superseded => self.superseded += 1,
             Answer::Done(_) => self.coalesced += 1,
+            Answer::Refused(Refusal::Deadlock) => self.deadlocks += 1,
             Answer::Refused(_) | Answer::TryAgain | Answer::Demoted => {}
         }
     }

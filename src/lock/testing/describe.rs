@@ -49,7 +49,8 @@ impl Model {
             let (owner, until) = (label(asked.owner), wait_ahead(request.until));
             let away = request.away.map(|(_, until)| until - monotonic);
             let (keys, claim, is_upgrade, coalesce) = (&asked.keys, asked.claim, request.is_upgrade, asked.coalesce);
-            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce},")
+            let held = &request.held;
+            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce} {held:?},")
                 .expect("a string takes all");
         }
         let grace = self.grace.map(|(_, until)| until - monotonic);

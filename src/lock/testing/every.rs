@@ -1,4 +1,4 @@
-//! Every schedule of a small world, as far as the time allows: two keys, three owners, each with a connection. Each
+//! Every schedule of a small world, as far as the time allows: a few keys, three owners, each with a connection. Each
 //! state is visited once; states that differ only in the names of owners count as one.
 //!
 //! `LOCK_EVERY_SECONDS` is the time limit for all worlds together.
@@ -17,56 +17,125 @@ use super::simulator::Simulation;
 const OWNERS: [Word; 3] = ["o", "p", "q"];
 const LEASE: Ms = 100;
 
-/// A small world: its keys, and the claims on each.
+/// A small world: its keys, the claims on each, and its steps.
 struct World {
     name: &'static str,
-    keys: [(Word, Kind); 2],
-    claims: [&'static [Claim]; 2],
+    keys: &'static [(Word, Kind)],
+    claims: &'static [&'static [Claim]],
+    steps: fn(&World) -> Vec<Step>,
+    /// Whether a client sends commands while it waits.
+    sends_in_parallel: bool,
 }
 
 const ONE: Holds = Holds::By(1);
 
-static WORLDS: [World; 6] = [
+static WORLDS: [World; 8] = [
     World {
         name: "mutexes",
-        keys: [("a", Kind::Mutex), ("b", Kind::Mutex)],
-        claims: [&[Claim::Mutex], &[Claim::Mutex]],
+        keys: &[("a", Kind::Mutex), ("b", Kind::Mutex)],
+        claims: &[&[Claim::Mutex], &[Claim::Mutex]],
+        steps: World::all,
+        sends_in_parallel: true,
     },
     World {
         name: "reentrant mutexes",
-        keys: [("e", Kind::Reentrant), ("f", Kind::Reentrant)],
-        claims: [&[Claim::Reentrant(ONE), Claim::Reentrant(Holds::Exactly(2))], &[Claim::Reentrant(ONE)]],
+        keys: &[("e", Kind::Reentrant), ("f", Kind::Reentrant)],
+        claims: &[&[Claim::Reentrant(ONE), Claim::Reentrant(Holds::Exactly(2))], &[Claim::Reentrant(ONE)]],
+        steps: World::all,
+        sends_in_parallel: true,
     },
     World {
         name: "read/write locks",
-        keys: [("v", Kind::ReadWrite), ("w", Kind::ReadWrite)],
-        claims: [&[Claim::Read(ONE), Claim::Write(ONE)], &[Claim::Write(ONE), Claim::Read(ONE)]],
+        keys: &[("v", Kind::ReadWrite), ("w", Kind::ReadWrite)],
+        claims: &[&[Claim::Read(ONE), Claim::Write(ONE)], &[Claim::Write(ONE), Claim::Read(ONE)]],
+        steps: World::all,
+        sends_in_parallel: true,
     },
     World {
         name: "semaphores",
-        keys: [("s", Kind::Semaphore), ("t", Kind::Semaphore)],
-        claims: [
+        keys: &[("s", Kind::Semaphore), ("t", Kind::Semaphore)],
+        claims: &[
             &[Claim::Permits(2, ONE), Claim::Permits(2, Holds::By(2)), Claim::Permits(1, ONE)],
             &[Claim::Permits(1, ONE)],
         ],
+        steps: World::all,
+        sends_in_parallel: true,
     },
     World {
         name: "slots of semaphores",
-        keys: [("s", Kind::Semaphore), ("t", Kind::Semaphore)],
-        claims: [&[Claim::Slot(2), Claim::Permits(2, ONE)], &[Claim::Slot(1)]],
+        keys: &[("s", Kind::Semaphore), ("t", Kind::Semaphore)],
+        claims: &[&[Claim::Slot(2), Claim::Permits(2, ONE)], &[Claim::Slot(1)]],
+        steps: World::all,
+        sends_in_parallel: true,
     },
     World {
         name: "a mutex and a read/write lock",
-        keys: [("a", Kind::Mutex), ("w", Kind::ReadWrite)],
-        claims: [&[Claim::Mutex], &[Claim::Read(ONE), Claim::Write(ONE)]],
+        keys: &[("a", Kind::Mutex), ("w", Kind::ReadWrite)],
+        claims: &[&[Claim::Mutex], &[Claim::Read(ONE), Claim::Write(ONE)]],
+        steps: World::all,
+        sends_in_parallel: true,
+    },
+    World {
+        name: "several mutexes",
+        keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)],
+        claims: &[&[Claim::Mutex], &[Claim::Mutex], &[Claim::Mutex]],
+        steps: World::waits,
+        sends_in_parallel: false,
+    },
+    World {
+        name: "several mutexes, a read/write lock and a semaphore",
+        keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("w", Kind::ReadWrite), ("s", Kind::Semaphore)],
+        claims: &[
+            &[Claim::Mutex],
+            &[Claim::Mutex],
+            &[Claim::Read(ONE), Claim::Write(ONE)],
+            &[Claim::Permits(2, ONE), Claim::Permits(2, Holds::By(2))],
+        ],
+        steps: World::waits,
+        sends_in_parallel: false,
     },
 ];
 
 impl World {
-    /// All possible next steps.
-    fn steps(&self) -> Vec<Step> {
+    /// Requests that wait for ever unless they are served or refused, and all that takes holds away: deeper than `all`.
+    fn waits(&self) -> Vec<Step> {
+        let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2)];
+        for (client, owner) in (0..).zip(OWNERS) {
+            let acquire = |keys: &[Word], claim, block| {
+                let (keys, lease) = (keys.to_vec(), Some(LEASE));
+                let (number, session, coalesce, notify) = (0, false, false, false);
+                let asked = Acquire { number, client, keys, owner, claim, lease, block, session, coalesce, notify };
+                Step::Send(Command::Acquire(asked))
+            };
+            let mutexes: Vec<Word> =
+                self.keys.iter().filter(|(_, kind)| *kind == Kind::Mutex).map(|(key, _)| *key).collect();
+            for (number, first) in mutexes.iter().enumerate() {
+                steps.extend(
+                    mutexes[number + 1..].iter().map(|second| acquire(&[first, second], Claim::Mutex, Some(0))),
+                );
+            }
+            steps.extend((mutexes.len() > 2).then(|| acquire(&mutexes, Claim::Mutex, Some(0))));
+            // A wait that ends, and keeps its place.
+            steps.push(acquire(&mutexes[..2], Claim::Mutex, Some(LEASE / 2)));
+            for ((key, _), claims) in self.keys.iter().zip(self.claims) {
+                steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0))));
+                let keys = vec![*key];
+                steps.extend(claims.iter().map(|claim| {
+                    let keys = keys.clone();
+                    Step::Send(Command::Release { keys, owner, claim: *claim, failed: false })
+                }));
+            }
+        }
+        for (key, _) in self.keys {
+            steps.push(Step::Send(Command::Break { key, owner: None }));
+        }
+        steps
+    }
+
+    /// All possible next steps, with two keys.
+    fn all(&self) -> Vec<Step> {
         let mut steps = Vec::new();
-        let [(first, kind), (second, _)] = self.keys;
+        let [(first, kind), (second, _)] = *self.keys else { panic!("{} has two keys", self.name) };
         for (client, owner) in (0..).zip(OWNERS) {
             // Requests with SESSION have COALESCE too, if it is possible.
             let acquire = |keys: &[Word], claim, block: Option<Ms>, session| {
@@ -137,14 +206,15 @@ impl World {
     }
 
     fn play(&'static self, steps: &[Step], path: &[u8]) -> Simulation {
-        let mut simulation = Simulation::new(&Cast { keys: &self.keys, owners: &OWNERS });
+        let mut simulation = Simulation::new(&Cast { keys: self.keys, owners: &OWNERS });
         path.iter().for_each(|step| simulation.play(&steps[usize::from(*step)]));
         simulation
     }
 
     /// Visits states until the time is over. Returns their number, and the depth up to which all were visited.
     fn explore(&'static self, time: Duration) -> (usize, usize) {
-        let (end, steps) = (Instant::now() + time, self.steps());
+        let (end, steps) = (Instant::now() + time, (self.steps)(self));
+        let keys: Vec<Word> = self.keys.iter().map(|(key, _)| *key).collect();
         let mut seen: HashSet<u64> = HashSet::new();
         let mut depth = 0;
         let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
@@ -156,6 +226,9 @@ impl World {
                 }
                 let here = self.play(&steps, path);
                 for (number, step) in (0..).zip(&steps) {
+                    if !self.sends_in_parallel && waits(&here, step) {
+                        continue;
+                    }
                     let mut there = here.clone();
                     let played = outcome_of(|| there.play(step));
                     let mut longer = path.clone();
@@ -166,7 +239,7 @@ impl World {
                         panic!("{}: {error}\n{}", self.name, steps.join("\n"));
                     }
                     let mut hasher = DefaultHasher::new();
-                    there.describe(&self.keys.map(|(key, _)| key)).hash(&mut hasher);
+                    there.describe(&keys).hash(&mut hasher);
                     if seen.insert(hasher.finish()) {
                         next.push(longer);
                     }
@@ -176,6 +249,14 @@ impl World {
             paths = next;
         }
     }
+}
+
+/// Whether the client of this step waits.
+fn waits(simulation: &Simulation, step: &Step) -> bool {
+    let Step::Send(Command::Acquire(Acquire { owner, .. }) | Command::Release { owner, .. }) = step else {
+        return false;
+    };
+    simulation.model.requests().iter().any(|request| request.asked.owner == *owner && request.away.is_none())
 }
 
 #[test]

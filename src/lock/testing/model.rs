@@ -3,8 +3,13 @@
 //!
 //! Cases that the contract leaves open, and the choice made here:
 //! - a request with several errors: those of its keys come first, in their order, then MAXWAITERS, then DEADLOCK;
-//! - an owner waits with several requests while requests for several keys wait: whether one more closes a deadlock
-//!   stays open;
+//! - a request for the key of an owner's own MLOCK does not stand before that MLOCK;
+//! - an MLOCK that is decided anew, because its owner lost one of its keys, is decided when nothing else can be served,
+//!   and not at all if its owner has the key again by then; of several the first in the queue comes first;
+//! - a deadlock was closed by something else than a request (RENAME, a smaller LIMIT that came with a grant): whether
+//!   requests that are queued later get DEADLOCK stays open;
+//! - a request that comes back ahead of others, and is served, makes another request of its owner wait for ever: it gets
+//!   DEADLOCK;
 //! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
 //! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
 //!   kept;
@@ -108,6 +113,8 @@ pub struct Request {
     pub arrival: u64,
     /// For a kept place: the departure of its client, and when the place is dropped.
     pub away: Option<(u64, Ms)>,
+    /// Of the keys of an MLOCK: those that its owner held when this was last looked at.
+    pub held: Vec<Word>,
 }
 
 /// A grant to a client that has disconnected.
@@ -163,6 +170,8 @@ pub struct Model {
     pub(super) silent_ends: SilentEnds,
     pub(super) grants: u64,
     pub(super) departures: u64,
+    /// How many MLOCKs were decided anew.
+    pub(super) decided_anew: u64,
     pub(super) arrivals: u64,
 }
 
@@ -208,14 +217,14 @@ impl Model {
         let retried = same.filter(|_| asked.block.is_some());
         let keeps_place = |request: &Request| request.away.is_none() || request.is_upgrade == is_upgrade;
         let kept = retried.filter(|retried| keeps_place(&self.requests[*retried]));
-        let mut place = kept.unwrap_or_else(|| self.last_place(is_upgrade));
+        let mut place = kept.unwrap_or_else(|| self.new_place(keys, owner, is_upgrade));
         let has_all = says.iter().all(|say| *say == Say::Has);
-        let is_its_turn = keys.iter().zip(&says).all(|(key, say)| match say {
+        let is_first = keys.iter().zip(&says).all(|(key, say)| match say {
             Say::Has => true,
-            Say::Admits => self.overtakes_no_request(key, owner, place),
+            Say::Admits => self.is_first(key, place),
             _ => false,
         });
-        if has_all || is_its_turn && self.grace_admits(keys, owner) {
+        if has_all || is_first && self.grace_admits(keys, owner) {
             // "A grant to the same request ends" a kept place, also one without BLOCK.
             if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
                 self.take_over(same, asked.client);
@@ -225,7 +234,7 @@ impl Model {
             return Ok(Outcome::Granted(grant, counts[0].2));
         }
         let Some(block) = asked.block else {
-            return if is_its_turn { Err(Refusal::Grace) } else { Ok(Outcome::NotGranted) };
+            return if is_first { Err(Refusal::Grace) } else { Ok(Outcome::NotGranted) };
         };
         let is_newcomer = retried.is_none_or(|retried| self.requests[retried].away.is_some());
         if is_newcomer && !self.has_room_for_one_more(keys) {
@@ -234,7 +243,8 @@ impl Model {
         let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
         self.arrivals += 1;
         let since = retried.map_or(self.now.monotonic, |retried| self.requests[retried].since);
-        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival: self.arrivals, away: None };
+        let (arrival, held) = (self.arrivals, self.held_of(asked));
+        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival, away: None, held };
         let mut requests = self.requests.clone();
         match (kept, retried) {
             (Some(kept), _) => {
@@ -418,74 +428,32 @@ impl Model {
         Ok(if is_blocked { Say::Blocked } else { Say::Admits })
     }
 
-    /// First come, first served: whether no request ahead of this place must be served before one of this owner.
-    pub(super) fn overtakes_no_request(&self, key: Word, owner: Word, place: usize) -> bool {
-        self.passes_all(key, owner, place, |ahead| self.waited_for_by(ahead))
+    /// Whether no request waits for the key ahead of this place.
+    pub(super) fn is_first(&self, key: Word, place: usize) -> bool {
+        !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
     }
 
-    /// The same, if an owner passes only as the holder of a waited-for key.
-    pub(super) fn overtakes_no_request_as_holder(&self, key: Word, owner: Word, place: usize) -> bool {
-        self.passes_all(key, owner, place, |ahead| self.holders_waited_for_by(ahead))
-    }
-
-    /// For requests for several keys: "An owner that it waits for, or that a request ahead of it waits for, passes it".
-    fn passes_all(&self, key: Word, owner: Word, place: usize, waited_for: impl Fn(usize) -> Vec<Word>) -> bool {
-        let mut ahead = (0..place).filter(|ahead| self.requests[*ahead].waits_for(key));
-        ahead.all(|ahead| {
-            let Acquire { keys, owner: other, .. } = &self.requests[ahead].asked;
-            keys.len() > 1 && *other != owner && waited_for(ahead).contains(&owner)
-        })
-    }
-
-    /// The holders of the keys that this request or one ahead of it waits for.
-    fn holders_waited_for_by(&self, request: usize) -> Vec<Word> {
-        let Acquire { keys, owner, claim, .. } = &self.requests[request].asked;
-        let mut owners = Vec::new();
-        for key in keys.iter().filter(|key| self.say(key, owner, *claim, self.limit(key)) != Ok(Say::Has)) {
-            if let Some(Value::Lock(lock)) = self.value(key) {
-                owners.extend(lock.holders.iter().map(|holder| holder.owner).filter(|holder| holder != owner));
-            }
-            let ahead = (0..request).filter(|ahead| self.requests[*ahead].waits_for(key));
-            owners.extend(ahead.flat_map(|ahead| self.holders_waited_for_by(ahead)));
-        }
-        owners
-    }
-
-    /// The owners that a request waits for: holders of its keys, owners of requests ahead, and all that these owners
-    /// wait for.
-    fn waited_for_by(&self, request: usize) -> Vec<Word> {
-        let (mut owners, mut waiting) = (Vec::new(), vec![request]);
-        let mut next = 0;
-        while let Some(index) = waiting.get(next).copied() {
-            next += 1;
-            let Acquire { keys, owner, claim, .. } = &self.requests[index].asked;
-            for key in keys {
-                if self.say(key, owner, *claim, self.limit(key)) == Ok(Say::Has) {
-                    continue;
-                }
-                let holders = match self.value(key) {
-                    Some(Value::Lock(lock)) => &lock.holders[..],
-                    _ => &[],
-                };
-                owners.extend(holders.iter().map(|holder| holder.owner).filter(|holder| holder != owner));
-                let ahead = self.requests[..index].iter().filter(|ahead| ahead.waits_for(key));
-                owners.extend(ahead.map(|ahead| ahead.asked.owner));
-            }
-            let waits = |request: &Request| request.away.is_none() && owners.contains(&request.asked.owner);
-            waiting.extend((0..self.requests.len()).filter(|index| waits(&self.requests[*index])));
-            let all = std::mem::take(&mut waiting);
-            all.into_iter().for_each(|index| waiting.extend((!waiting.contains(&index)).then_some(index)));
-        }
-        owners
-    }
-
-    fn last_place(&self, is_upgrade: bool) -> usize {
-        let upgrades = self.requests.iter().take_while(|request| request.is_upgrade).count();
+    /// The place of a request that is queued now. "The request of an owner that holds one of the keys of a queued MLOCK
+    /// takes its place just before the first such MLOCK in its queue; one that is away does not count; an upgrade
+    /// stands first as ever."
+    pub(super) fn new_place(&self, keys: &[Word], owner: Word, is_upgrade: bool) -> usize {
         if is_upgrade {
-            upgrades
-        } else {
-            self.requests.len()
+            return self.requests.iter().take_while(|request| request.is_upgrade).count();
         }
+        let is_such = |other: &Request| {
+            let Acquire { keys: wanted, owner: of, .. } = &other.asked;
+            wanted.len() > 1
+                && *of != owner
+                && keys.iter().any(|key| other.waits_for(key))
+                && wanted.iter().any(|key| self.holds(key, owner))
+        };
+        self.requests.iter().position(is_such).unwrap_or(self.requests.len())
+    }
+
+    /// Of the keys of an MLOCK: those that its owner holds.
+    pub(super) fn held_of(&self, asked: &Acquire) -> Vec<Word> {
+        let Acquire { keys, owner, .. } = asked;
+        keys.iter().filter(|key| keys.len() > 1 && self.holds(key, owner)).copied().collect()
     }
 
     pub(super) fn is_upgrade(&self, key: Word, owner: Word, claim: Claim) -> bool {

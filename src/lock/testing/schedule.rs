@@ -18,7 +18,8 @@ pub enum Step {
     /// An event that is not caused by a command of the module. For `Unblocked` the number chooses a waiter.
     Happen(Event),
     /// In one turn of the server (MULTI, EXEC), first the commands, none of which waits, then the events. A command
-    /// that causes a hand-off is the last: its further consequences may follow only at the end of the turn.
+    /// that causes a hand-off, or has an MLOCK decided anew, is the last: its further consequences may follow only at
+    /// the end of the turn.
     Together(Vec<Command>, Vec<Event>),
     /// A waiter disconnects in the same turn in which this command is played.
     Deafen(usize, Command),

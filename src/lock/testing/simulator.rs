@@ -43,6 +43,8 @@ pub(super) struct Simulation {
     pub outcome: Option<Outcome>,
     /// The rules decided a case that the contract leaves open: from then on the two differ, and the schedule ends.
     is_over: bool,
+    /// Requests may wait for ever.
+    may_be_endless: bool,
     /// The outcomes of waits since the start.
     pub told: Vec<Answer>,
     /// Owners that were granted several requests at once: their order is open, and so are lease and fence.
@@ -69,6 +71,7 @@ impl Simulation {
             last_command: None,
             outcome: None,
             is_over: false,
+            may_be_endless: false,
             told: Vec::new(),
             at_once: Vec::new(),
             requests: 0,
@@ -84,7 +87,7 @@ impl Simulation {
         if self.is_over {
             return;
         }
-        let before = Before::of(&self.rules);
+        let (before, limits) = (Before::of(&self.rules), self.limits());
         match step {
             Step::Send(command) => self.send(command),
             Step::SendAgain => {
@@ -143,6 +146,28 @@ impl Simulation {
         if !self.model.has_grace() {
             checks::check_no_admissible_waiter_is_left(&mut self.rules);
         }
+        self.check_no_wait_is_endless(step, &limits);
+    }
+
+    /// A request that would wait for ever is refused when it is queued. Only what no request asks for closes a deadlock
+    /// later: a lock that comes to a waited-for key, a smaller LIMIT that comes with a grant, an upgrade in a grace that
+    /// keeps readers waiting, or the end of one of several requests of an owner.
+    fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
+        let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
+        self.may_be_endless |= self.model.has_grace();
+        let is_lowered = self.limits().iter().zip(limits).any(|(limit, before)| limit < before);
+        self.may_be_endless |= match step {
+            Step::Happen(event) => comes(event),
+            Step::Together(_, events) => is_lowered || events.iter().any(comes),
+            _ => is_lowered && self.outcome != Some(Outcome::Queued),
+        };
+        let endless = self.model.endless_waits();
+        assert!(endless.is_empty() || self.may_be_endless, "they wait for ever: {endless:?}");
+        self.may_be_endless = !endless.is_empty() || self.model.has_parallel_waits();
+    }
+
+    fn limits(&self) -> Vec<u32> {
+        self.keys.iter().map(|key| self.model.limit(key)).collect()
     }
 
     /// Sets both wall clocks, never to before the epoch.
@@ -190,9 +215,10 @@ impl Simulation {
         if self.rules.server.keyspace.gate != Gate::Open {
             return;
         }
+        let before = self.model.decided_anew();
         for command in commands {
             self.send_in_turn(command);
-            if self.model.has_answers() {
+            if self.model.has_answers() || self.model.decided_anew() > before {
                 break;
             }
         }
@@ -223,10 +249,10 @@ impl Simulation {
             }
             (outcome, expected) => format!("{outcome:?}") == format!("{expected:?}"),
         };
-        if let (false, Command::Acquire(asked)) = (is_same, &command) {
+        if !is_same {
             let is_deadlock = matches!(outcome, Outcome::Refused(Refusal::Deadlock))
                 || matches!(expected, Outcome::Refused(Refusal::Deadlock));
-            self.is_over = is_deadlock && self.model.has_parallel_waits(asked);
+            self.is_over = is_deadlock && !self.model.endless_waits().is_empty();
         }
         assert!(is_same || self.is_over, "{command:?}: {outcome:?}, but the contract says {expected:?}");
         if !waits {

@@ -31,6 +31,11 @@ impl Model {
         !self.answers.is_empty()
     }
 
+    /// How many MLOCKs were decided anew since the start.
+    pub fn decided_anew(&self) -> u64 {
+        self.decided_anew
+    }
+
     /// The value under a key.
     pub fn value(&self, key: Word) -> Option<&Value> {
         self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
@@ -303,11 +308,17 @@ impl Model {
                 }
             } else if let Some(undelivered) = self.undelivered.pop() {
                 self.take_back(&undelivered);
-            } else {
+            } else if !self.decide_one_anew() {
                 self.turned_out.clear();
+                self.note_held();
                 return;
             }
         }
+    }
+
+    fn note_held(&mut self) {
+        let held: Vec<_> = self.requests.iter().map(|request| self.held_of(&request.asked)).collect();
+        self.requests.iter_mut().zip(held).for_each(|(request, held)| request.held = held);
     }
 
     /// "At the head of the queue for as long as it is a reader (afterwards in the order of its arrival)". For a kept
@@ -353,56 +364,50 @@ impl Model {
     }
 
     /// The next request to serve. A request that asks only for what its owner holds already comes first, whatever is
-    /// ahead; then the first request that is admitted and first in its queues. If there is none, the first that passes
-    /// requests for several keys: owners that are waited for as holders before others.
+    /// ahead; then the first request that is admitted and first in its queues.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
-        let passes = |key, place: usize| self.overtakes_no_request(key, self.requests[place].asked.owner, place);
-        let holds =
-            |key, place: usize| self.overtakes_no_request_as_holder(key, self.requests[place].asked.owner, place);
-        let first = self.next_but_for(|key, place| self.is_first(key, place));
-        first.or_else(|| self.next_but_for(holds)).or_else(|| self.next_but_for(passes))
+        let all = || (0..self.requests.len()).map(|index| (index, self.may_be_served(index)));
+        let has_all = all().find(|(_, why)| *why == Some(Why::HasAll));
+        has_all.or_else(|| all().find(|(_, why)| why.is_some())).map(|(index, _)| index)
     }
 
-    /// If there is still no progress, requests for several keys are assumed to give up: only requests that wait for
-    /// holders, or behind requests for one key, wait for ever.
-    pub(super) fn next_to_be_imagined(&self) -> Option<usize> {
-        let passes = |key, place: usize| {
-            let mut ahead = self.requests.iter().take(place).filter(|ahead| ahead.waits_for(key));
-            ahead.all(|ahead| ahead.asked.keys.len() > 1 && ahead.asked.owner != self.requests[place].asked.owner)
-        };
-        self.next_to_be_served().or_else(|| self.next_but_for(passes))
-    }
-
-    /// The first request that can be served, where requests ahead block it unless `overtakes_no_request` is true.
-    fn next_but_for(&self, overtakes_no_request: impl Fn(Word, usize) -> bool) -> Option<usize> {
-        let all = || (0..self.requests.len()).map(|index| (index, self.turn(index, &overtakes_no_request)));
-        let has_all = all().find(|(_, turn)| *turn == Some(Turn::HasAll));
-        has_all.or_else(|| all().find(|(_, turn)| turn.is_some())).map(|(index, _)| index)
-    }
-
-    fn is_first(&self, key: Word, place: usize) -> bool {
-        !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
-    }
-
-    fn turn(&self, index: usize, overtakes_no_request: &impl Fn(Word, usize) -> bool) -> Option<Turn> {
+    fn may_be_served(&self, index: usize) -> Option<Why> {
         let Request { asked, away: None, .. } = &self.requests[index] else { return None };
-        let mut turn = Turn::HasAll;
+        let mut why = Why::HasAll;
         for key in &asked.keys {
             match self.say(key, asked.owner, asked.claim, self.limit(key)) {
                 Ok(Say::Has) => {}
-                Ok(Say::Admits) if overtakes_no_request(key, index) => turn = Turn::Come,
+                Ok(Say::Admits) if self.is_first(key, index) => why = Why::IsFirst,
                 _ => return None,
             }
         }
-        (turn == Turn::HasAll || self.grace_admits(&asked.keys, asked.owner)).then_some(turn)
+        (why == Why::HasAll || self.grace_admits(&asked.keys, asked.owner)).then_some(why)
+    }
+
+    /// "An owner that loses a key on which its queued MLOCK counted has that request decided anew", place and deadlock.
+    /// Returns whether there was one.
+    fn decide_one_anew(&mut self) -> bool {
+        let has_lost = |request: &Request| request.held.iter().any(|key| !self.holds(key, request.asked.owner));
+        let lost = self.requests.iter().position(|request| request.away.is_none() && has_lost(request));
+        let Some(mut request) = lost.map(|lost| self.requests.remove(lost)) else { return false };
+        self.decided_anew += 1;
+        request.held = self.held_of(&request.asked);
+        let place = self.new_place(&request.asked.keys, request.asked.owner, false);
+        let mut requests = self.requests.clone();
+        requests.insert(place, request);
+        match self.would_deadlock(&requests, place) {
+            true => self.answers.push((requests[place].asked.number, Answer::Refused(Refusal::Deadlock))),
+            false => self.requests = requests,
+        }
+        true
     }
 }
 
 /// Why a waiter may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Why {
     HasAll,
-    Come,
+    IsFirst,
 }
 
 /// Keys and holders.

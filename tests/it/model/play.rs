@@ -222,9 +222,10 @@ impl<'s> Play<'s> {
         self.settle_with(Vec::new(), vec![(command, expected, connection)])
     }
 
-    /// Whether the contract leaves open if the request closes a deadlock.
+    /// Whether the contract leaves open if the request gets DEADLOCK: others wait for ever already.
     fn is_open(&self, command: &Command) -> bool {
-        matches!(command, Command::Acquire(asked) if asked.block.is_some() && self.model.has_parallel_waits(asked))
+        let waits = matches!(command, Command::Acquire(asked) if asked.block.is_some());
+        waits && !self.model.endless_waits().is_empty()
     }
 
     /// What the contract says of a command, once it is understood.
@@ -319,6 +320,7 @@ impl<'s> Play<'s> {
         self.sweep_before(events);
         let mut lines = vec!["MULTI".to_string()];
         let mut expected = Vec::new();
+        let decided_anew = self.model.decided_anew();
         for command in commands {
             let mut command = wire::sayable(command);
             self.name_request(&mut command);
@@ -331,7 +333,7 @@ impl<'s> Play<'s> {
             lines.push(wire::line(&command));
             let outcome = self.expect(&command);
             expected.push((command, outcome));
-            if self.model.has_answers() {
+            if self.model.has_answers() || self.model.decided_anew() > decided_anew {
                 break;
             }
         }

@@ -5,6 +5,7 @@ use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::observer::Occurrence;
 use crate::manager::release::Work;
 use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
@@ -16,20 +17,19 @@ const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
 const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
 
 #[test]
-fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
+fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits_for_it() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire("a", Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
-    fixture.drain();
     assert_eq!(fixture.holders(), "a", "b waits for a");
 }
 
-/// p waits for l and holds k. The wait of q for k has timed out when p releases k, so k is free for a moment. Then p
-/// waits behind r on k, and r passes it on m.
+/// p waits for m and l, and k, which it holds. The wait of q for k has timed out when p releases k, so k is free for a
+/// moment. Then p has the last place, behind r on m.
 #[test]
-fn an_owner_that_has_lost_a_key_is_passed_though_the_head_of_its_queue_has_timed_out() {
+fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_has_timed_out() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
     fixture.acquire_all("o", &[b"l"], Claim::Mutex, None, Lease::Persist);
     let (q, now) = (owner("q"), fixture.server.now());
@@ -38,7 +38,7 @@ fn an_owner_that_has_lost_a_key_is_passed_though_the_head_of_its_queue_has_timed
     let wait = Some(Wait { limit, may_come_back: false, coalesces: false });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
-    for (name, names) in [("s", &[b"k"][..]), ("r", &[b"k"]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
+    for (name, names) in [("s", &[b"k"][..]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
         let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
         fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist);
     }
@@ -46,9 +46,33 @@ fn an_owner_that_has_lost_a_key_is_passed_though_the_head_of_its_queue_has_timed
     fixture.server.keyspace.now_ms += 10;
     assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
     fixture.tick();
-    fixture.drain();
+    (0..2).for_each(|_| fixture.drain());
     let (lock, _) = fixture.stored_under(&Key::new(0, b"m")).expect("it is held");
     assert_eq!((fixture.holders(), lock.is_held_by(b"r")), ("s".into(), true));
+}
+
+/// x waits for k and z, w holds z and waits for n, and p holds n and k. Without k, p would wait behind x for ever.
+#[test]
+fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
+    let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
+    let mut asked = Vec::new();
+    for (name, names) in
+        [("p", &[b"n"][..]), ("y", &[b"m"]), ("w", &[b"z"]), ("x", &[b"k", b"z"]), ("w", &[b"n"]), ("p", &[b"k", b"m"])]
+    {
+        let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+        asked.push(fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist));
+    }
+    let Some(Acquired::Queued(last)) = asked.pop() else { panic!("{asked:?}") };
+    assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
+    fixture.drain();
+    assert_eq!(fixture.server.inbox.answers, [(last, WaitOutcome::Deadlock)]);
+    assert_eq!((fixture.manager.statistics.deadlocks, fixture.manager.queues().waiters()), (1, 2));
+    let happened = fixture.manager.occurrences.take();
+    let cycle = happened.iter().find_map(|occurrence| match occurrence {
+        Occurrence::DeadlockRefused { cycle, .. } => Some(cycle.iter().map(|edge| format!("{:?}", edge.owner))),
+        _ => None,
+    });
+    assert_eq!(cycle.map(Vec::from_iter), Some(["p", "x", "w"].map(String::from).to_vec()));
 }
 
 #[test]

@@ -7,18 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::host::Keys;
-use crate::key::KeyRef;
+use crate::key::{KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::holders::{Holders, Under};
+use crate::queue::place::Place;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{NewRequest, OwnerId, Place, QueueId, QueuedRequest};
+use crate::queue::request::{NewRequest, OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Share};
 
-/// After so many steps the graph grows no more, and its reduction ends after as many. A search reduces up to three
-/// graphs, which takes 3 to 5 ms (Redis 7.0.15, AMD EPYC). The nearest owners are in the graph by then. The others
-/// count as free, so a deadlock of thousands of owners is not found. The visit of a holder or of a queued request is a
-/// step.
+/// After so many steps the graph grows no more, which takes 1 to 2 ms (Redis 7.0.15, AMD EPYC). The nearest owners are
+/// in the graph by then. The others count as free, so a deadlock of thousands of owners is not found. The visit of a
+/// holder or of a queued request is a step.
 pub(super) const MOST_STEPS: usize = 13_000;
 
 /// To open a key takes as long as so many visits.
@@ -27,24 +27,14 @@ const STEPS_OF_A_KEY: usize = 8;
 /// To add an owner, or a request for one key, takes as long as so many visits.
 const STEPS_OF_A_NODE: usize = 3;
 
-/// The assumptions of a graph.
-#[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
-    /// The request that is about to queue.
-    pub new: &'a NewRequest<'a>,
-    /// Whether it counts as queued.
-    pub is_queued: bool,
-    /// Whether it may block other requests of its owner. If not, these are added only if they block others: with
-    /// 10,000 of them, each further request would take some milliseconds.
-    pub may_block_own: bool,
-    /// These owners count as free.
-    pub free: &'a BTreeSet<OwnerId>,
-}
-
 pub(super) struct WaitForGraph<'a, 'k, K> {
     pub queues: &'a WaitQueues,
     holders: &'a mut Holders<'k, K>,
-    pub question: Question<'a>,
+    /// The request that is about to queue.
+    pub new: &'a NewRequest<'a>,
+    /// Requests wait behind the new one: then it may block the others of its owner. If not, these are added only if they
+    /// block others: with 10,000 of them, each further request would take some milliseconds.
+    pub is_ahead: bool,
     pub owners: Vec<Waiter>,
     by_owner: BTreeMap<OwnerId, OwnerIndex>,
     pub keys: Vec<WaitedFor<'a>>,
@@ -54,7 +44,7 @@ pub(super) struct WaitForGraph<'a, 'k, K> {
     pub own: BTreeSet<(OwnerIndex, KeyIndex, RequestIndex)>,
     to_explore: VecDeque<OwnerIndex>,
     /// Requests of the new owner that block others.
-    own_ahead: Vec<&'a QueuedRequest>,
+    own_ahead: Vec<(RequestId, &'a QueuedRequest)>,
     pub steps: usize,
 }
 
@@ -102,40 +92,38 @@ pub(super) struct Request {
 }
 
 impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
-    /// The graph around the new request and these owners.
+    /// The graph around the new request.
     pub fn new(
         queues: &'a WaitQueues,
         holders: &'a mut Holders<'k, K>,
-        question: Question<'a>,
-        others: &[OwnerId],
+        new: &'a NewRequest<'a>,
+        is_ahead: bool,
     ) -> WaitForGraph<'a, 'k, K> {
-        let id = queues.owner_id(question.new.db, question.new.owner());
+        let id = queues.owner_id(new.db, new.owner());
         let mut graph = WaitForGraph {
             queues,
             holders,
-            question,
+            new,
+            is_ahead,
             owners: vec![Waiter { id, unserved: 1, holds: Vec::new() }],
             by_owner: id.into_iter().map(|id| (id, NEW)).collect(),
             keys: Vec::new(),
             by_queue: BTreeMap::new(),
             requests: Vec::new(),
             own: BTreeSet::new(),
-            to_explore: VecDeque::new(),
+            to_explore: VecDeque::from([NEW]),
             own_ahead: Vec::new(),
             steps: 0,
         };
-        others.iter().for_each(|id| _ = graph.reach(*id));
-        graph.to_explore.push_back(NEW);
         while let Some(owner) = graph.to_explore.pop_front() {
             if graph.steps < MOST_STEPS {
                 graph.explore(owner);
             }
-            while let Some(queued) = graph.own_ahead.pop().filter(|_| !graph.is_free(NEW)) {
-                graph.add_queued(NEW, queued);
+            while let Some((id, queued)) = graph.own_ahead.pop() {
+                graph.add_queued(NEW, id, queued);
             }
             graph.end_request(owner);
         }
-        graph.steps = 0;
         graph
     }
 
@@ -143,9 +131,6 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     fn reach(&mut self, id: OwnerId) -> Option<OwnerIndex> {
         if let Some(owner) = self.by_owner.get(&id) {
             return Some(*owner).filter(|owner| !self.is_free(*owner));
-        }
-        if self.question.free.contains(&id) {
-            return None;
         }
         let owner = self.owners.len();
         self.owners.push(Waiter { id: Some(id), unserved: 1, holds: Vec::new() });
@@ -156,33 +141,23 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Adds the requests of an owner.
     fn explore(&mut self, owner: OwnerIndex) {
-        let (queues, Question { new, is_queued, may_block_own, .. }) = (self.queues, self.question);
-        match self.owners[owner].id {
-            Some(id) if owner == NEW && is_queued && !may_block_own => {
-                for queue in new.names.iter().filter_map(|name| queues.id_of(new.key(name))) {
-                    queues.waiting_in(queue, id).for_each(|(_, queued)| self.add_queued(owner, queued));
-                }
-            }
-            Some(id) => queues.waiting(id).for_each(|(_, queued)| self.add_queued(owner, queued)),
-            None => {}
-        }
+        let (queues, new) = (self.queues, self.new);
         if owner == NEW {
-            let (claim, place) = (new.request.claim, new.place);
+            let (claim, place) = (new.request.claim, new.place.clone());
             let queue_of = |name: &&'a [u8]| queues.id_of(new.key(name)).and_then(|id| Some((id, queues.get(id)?)));
             let keys: OneOrMany<_> = new.names.iter().map(|name| self.open(name, queue_of(name), claim)).collect();
-            match is_queued {
-                true => self.add(Request { owner, claim, place, keys, is_served: false }),
-                false => keys.iter().for_each(|key| self.reach_ahead(*key, place)),
-            }
+            self.add(Request { owner, claim, place, keys, is_served: false });
+        }
+        if let Some(id) = self.owners[owner].id.filter(|_| owner != NEW || self.is_ahead) {
+            queues.waiting(id).for_each(|(id, queued)| self.add_queued(owner, id, queued));
         }
     }
 
-    fn add_queued(&mut self, owner: OwnerIndex, queued: &'a QueuedRequest) {
-        let QueuedRequest { claim, place, .. } = *queued;
-        // The new request takes its place over.
-        if place == self.question.new.place || self.steps > MOST_STEPS {
+    fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
+        if self.new.replaces == Some(id) || self.steps > MOST_STEPS {
             return;
         }
+        let (claim, place) = (queued.claim, queued.place.clone());
         let queues = queued.queues.iter().filter_map(|id| Some((*id, self.queues.get(*id)?)));
         let keys: OneOrMany<_> =
             queues.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), claim)).collect();
@@ -200,9 +175,9 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.owners[request.owner].unserved += 1;
         let index = self.requests.len();
         for key in &request.keys {
-            self.keys[*key].waiting.insert(request.place, index);
+            self.keys[*key].waiting.insert(request.place.clone(), index);
             self.own.insert((request.owner, *key, index));
-            self.reach_ahead(*key, request.place);
+            self.reach_ahead(*key, &request.place);
         }
         self.requests.push(request);
     }
@@ -212,7 +187,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         if let Some(known) = queue.and_then(|(id, _)| self.by_queue.get(&id)) {
             return *known;
         }
-        let (queues, family, Question { new, is_queued, .. }) = (self.queues, claim.family(), self.question);
+        let (queues, family, new) = (self.queues, claim.family(), self.new);
         let (mut holds, mut steps) = (Vec::new(), self.steps + STEPS_OF_A_KEY);
         let most = self.most_steps_here();
         let under = self.holders.visit(KeyRef { db: new.db, name }, |hold| {
@@ -230,7 +205,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.steps = steps;
         let key = self.keys.len();
         self.by_queue.extend(queue.map(|(id, _)| (id, key)));
-        let brought = new.request.claim.limit().filter(|_| is_queued && new.names.contains(&name));
+        let brought = new.request.claim.limit().filter(|_| new.names.contains(&name));
         let limit = brought.or(queue.and_then(|(_, queue)| queue.limit)).or(claim.limit());
         self.keys.push(WaitedFor {
             name,
@@ -255,27 +230,28 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Reaches the owners of the requests ahead that may wait elsewhere too. Of a shared lock all: they may wait for
     /// more holders than the request does.
-    fn reach_ahead(&mut self, key: KeyIndex, place: Place) {
-        let (queues, Question { new: asked, is_queued, .. }) = (self.queues, self.question);
-        let from = self.keys[key].reached;
-        let Some((id, queue)) = self.keys[key].queue.filter(|_| from < place) else { return };
-        self.keys[key].reached = place;
+    fn reach_ahead(&mut self, key: KeyIndex, place: &Place) {
+        let (queues, asked, new) = (self.queues, self.new, self.owners[NEW].id);
+        if self.keys[key].reached >= *place {
+            return;
+        }
+        let from = std::mem::replace(&mut self.keys[key].reached, place.clone());
+        let Some((id, queue)) = self.keys[key].queue else { return };
         // By the new request, its owner waits elsewhere too.
-        let new = self.owners[NEW].id.filter(|_| is_queued);
-        let is_ahead = asked.place < place && self.keys[key].waiting.contains_key(&asked.place);
+        let is_ahead = asked.place < *place && self.keys[key].waiting.contains_key(&asked.place);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }
         let most = self.most_steps_here();
-        for queued in queue.range(from..place).filter_map(|(_, id)| queues.request(id)) {
+        for (id, queued) in queue.range(&from..place).filter_map(|(_, id)| Some((id, queues.request(id)?))) {
             if self.steps > most {
                 return;
             }
             self.steps += 1;
             if Some(queued.owner_id) == new {
-                self.own_ahead.push(queued);
+                self.own_ahead.push((id, queued));
             } else if queued.may_wait_elsewhere || reaches_all {
                 self.steps += STEPS_OF_A_NODE;
                 self.reach(queued.owner_id);

@@ -2,12 +2,13 @@
 //! every request that can be served is served, until nothing changes. No graph, no index, no order but that of the
 //! queues.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
 use crate::queue::fixture::Fixture;
-use crate::queue::request::{NewRequest, Place};
+use crate::queue::place::Place;
+use crate::queue::request::NewRequest;
 use crate::value::claim::{Claim, Count, Family, Share};
 
 type Name = Vec<u8>;
@@ -20,20 +21,6 @@ struct Waits {
     names: Vec<Name>,
 }
 
-/// How requests ahead of a request count.
-#[derive(Clone, Copy, PartialEq)]
-enum Order {
-    Kept,
-    /// If nothing else makes progress, an owner passes requests for several keys that wait for a key that it holds, or
-    /// are behind others that do.
-    HolderPasses,
-    /// If nothing else makes progress, an owner passes requests for several keys that wait for it in any way.
-    MayPass,
-    /// If there is still no progress, requests for several keys give up: only requests that wait for holders, or behind
-    /// requests for one key, wait for ever.
-    GivenUp,
-}
-
 #[derive(Clone, Default)]
 struct World {
     /// For each key with a lock: its family and its holders.
@@ -43,19 +30,25 @@ struct World {
     waiting: Vec<Waits>,
 }
 
-/// Whether the new request would wait for ever because of its own waiting.
-pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool {
+/// What the definition says of a new request.
+pub(super) struct Answer {
+    /// It would wait for ever; or it is ahead of others, and another request of its owner would.
+    pub is_deadlock: bool,
+    /// Others wait for ever without it.
+    pub is_old: bool,
+}
+
+pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
     let without = World::of(fixture, new);
     let asked = Waits {
         owner: new.owner().to_vec(),
         claim: new.request.claim,
-        place: new.place,
+        place: new.place.clone(),
         names: new.names.iter().map(|name| name.to_vec()).collect(),
     };
-    let stuck = without.clone().drained(asked.place);
-    if stuck.contains(&asked.owner) {
-        return false;
-    }
+    let is_old = !without.clone().drained(&asked.place).is_empty();
+    let is_behind = |it: &Waits| it.place > asked.place && it.names.iter().any(|name| asked.names.contains(name));
+    let is_ahead = without.waiting.iter().any(is_behind);
     let mut with = without;
     if let Some(limit) = asked.claim.limit() {
         with.limits.insert(asked.names[0].clone(), limit);
@@ -70,9 +63,10 @@ pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool 
         with.waiting = with.waiting.iter().filter(|waits| fits(&with, waits)).cloned().collect();
     }
     with.waiting.push(asked.clone());
-    with.waiting.sort_by_key(|waits| waits.place);
-    with.waiting.retain(|waits| !stuck.contains(&waits.owner));
-    with.drained(asked.place).contains(&asked.owner)
+    with.waiting.sort_by_key(|waits| waits.place.clone());
+    let left = with.drained(&asked.place);
+    let is_deadlock = left.iter().any(|left| left.place == asked.place || is_ahead && left.owner == asked.owner);
+    Answer { is_deadlock, is_old }
 }
 
 impl World {
@@ -81,16 +75,16 @@ impl World {
         let now = fixture.server.now().timestamp();
         let mut world = World::default();
         let queues = &fixture.queues;
-        let queued = queues.requests().map(|(_, queued)| queued);
-        for queued in queued.filter(|queued| queued.is_present() && queued.place != new.place) {
+        let queued = queues.requests().filter(|(id, queued)| queued.is_present() && new.replaces != Some(*id));
+        for (_, queued) in queued {
             world.waiting.push(Waits {
                 owner: queued.owner.as_bytes().to_vec(),
                 claim: queued.claim,
-                place: queued.place,
+                place: queued.place.clone(),
                 names: queues.keys_of(queued).map(|key| key.name.to_vec()).collect(),
             });
         }
-        world.waiting.sort_by_key(|waits| waits.place);
+        world.waiting.sort_by_key(|waits| waits.place.clone());
         for name in fixture.server.keyspace.primary.keys().map(|key| key.name.to_vec()).collect::<Vec<_>>() {
             let mut keyspace = &mut fixture.server.keyspace;
             if let Content::Lock(lock) = keyspace.open(KeyRef { db: 0, name: &name }).content() {
@@ -107,12 +101,12 @@ impl World {
         self.locks.get(name).and_then(|(_, shares)| shares.get(owner)).copied().unwrap_or_default()
     }
 
-    /// The owners that still wait when all others have released.
-    fn drained(mut self, new: Place) -> Vec<Name> {
+    /// The requests that still wait when all others have released.
+    fn drained(mut self, new: &Place) -> Vec<Waits> {
         loop {
             let is_impossible = |waits: &Waits| {
                 waits.names.iter().any(|name| self.is_impossible(waits, name))
-                    || waits.place != new && self.never_fits(waits)
+                    || waits.place != *new && self.never_fits(waits)
             };
             if let Some(index) = self.waiting.iter().position(is_impossible) {
                 self.waiting.remove(index);
@@ -122,13 +116,8 @@ impl World {
             for (_, shares) in self.locks.values_mut() {
                 shares.retain(|owner, _| waiting.contains(owner));
             }
-            let is_served = |index: &usize, order| {
-                let names = &self.waiting[*index].names;
-                names.iter().all(|name| self.admits(*index, name, order))
-            };
-            let first = |order| (0..self.waiting.len()).find(|index| is_served(index, order));
-            let served = [Order::Kept, Order::HolderPasses, Order::MayPass, Order::GivenUp].into_iter().find_map(first);
-            let Some(index) = served else { return waiting };
+            let is_served = |index: &usize| self.waiting[*index].names.iter().all(|name| self.admits(*index, name));
+            let Some(index) = (0..self.waiting.len()).find(is_served) else { return self.waiting };
             let Waits { owner, claim, names, .. } = self.waiting.remove(index);
             for name in names {
                 let share = self.share(&name, &owner).with(&claim);
@@ -159,7 +148,7 @@ impl World {
             }
     }
 
-    fn admits(&self, index: usize, name: &Name, order: Order) -> bool {
+    fn admits(&self, index: usize, name: &Name) -> bool {
         let Waits { owner, claim, .. } = &self.waiting[index];
         let share = self.share(name, owner);
         if share.covers(claim) {
@@ -175,38 +164,6 @@ impl World {
             claim if claim.is_read() => others.all(|share| share.holds == 0),
             _ => others.next().is_none(),
         };
-        let mut ahead = (0..index).filter(|ahead| self.waiting[*ahead].names.contains(name));
-        is_admitted
-            && ahead.all(|ahead| match order {
-                Order::Kept => false,
-                Order::HolderPasses | Order::MayPass => self.passes(owner, ahead, order),
-                Order::GivenUp => self.waiting[ahead].names.len() > 1 && self.waiting[ahead].owner != *owner,
-            })
-    }
-
-    /// Whether this owner passes the request: one for several keys that waits for the owner, or for others that do.
-    fn passes(&self, owner: &Name, ahead: usize, order: Order) -> bool {
-        let (mut owners, mut waiting) = (BTreeSet::new(), BTreeSet::from([ahead]));
-        loop {
-            let before = (owners.len(), waiting.len());
-            for index in waiting.clone() {
-                let waits = &self.waiting[index];
-                for name in waits.names.iter().filter(|name| !self.share(name, &waits.owner).covers(&waits.claim)) {
-                    let holders = self.locks.get(name).into_iter().flat_map(|(_, shares)| shares.keys());
-                    owners.extend(holders.filter(|holder| **holder != waits.owner).cloned());
-                    let ahead = (0..index).filter(|ahead| self.waiting[*ahead].names.contains(name));
-                    match order {
-                        Order::MayPass => owners.extend(ahead.map(|ahead| self.waiting[ahead].owner.clone())),
-                        _ => waiting.extend(ahead),
-                    }
-                }
-            }
-            let waits = |index: &usize| order == Order::MayPass && owners.contains(&self.waiting[*index].owner);
-            waiting.extend((0..self.waiting.len()).filter(waits));
-            if before == (owners.len(), waiting.len()) {
-                let Waits { names, owner: other, .. } = &self.waiting[ahead];
-                return names.len() > 1 && other != owner && owners.contains(owner);
-            }
-        }
+        is_admitted && !self.waiting[..index].iter().any(|ahead| ahead.names.contains(name))
     }
 }
