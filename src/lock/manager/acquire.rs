@@ -175,6 +175,8 @@ impl LockManager {
             self.watch_open(&mut entry, queue);
             self.note_value(&mut entry, queue);
         }
+        // What its owner lost while the request was away did not count on it.
+        self.to_try.lost.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
     }
 
