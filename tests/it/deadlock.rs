@@ -384,22 +384,69 @@ mod each_family {
     }
 }
 
-/// W1 waits for Y, which waits for X: X passes W1, and so does W2, for which W1 waits too.
+/// W1 waits for Y, which waits for X: a longer circle. W2 holds a key of W1 itself, and stands before it.
 #[test]
-fn an_owner_that_a_request_for_several_keys_waits_for_indirectly_passes_it() {
+fn only_an_owner_that_holds_a_key_of_a_request_for_several_stands_before_it() {
     let server = quiet().start();
     let mut client = server.client();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
         hold(&mut client, key, owner);
     }
-    let _w1 = Waiter::park(&server, "MLOCK.ACQUIRE 3 k a j W1 BLOCK 0");
+    let mut w1 = Waiter::park(&server, "MLOCK.ACQUIRE 3 k a j W1 BLOCK 0");
     let [mut w2] = line_up(&server, "k", ["W2"]);
     let [_y] = line_up(&server, "x", ["Y"]);
-    let [mut x] = line_up(&server, "k", ["X"]);
+    assert_deadlock(&mut client, "LOCK.ACQUIRE k X BLOCK 0", &["X", "W1", "Y"]);
     client.run("LOCK.RELEASE k H");
     w2.granted("W2");
-    client.run("LOCK.RELEASE k W2");
-    x.granted("X");
+    w1.assert_silent();
+}
+
+/// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would wait behind x for ever.
+#[test]
+fn a_request_for_several_keys_whose_owner_loses_one_gets_deadlock_if_it_would_wait_for_ever() {
+    let losses: [(&str, &[&str]); 4] = [
+        ("LOCK.BREAK", &["LOCK.BREAK k"]),
+        ("LOCK.RELEASE", &["LOCK.RELEASE k p"]),
+        ("DEL", &["DEL k"]),
+        ("the end of its lease", &["PEXPIRE k 1"]),
+    ];
+    for (loss, lines) in losses {
+        let server = quiet().start();
+        let mut client = server.client();
+        for (key, owner) in [("a", "p"), ("k", "p"), ("b", "y"), ("j", "w")] {
+            hold(&mut client, key, owner);
+        }
+        let mut x = Waiter::park(&server, "MLOCK.ACQUIRE 2 k j x BLOCK 0");
+        let [mut w] = line_up(&server, "a", ["w"]);
+        let mut p = Waiter::park(&server, "MLOCK.ACQUIRE 2 k b p BLOCK 0");
+        lines.iter().for_each(|line| assert_eq!(client.run(line), Reply::Int(1), "{loss}"));
+        let reply = p.reply();
+        let error = reply.error();
+        assert!(error.starts_with("DEADLOCK waiting would never end, since this token lost"), "{loss}: {error}");
+        client.run("LOCK.RELEASE a p");
+        w.granted("w");
+        client.run("LOCK.RELEASE j w");
+        x.granted("x");
+    }
+}
+
+/// With NOTIFY it learns the reason from the reply to its next request.
+#[test]
+fn a_request_with_notify_that_would_wait_for_ever_is_unblocked() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let mut subscriber = server.client();
+    subscriber.run("SUBSCRIBE answers");
+    for (key, owner) in [("a", "p"), ("k", "p"), ("b", "y"), ("j", "w")] {
+        hold(&mut client, key, owner);
+    }
+    let _x = Waiter::park(&server, "MLOCK.ACQUIRE 2 k j x BLOCK 0");
+    let [_w] = line_up(&server, "a", ["w"]);
+    client.run("MLOCK.ACQUIRE 2 k b p BLOCK 0 NOTIFY answers");
+    client.run("LOCK.BREAK k");
+    let message = format!("{:?}", subscriber.read());
+    assert!(message.contains("unblocked"), "{message}");
+    assert_deadlock(&mut client, "MLOCK.ACQUIRE 2 k b p BLOCK 0", &["p", "x", "w"]);
 }
 
 /// f waits for c. b waits behind f, and for c until its lease on k4 ends; c waits behind both.
@@ -433,19 +480,20 @@ fn a_request_for_several_keys_waits_for_no_other_at_a_key_that_its_owner_holds()
     several.granted("m");
 }
 
+/// y would be granted a, and hold it while it waits for b behind m, which waits for a.
 #[test]
-fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
+fn a_request_that_comes_back_gets_deadlock_if_another_of_its_owner_would_wait_for_ever() {
     let server = quiet().start();
     let mut client = server.client();
+    client.run("CONFIG SET lock.keep-place 60000");
     hold(&mut client, "a", "x");
     let mut first = Waiter::park(&server, "LOCK.ACQUIRE a y BLOCK 30");
     assert!(first.reply().is_nil());
-    let _m = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
-    let [mut elsewhere] = line_up(&server, "b", ["y"]);
-    let [mut again] = line_up(&server, "a", ["y"]);
+    let mut m = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
+    let [_elsewhere] = line_up(&server, "b", ["y"]);
+    assert!(client.run("LOCK.ACQUIRE a y BLOCK 0").error().starts_with("DEADLOCK "));
     client.run("LOCK.RELEASE a x");
-    again.granted("y");
-    elsewhere.granted("y");
+    m.granted("m");
 }
 
 /// The connection of a's session ends, and its client goes on by another before the module has taken the hold out: no
@@ -575,17 +623,18 @@ mod counted_permits {
     }
 
     #[test]
-    fn a_deadlock_of_others_is_no_reason_to_refuse() {
+    fn a_deadlock_of_others_is_a_reason_to_refuse_only_what_would_wait_for_it() {
         let server = quiet().start();
         let mut client = server.client();
-        for (key, owner) in [("x", "a"), ("moved", "b"), ("y", "c"), ("z", "c")] {
+        for (key, owner) in [("x", "a"), ("moved", "b"), ("y", "c"), ("z", "c"), ("k", "e")] {
             hold(&mut client, key, owner);
         }
         let _waiters = [line_up(&server, "y", ["a"]), line_up(&server, "x", ["b"])];
         // b now holds the lock for which a waits.
         client.run("RENAME moved y");
         let [mut other] = line_up(&server, "z", ["d"]);
-        let [mut third] = line_up(&server, "x", ["c"]);
+        assert_deadlock(&mut client, "LOCK.ACQUIRE x c BLOCK 0", &["a", "b"]);
+        let [mut third] = line_up(&server, "k", ["c"]);
         other.assert_silent();
         third.assert_silent();
     }
