@@ -135,7 +135,7 @@ soak: ## ten million calls of every kind on one server: replies, counts, memory 
 	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
 		$(RELEASED) cargo test $(QUICK) -p redis-lock-faults --test faults soak -- --nocapture
 
-upgrade: ## old and new modules and servers beside each other, replaced under load, there and back, on every server
+upgrade: ## old and new servers beside each other, replaced under load, there and back
 	@scripts/setup compiler libclang redis
 	@$(MANY_FILES); scripts/upgrade
 

@@ -11,17 +11,17 @@
 //! | `DROP owner`                              | two arguments: this owner holds it no more                 |
 //! | `LIMIT n`                                 | the semaphore's limit                                      |
 //! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
-//! | `CLAMP ms`                                | no holder ends later than this                             |
 //! | `FENCE n`                                 | the fence of the latest grant                              |
-//! | `HOLD owner "kind limit holds reads fence lease until"` | a hold as 0.1.0 wrote it: read for ever, never sent |
 //!
 //! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
 //! server's own `DEL` is sent. Effects are applied as they come, without a decision or a reading of the clock. But they
 //! may come from a damaged file: only holds that some lock can have are decoded.
 //!
 //! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
-//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica. The letter
-//! says what follows, so another form takes another letter.
+//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica.
+//!
+//! These are the effects of form 1. Those of a later form begin with its number, as in `2 …`: this version does not apply
+//! them, counts them, and names their form in its error reply, which the server logs.
 
 use std::ffi::CStr;
 use std::io::{self, Write};
@@ -36,6 +36,9 @@ use lock::value::rebuild::{FamilyAndLimit, Received};
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;
+
+/// The form of the effects that are sent and applied.
+pub const FORM: u32 = 1;
 
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";
@@ -82,17 +85,18 @@ fn write_number(out: &mut &mut [u8], number: i64) -> io::Result<()> {
 pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     match args {
         [[letter, b' ', fields @ ..]] => decode_hold(*letter, fields),
-        [b"HOLD", owner, fields] => decode_hold_of_0_1_0(owner, fields),
         [b"DROP", owner] => OwnerRef::new(owner).map(Received::Drop),
         [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(Received::Limit),
-        [b"CLAMP"] => Some(Received::Clamp(Deadline::Never)),
-        [b"CLAMP", at_most] => {
-            let ms = integer(at_most).and_then(|ms| u64::try_from(ms).ok());
-            ms.map(|ms| Received::Clamp(Deadline::At(Timestamp::from_ms(ms))))
-        }
+        [b"CLAMP"] => Some(Received::Clamp),
         [b"FENCE", fence] => integer(fence).and_then(fence_of).map(Received::Fence),
         _ => None,
     }
+}
+
+/// The form of an effect that another version has sent; `args` follow the key. `None`: it is of this form, or no effect.
+pub fn other_form(args: &[&[u8]]) -> Option<u32> {
+    let number = args.first()?.split(|byte| *byte == b' ').next()?;
+    integer(number).and_then(|form| u32::try_from(form).ok()).filter(|form| *form > FORM)
 }
 
 fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
@@ -115,26 +119,6 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
     };
     let (fence, lease, until) = (fence_of(fence)?, Lease::from_ms(lease)?, deadline_of(until)?);
     sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot })
-}
-
-fn decode_hold_of_0_1_0<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>> {
-    let mut fields = fields.split(|byte| *byte == b' ');
-    let family = match fields.next()? {
-        b"mutex" => Family::Mutex,
-        b"reentrant" => Family::Reentrant,
-        b"rw" => Family::ReadWrite,
-        b"semaphore" => Family::Semaphore,
-        _ => return None,
-    };
-    let mut number = || fields.next().and_then(integer);
-    let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
-    let (limit, holds, reads) = (count(number())?, count(number())?, count(number())?);
-    let (fence, lease, until) = (fence_of(number()?)?, Lease::from_ms(number()?)?, deadline_of(number()?)?);
-    if fields.next().is_some() {
-        return None;
-    }
-    let kind = FamilyAndLimit::new(family, limit)?;
-    sound(kind, Holder { owner: Owner::new(owner)?, fence, lease, until, holds, reads, slot: None })
 }
 
 /// `None`: no lock of the kind can be held so.
@@ -296,8 +280,8 @@ mod tests {
 
         #[test]
         fn no_words_bring_it_down(words in prop::collection::vec(
-            prop_oneof![Just("HOLD"), Just("DROP"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"),
-                Just("m 1 1 1 a"), Just("mutex 1 1 0 9 9 9"), Just("rw 0 0 0 9 9 9"), Just("semaphore 0 1 0 9 9 9")],
+            prop_oneof![Just("DROP"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"), Just("2"),
+                Just("m 1 1 1 a")],
             0..5,
         )) {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -309,22 +293,11 @@ mod tests {
 
     #[test]
     fn effects_in_words_are_decoded() {
-        let hold = |family, limit, holds, reads| {
-            let (lease, until) = (Lease::from_ms(30_000).unwrap(), deadline_of(1_763_778_030_000).unwrap());
-            let (owner, fence) = (Owner::new(b"a b").unwrap(), Fence::new(9).unwrap());
-            let holder = Holder { owner, fence, lease, until, holds, reads, slot: None };
-            Received::Hold(FamilyAndLimit::new(family, limit).unwrap(), holder)
-        };
-        let rows: [(&[&str], Received<'_>); 9] = [
+        let rows: [(&[&str], Received<'_>); 4] = [
             (&["DROP", "a b"], Received::Drop(OwnerRef::new(b"a b").unwrap())),
             (&["LIMIT", "7"], Received::Limit(7)),
-            (&["CLAMP"], Received::Clamp(Deadline::Never)),
-            (&["CLAMP", "5"], Received::Clamp(Deadline::At(Timestamp::from_ms(5)))),
+            (&["CLAMP"], Received::Clamp),
             (&["FENCE", "9"], Received::Fence(Fence::new(9).unwrap())),
-            (&["HOLD", "a b", "mutex 1 1 0 9 30000 1763778030000"], hold(Family::Mutex, 1, 1, 0)),
-            (&["HOLD", "a b", "reentrant 1 3 0 9 30000 1763778030000"], hold(Family::Reentrant, 1, 3, 0)),
-            (&["HOLD", "a b", "rw 0 1 2 9 30000 1763778030000"], hold(Family::ReadWrite, 0, 1, 2)),
-            (&["HOLD", "a b", "semaphore 5 4 0 9 30000 1763778030000"], hold(Family::Semaphore, 5, 4, 0)),
         ];
         for (words, means) in rows {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -386,23 +359,30 @@ mod tests {
         }
         assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER]].concat()]).is_some());
         assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER + 1]].concat()]).is_none());
-        let of_0_1_0 = |owner: &str, fields: &str| decode(&[b"HOLD", owner.as_bytes(), fields.as_bytes()]).is_some();
-        assert!(of_0_1_0("a", "mutex 1 1 0 9 9 9") && of_0_1_0("a", "semaphore 3 2 0 9 -1 -1"));
-        for bad in [
-            "mutex 1 2 0 9 9 9",
-            "mutex 2 1 0 9 9 9",
-            "mutex 1 1 1 9 9 9",
-            "reentrant 1 0 0 9 9 9",
-            "rw 0 0 0 9 9 9",
-            "semaphore 0 1 0 9 9 9",
-            "semaphore 1 0 0 9 9 9",
-            "mutex 1 1 0 0 9 9",
-            "mutex 1 1 0 9 0 9",
-            "mutex 1 1 0 9 9",
-            "mutex 1 1 0 9 9 9 ",
-        ] {
-            assert!(!of_0_1_0("a", bad), "{bad}");
+        for bad in
+            [&["CLAMP", "5"][..], &["DROP"], &["DROP", ""], &["LIMIT", "-1"], &["FENCE", "0"], &["HOLD", "a", "m"]]
+        {
+            let words: Vec<&[u8]> = bad.iter().map(|word| word.as_bytes()).collect();
+            assert!(decode(&words).is_none(), "{bad:?}");
         }
-        assert!(!of_0_1_0("", "mutex 1 1 0 9 9 9"));
+    }
+
+    #[test]
+    fn an_effect_of_a_later_form_is_not_decoded_and_tells_its_number() {
+        for (words, form) in [
+            (&["2 m 9 9 9 a"][..], Some(2)),
+            (&["2", "DROP", "a"], Some(2)),
+            (&["4294967295"], Some(u32::MAX)),
+            (&["4294967296"], None),
+            (&["1 m 9 9 9 a"], None),
+            (&["0"], None),
+            (&["-2"], None),
+            (&["02"], None),
+            (&["x"], None),
+            (&[], None),
+        ] {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            assert_eq!((other_form(&words), decode(&words).is_none()), (form, true), "{words:?}");
+        }
     }
 }

@@ -160,6 +160,12 @@ pub(crate) fn syntax(problem: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR syntax error: {problem}"))
 }
 
+/// An effect in a form that another version of the module has sent; `own` is the form of this one.
+#[cold]
+pub(crate) fn effect_of_another_form(form: u32, own: u32) -> ErrorReply {
+    ErrorReply::made(format!("ERR an effect of form {form}: this version of redis-lock applies those of form {own}"))
+}
+
 /// The value of an option is no integer, or out of range. In Redis's words, then the option and the value.
 #[cold]
 pub(crate) fn not_an_integer(option: &str, value: &[u8]) -> ErrorReply {

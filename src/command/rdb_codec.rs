@@ -2,9 +2,7 @@
 //!
 //! The encoding is postcard, by serde: variable-length integers, no pointers. No length in the bytes is trusted.
 //!
-//! A semaphore with slots is stored as a family of its own, which a module that knows no slots refuses; the slots come
-//! last. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new version of the
-//! form would keep older modules from reading them too.
+//! A semaphore with slots is stored as a family of its own, and the slots come last: other locks have no byte for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +14,13 @@ use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
-/// The version that the server keeps with each value. Raise it when the form changes, and go on reading the old ones.
-pub const VERSION: i32 = 0;
+/// The stored form, which the server keeps with each value and with the last fence. Raise it when the form changes.
+pub const FORM: i32 = 1;
+
+/// The line in the server's log about a value in another form, which is not read.
+pub fn other_form(form: i32) -> String {
+    format!("redis-lock: a lock or fence in stored form {form} cannot be read: this version reads form {FORM}")
+}
 
 #[derive(Serialize, Deserialize)]
 enum StoredFamily {
@@ -231,9 +234,8 @@ mod tests {
         }
     }
 
-    /// Earlier versions have to read all other locks.
     #[test]
-    fn only_a_semaphore_with_slots_is_written_in_a_new_form() {
+    fn only_a_semaphore_with_slots_has_bytes_for_them() {
         let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
         assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredFamily::Semaphore as u8);
         let mut semaphore = with_and_without_slots();

@@ -27,7 +27,6 @@ mod model;
 mod moving;
 mod notify;
 mod observing;
-mod old_files;
 mod other_modules;
 mod package;
 mod pages;

@@ -79,7 +79,10 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
     }
     let Some(effect) = effect::decode(&args.bytes[2..]) else {
         host.note(|manager| manager.statistics.effects_not_applied += 1);
-        return Err(errors::syntax("no effect that this version reads"));
+        return Err(match effect::other_form(&args.bytes[2..]) {
+            Some(form) => errors::effect_of_another_form(form, effect::FORM),
+            None => errors::syntax("no effect that this version reads"),
+        });
     };
     host.receive(args.strings[1], effect);
     host.status("OK");

@@ -347,7 +347,7 @@ impl Replica {
             }
             Sent::Drop(owner) => Received::Drop(owner.as_ref()),
             Sent::Limit(limit) => Received::Limit(*limit),
-            Sent::Clamp => Received::Clamp(Deadline::Never),
+            Sent::Clamp => Received::Clamp,
         };
         let is_lock = matches!(self.keys.get(&key), Some(Stored::Lock(..)));
         assert!(is_lock || matches!(received, Received::Hold(..)), "it has no such lock: {received:?}");

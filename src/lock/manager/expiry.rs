@@ -27,7 +27,7 @@ impl LockManager {
             return;
         }
         let Some((lock, until)) = entry.lock_and_until() else { return };
-        if lock.clamp(until, until) {
+        if lock.clamp(until) {
             entry.update(Effect::Clamp, None);
         }
         let Content::Lock(lock) = entry.content() else { return };

@@ -293,11 +293,10 @@ impl Lock {
     }
 
     /// Applies the effect of EXPIRE, PERSIST and the like on the key: a single holder ends with the key; several end no
-    /// later than the key, and no later than `at_most`, a former deadline of the key. Reads no clock, as replicas do it
-    /// too. Returns whether that changed anything.
-    pub fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
+    /// later than the key. Reads no clock, as replicas do it too. Returns whether that changed anything.
+    pub fn clamp(&mut self, key_until: Deadline) -> bool {
         match self {
-            Lock::Shared(shared) => shared.clamp(key_until, at_most),
+            Lock::Shared(shared) => shared.clamp(key_until),
             _ => false,
         }
     }

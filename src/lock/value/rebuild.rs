@@ -73,8 +73,8 @@ pub enum Received<'a> {
     Drop(OwnerRef<'a>),
     /// The semaphore's limit.
     Limit(u32),
-    /// The holders end no later than the key, and no later than this.
-    Clamp(Deadline),
+    /// The holders end no later than the key.
+    Clamp,
     /// The fence of the latest grant.
     Fence(Fence),
 }
@@ -186,7 +186,7 @@ impl Lock {
                 !before.is_some_and(is_same)
             }
             Received::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
-            Received::Limit(_) | Received::Clamp(_) | Received::Fence(_) => false,
+            Received::Limit(_) | Received::Clamp | Received::Fence(_) => false,
         }
     }
 
@@ -210,8 +210,8 @@ impl Lock {
                 self.set_limit(limit);
                 KeyAfter::Same
             }
-            Received::Clamp(at_most) => {
-                self.clamp(key_until, at_most);
+            Received::Clamp => {
+                self.clamp(key_until);
                 KeyAfter::Same
             }
             Received::Fence(fence) => {
@@ -436,7 +436,7 @@ mod tests {
             (drop("b"), true, KeyAfter::Removed, ""),
             (hold(semaphore, "a", 3, 90), true, KeyAfter::Until(ms(90)), "a 3 90"),
             (hold(semaphore, "b", 4, 60), true, KeyAfter::Until(ms(90)), "a 3 90, b 4 60"),
-            (Received::Clamp(ms(70)), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (Received::Clamp, false, KeyAfter::Same, "a 3 70, b 4 60"),
             (Received::Fence(Fence::new(9).unwrap()), false, KeyAfter::Same, "a 3 70, b 4 60"),
             (Received::Limit(7), false, KeyAfter::Same, "a 3 70, b 4 60"),
             (drop("a"), true, KeyAfter::Until(ms(60)), "b 4 60"),
@@ -444,6 +444,10 @@ mod tests {
         let (mut lock, mut key_until) = (Lock::Vacant, Deadline::Never);
         for (effect, is_seen_by_watchers, after, holders) in rows {
             let row = format!("{effect:?}");
+            if matches!(effect, Received::Clamp) {
+                // As EXPIRE has set it.
+                key_until = ms(70);
+            }
             assert_eq!(lock.is_changed_by(&effect), is_seen_by_watchers, "{row}");
             assert_eq!(lock.apply(effect, key_until), after, "{row}");
             if let KeyAfter::Until(until) = after {

@@ -81,22 +81,20 @@ impl Shared {
         gone
     }
 
-    /// A single holder ends with the key; several end no later than it, and no later than `at_most`. Returns whether
-    /// that changed anything.
-    pub(super) fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
+    /// A single holder ends with the key; several end no later than it. Returns whether that changed anything.
+    pub(super) fn clamp(&mut self, key_until: Deadline) -> bool {
         let before = self.last_deadline();
         if self.holders.len() == 1 {
             self.holders.change(0, |holder| holder.until = key_until);
             return before != Some(key_until);
         }
-        let at_most = at_most.min(key_until);
         while let Some(last) = self.holders.last_to_end() {
-            if self.holders.as_slice()[last].until <= at_most {
+            if self.holders.as_slice()[last].until <= key_until {
                 break;
             }
-            self.holders.change(last, |holder| holder.until = at_most);
+            self.holders.change(last, |holder| holder.until = key_until);
         }
-        before > Some(at_most)
+        before > Some(key_until)
     }
 
     pub(super) fn first_deadline(&self, key_until: Deadline) -> Deadline {

@@ -29,7 +29,7 @@ pub const NAME: &CStr = c"redislock";
 
 /// Registers the data type; only while the module is being loaded. False: the server refuses it.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, METHODS);
+    let registered = register_data_type(ctx, NAME, rdb_codec::FORM, METHODS);
     registered.map(|data_type| store::start(data_type.as_ptr())).is_some()
 }
 
@@ -64,11 +64,11 @@ unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     });
 }
 
-unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_void {
     guard("rdb_load", || {
         // SAFETY: the server passes what is to be read.
         let rdb = unsafe { Rdb::new(rdb) };
-        if version != rdb_codec::VERSION {
+        if !is_read(rdb, form) {
             return null_mut();
         }
         let Some(lock) = rdb.load_bytes().and_then(|bytes| rdb_codec::decode(&bytes)) else { return null_mut() };
@@ -83,6 +83,16 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())
+}
+
+/// Whether values in this form are read. If not, the server does not load the data, and its log says why; RESTORE has a
+/// reply.
+fn is_read(rdb: Rdb, form: c_int) -> bool {
+    if form != rdb_codec::FORM {
+        let loading = rdb.context().filter(|ctx| ctx.has_flag(LOADING));
+        loading.into_iter().for_each(|ctx| ctx.warn(&rdb_codec::other_form(form)));
+    }
+    form == rdb_codec::FORM
 }
 
 /// The holder of a waited-for key has to be known at once, for a deadlock. The key is read as soon as it can be opened:
@@ -175,11 +185,11 @@ unsafe extern "C" fn save_fence_if_any(rdb: *mut raw::RedisModuleIO, when: c_int
     }
 }
 
-unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, version: c_int, _: c_int) -> c_int {
+unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, form: c_int, _: c_int) -> c_int {
     guard("aux_load", || {
         // SAFETY: the server passes what is to be read.
         let rdb = unsafe { Rdb::new(rdb) };
-        let number = (version == rdb_codec::VERSION).then(|| rdb.load_unsigned()).flatten();
+        let number = is_read(rdb, form).then(|| rdb.load_unsigned()).flatten();
         let Some(number) = number else { return raw::REDISMODULE_ERR as c_int };
         if let Some(fence) = Fence::new(number) {
             state::borrow(|state, _| state.manager.fences.raise(fence));

@@ -36,8 +36,6 @@ pub struct Plan {
     pub wait: Option<Wait>,
     /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
     pub die_one_in: usize,
-    /// Whether holders read and write by LOCK.EXEC: 0.1.0 has none.
-    pub execs: bool,
     /// The seed of all random choices, together with a worker's number.
     pub seed: u64,
 }
@@ -60,7 +58,6 @@ impl Plan {
             patience: Duration::from_secs(2),
             wait: None,
             die_one_in: 0,
-            execs: true,
             seed: 1,
         }
     }
@@ -196,7 +193,7 @@ impl Worker {
         for _ in 0..steps {
             let still_holds = match (self.rng.below(4), held.mode) {
                 (0, _) => self.renew(&mut held),
-                (1, mode) if mode.is_exclusive() && self.plan.execs => {
+                (1, mode) if mode.is_exclusive() => {
                     let value = self.next_value();
                     self.until_told(&held, |caller| caller.write(held.lock, held.owner, value))
                 }
@@ -205,8 +202,7 @@ impl Worker {
                     let Held { lock, owner, fence, .. } = held;
                     self.caller.write_by_fence(&self.guarded, lock, owner, fence, value) == Outcome::Done
                 }
-                _ if self.plan.execs => self.until_told(&held, |caller| caller.read(held.lock, held.owner)),
-                _ => self.renew(&mut held),
+                _ => self.until_told(&held, |caller| caller.read(held.lock, held.owner)),
             };
             if !still_holds {
                 return;

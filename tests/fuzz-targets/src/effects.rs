@@ -56,7 +56,7 @@ fn fence_of(effect: &Received<'_>) -> Option<Fence> {
     match effect {
         Received::Hold(_, holder) => Some(holder.fence),
         Received::Fence(fence) => Some(*fence),
-        Received::Drop(_) | Received::Limit(_) | Received::Clamp(_) => None,
+        Received::Drop(_) | Received::Limit(_) | Received::Clamp => None,
     }
 }
 
@@ -67,7 +67,7 @@ fn check_replica(lock: &Lock) {
     assert_same(lock, &rdb_codec::decode(&stored).expect("what was stored can be loaded"));
 }
 
-/// A hold has one form, which is sent again as it came; that of 0.1.0 is read, and sent in today's.
+/// A hold has one form, which is sent again as it came.
 fn check_form(words: &[&[u8]], effect: &Received<'_>) {
     let Received::Hold(kind, holder) = effect else { return };
     let mut lock = Lock::Vacant;

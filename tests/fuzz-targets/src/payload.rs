@@ -56,7 +56,7 @@ fn use_lock(lock: &Lock) {
         let until = lock.last_deadline().unwrap_or(Deadline::Never);
         let live = lock.live(until, |hold| !hold.until.is_over(now)).map_or(0, |live| live.number);
         let mut settled = lock.clone();
-        settled.clamp(until, until);
+        settled.clamp(until);
         let gone = settled.settle(now);
         assert_eq!(settled.holders() + gone.len(), owners.len(), "who is gone has held it");
         assert!(live <= settled.holders() || !lock.is_shared(), "{live} live, {} settled", settled.holders());

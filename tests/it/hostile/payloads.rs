@@ -1,7 +1,9 @@
 //! RESTORE payloads: a valid lock is restored as it was written, everything else is refused.
 
 use super::Guard;
-use crate::support::payload::{reseal, slots, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS};
+use crate::support::payload::{
+    in_form, reseal, slots, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS,
+};
 use crate::support::{Client, Reply, Rng, Server, LIMIT};
 use std::io;
 
@@ -158,6 +160,51 @@ fn every_unsound_form_is_refused() {
             }
         }
     }
+}
+
+#[test]
+fn a_lock_in_another_stored_form_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PERSIST");
+    let dump = client.run("DUMP k").bytes().to_vec();
+    let (same, own) = in_form(dump.clone(), 1);
+    assert_eq!((same, own), (dump.clone(), 1));
+    for form in [0, 2, 255] {
+        let reply = restore(&mut client, &in_form(dump.clone(), form).0);
+        assert!(reply.is_error(), "form {form}: {reply:?}");
+        assert_eq!(client.run("EXISTS victim"), Reply::Int(0), "form {form}");
+    }
+}
+
+/// The form stands beside the type's name, for each lock and for the last fence: a server that finds another one in its
+/// RDB file does not start, and says which.
+#[test]
+fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PERSIST");
+    let dump = client.run("DUMP k").bytes().to_vec();
+    assert_eq!(client.run("SAVE"), Reply::ok());
+    server.kill();
+    let path = server.dir().join("dump.rdb");
+    let file = std::fs::read(&path).expect("an RDB file");
+    let name_and_form = &dump[2..HEADER];
+    let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..*at + 8] == *name_and_form).collect();
+    assert_eq!(at.len(), 2, "the last fence and the lock");
+    for at in at {
+        let mut other = file.clone();
+        other[at + 7] = 2;
+        // A file with a checksum of 0 has none.
+        let len = other.len();
+        other[len - 8..].fill(0);
+        std::fs::write(&path, other).expect("the file is put in place");
+        let log = server.try_restart().expect_err("it does not start");
+        assert!(log.contains("stored form 2 cannot be read: this version reads form 1"), "{log}");
+    }
+    std::fs::write(&path, file).expect("the file is put in place");
+    server.restart();
+    assert_eq!(server.client().run("LOCK.HELD k a").items()[1], Reply::Int(1));
 }
 
 #[test]

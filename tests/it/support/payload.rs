@@ -7,7 +7,8 @@ use crc::{Crc, CRC_64_REDIS};
 
 use super::{Client, Reply};
 
-/// A DUMP of a module's value begins with one byte for that and nine for the type's name and encoding version.
+/// A DUMP of a module's value begins with one byte for that, one for the length of what follows, and eight with the
+/// type's name in 54 bits and the stored form in ten.
 pub const HEADER: usize = 10;
 
 /// A DUMP ends with two bytes of RDB version and eight of checksum.
@@ -129,6 +130,12 @@ impl Envelope {
         payload.extend(crc64(&payload).to_le_bytes());
         payload
     }
+}
+
+/// The payload with another number of the stored form, and the number that it had.
+pub fn in_form(mut payload: Vec<u8>, form: u8) -> (Vec<u8>, u8) {
+    let own = std::mem::replace(&mut payload[HEADER - 1], form);
+    (reseal(payload), own)
 }
 
 /// Gives a payload a checksum that fits: otherwise the server's own check would stop every mutation.

@@ -66,12 +66,6 @@ impl Builder {
         self
     }
 
-    /// [`built_module`] again, after [`Builder::module`].
-    pub fn built_module(mut self) -> Builder {
-        self.module = Module::Built;
-        self
-    }
-
     /// Adds a line of redis.conf. Later lines win.
     pub fn config(mut self, line: impl Into<String>) -> Builder {
         self.config.push(line.into());

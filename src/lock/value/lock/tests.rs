@@ -333,18 +333,18 @@ fn a_changed_deadline_of_the_key_ends_holders_earlier() {
     // A single holder ends with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
         let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
-        assert_eq!(one.clamp(key_until, until(5)), key_until != until(11), "{key_until:?}");
+        assert_eq!(one.clamp(key_until), key_until != until(11), "{key_until:?}");
         assert_eq!(ends(&one), [key_until]);
     }
     // Several end no later than the key.
     let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
     for (key_until, after, changed) in rows {
         let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
-        assert_eq!(two.clamp(key_until, Deadline::Never), changed, "{key_until:?}");
+        assert_eq!(two.clamp(key_until), changed, "{key_until:?}");
         assert_eq!(ends(&two), after.map(until), "{key_until:?}");
     }
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
-    assert!(!mutex.clamp(until(5), until(5)), "the only deadline of a mutex is that of its key");
+    assert!(!mutex.clamp(until(5)), "the only deadline of a mutex is that of its key");
 }
 
 /// The owners that `settle` removes at this millisecond.

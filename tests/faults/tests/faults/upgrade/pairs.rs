@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use faults::versions::{Module, OldModule, Program, Version};
+use faults::versions::Program;
 use support::{in_sync, skip, until, Client, Reply, Server};
 
 use super::is_told_to_follow;
@@ -16,136 +16,17 @@ fn a_replica_on_another_server_follows_where_operations_says_so() {
         return skip("no other servers are built: make servers");
     }
     for other in others {
-        let (primary, replica) = (this_module_on(&tested), this_module_on(&other));
         eprintln!("{} follows {}", other.line, tested.line);
         match is_told_to_follow(&tested.line, &other.line) {
-            true => follows_and_takes_over(&primary, &replica, Back::Follows),
-            false => cannot_read_the_rdb(&primary, &replica),
+            true => follows_and_takes_over(&tested, &other),
+            false => cannot_read_the_rdb(&tested, &other),
         }
     }
 }
 
-#[test]
-fn a_replica_with_this_module_follows_older_ones_and_takes_over() {
-    let Some(old) = old_modules() else { return };
-    let tested = Program::tested();
-    if ["Redis 8.2", "Redis 8.6"].contains(&tested.line.as_str()) {
-        return skip("older modules end this server as soon as they open a key that is free: docs/upgrade.md");
-    }
-    for old in old {
-        let back = if effects_are_read_by(&old) { Back::Follows } else { Back::Ends };
-        assert!(is_told_to_follow(&old.version, &this_version()));
-        follows_and_takes_over(&with_module(&tested, &old), &this_module_on(&tested), back);
-    }
-}
-
-/// Behind a newer primary an older module reads the RDB file, but no effect that it does not know. The server goes on
-/// without it.
-#[test]
-fn a_replica_with_an_older_module_misses_grants_where_operations_says_that_it_cannot_follow() {
-    let Some(old) = modules_that_misread_this_one() else { return };
-    let tested = Program::tested();
-    for old in old {
-        let primary = with_saves(&this_module_on(&tested)).start();
-        take_locks(&mut primary.client(), "before");
-        let replica = with_saves(&with_module(&tested, &old)).replica_of(&primary).start();
-        in_sync(&primary, &replica);
-        let before = locks(&primary);
-        assert_eq!(locks(&replica), before, "what the RDB file has");
-        take_locks(&mut primary.client(), "later");
-        in_sync(&primary, &replica);
-        assert!(locks(&primary).len() > before.len());
-        assert_eq!(locks(&replica), before, "no grant since");
-        let errors = replica.info("stats").number("unexpected_error_replies");
-        assert!(errors > 0, "which is where an operator can see it");
-    }
-}
-
-/// The trap of an upgrade: an older primary that was handed over from misses grants, saves its data with its place in
-/// the stream, and goes on from there with the new module.
-#[test]
-fn what_an_older_replica_missed_stays_missing_unless_an_error_ends_it() {
-    let Some(old) = modules_that_misread_this_one() else { return };
-    let tested = Program::tested();
-    for old in old {
-        for (behaviour, missing) in [("ignore", true), ("panic-on-replicas", false)] {
-            let mut first = with_saves(&with_module(&tested, &old)).start();
-            first.client().run(&format!("CONFIG SET propagation-error-behavior {behaviour}"));
-            let second = with_saves(&this_module_on(&tested)).replica_of(&first).start();
-            in_sync(&first, &second);
-            fail_over(&first, &second);
-            second.client().run("LOCK.ACQUIRE k a PX 600000").fence();
-            match missing {
-                true => {
-                    in_sync(&second, &first);
-                    first.stop();
-                }
-                false => {
-                    until("the old one has ended", || !first.is_alive());
-                    first.kill();
-                }
-            }
-            first.rebuild(|builder| this_module_on(&tested).apply_to(builder).replica_of(&second));
-            first.restart();
-            in_sync(&second, &first);
-            let is_there = first.client().run("EXISTS k").int() == 1;
-            assert_eq!(is_there, !missing, "{behaviour}, {}", old.version);
-        }
-    }
-}
-
-#[test]
-fn an_older_module_misses_what_is_in_a_newer_append_only_file_unless_an_error_ends_it() {
-    let Some(old) = modules_that_misread_this_one() else { return };
-    let tested = Program::tested();
-    for old in old {
-        let mut server = this_module_on(&tested).builder().appendonly().start();
-        server.client().run("LOCK.ACQUIRE k a PX 600000").fence();
-        server.kill();
-        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
-        server.rebuild(|builder| builder.config("propagation-error-behavior panic"));
-        let log = server.try_restart().expect_err("it does not start");
-        assert!(log.contains("panicked sending an error"), "{log}");
-        server.rebuild(|builder| builder.config("propagation-error-behavior ignore"));
-        server.restart();
-        assert_eq!(server.client().run("EXISTS k").int(), 0);
-    }
-}
-
-/// Slots are stored in a form of their own, all other locks as before.
-#[test]
-fn an_older_module_refuses_an_rdb_file_with_slots_and_reads_it_once_they_are_released() {
-    let Some(old) = modules_that_misread_this_one() else { return };
-    let tested = Program::tested();
-    for old in old {
-        let mut server = with_saves(&this_module_on(&tested)).start();
-        let mut client = server.client();
-        client.run("SEM.ACQUIRE k a LIMIT 3 SLOT PX 600000").fence();
-        client.run("SEM.ACQUIRE k b LIMIT 3 PX 600000").fence();
-        server.stop();
-        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
-        server.try_restart().expect_err("it does not start");
-        server.rebuild(|builder| this_module_on(&tested).apply_to(builder));
-        server.restart();
-        assert_eq!(server.client().run("SEM.RELEASE k a"), Reply::Int(0));
-        server.stop();
-        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
-        server.restart();
-        assert_eq!(server.client().run("LOCK.HELD k b").items()[1], Reply::Int(1), "{}", old.version);
-    }
-}
-
-/// The fate of the old primary as a replica of the new one.
-#[derive(Clone, Copy, PartialEq)]
-enum Back {
-    Follows,
-    /// It cannot read an effect; it was told to end then.
-    Ends,
-}
-
-/// From the first synchronization to the hand-over, and back where that can be.
-fn follows_and_takes_over(first: &Version, second: &Version, back: Back) {
-    let mut first = with_saves(first).config("propagation-error-behavior panic-on-replicas").start();
+/// From the first synchronization to the hand-over, and back.
+fn follows_and_takes_over(first: &Program, second: &Program) {
+    let first = with_saves(first).config("propagation-error-behavior panic-on-replicas").start();
     take_locks(&mut first.client(), "before");
     let _waiters = queue_up(&first, "before");
     let second = with_saves(second).config("propagation-error-behavior panic-on-replicas").replica_of(&first).start();
@@ -166,26 +47,19 @@ fn follows_and_takes_over(first: &Version, second: &Version, back: Back) {
     take_locks(&mut second.client(), "there");
     assert_greater_fences(&before, &second, "there");
     assert_eq!(second.client().run("LOCK.RENEW mutex-before a PX 900000").int(), 1);
-    match back {
-        Back::Ends => {
-            until("the old one has ended", || !first.is_alive());
-        }
-        Back::Follows => {
-            let _waiters = queue_up(&second, "there");
-            hand_off(&second, "there");
-            in_sync(&second, &first);
-            let before = locks(&second);
-            assert_eq!(locks(&first), before, "after effects, the other way round");
-            fail_over(&second, &first);
-            assert_eq!(locks(&first), before, "nothing is lost on the way back");
-            take_locks(&mut first.client(), "back");
-            assert_greater_fences(&before, &first, "back");
-        }
-    }
+    let _waiters = queue_up(&second, "there");
+    hand_off(&second, "there");
+    in_sync(&second, &first);
+    let before = locks(&second);
+    assert_eq!(locks(&first), before, "after effects, the other way round");
+    fail_over(&second, &first);
+    assert_eq!(locks(&first), before, "nothing is lost on the way back");
+    take_locks(&mut first.client(), "back");
+    assert_greater_fences(&before, &first, "back");
 }
 
 /// A replica that cannot read its primary's RDB file never has anything, and says why.
-fn cannot_read_the_rdb(primary: &Version, replica: &Version) {
+fn cannot_read_the_rdb(primary: &Program, replica: &Program) {
     let primary = primary.builder().start();
     take_locks(&mut primary.client(), "before");
     let replica = replica.builder().replica_of(&primary).start();
@@ -307,40 +181,6 @@ fn assert_greater_fences(before: &BTreeMap<String, String>, server: &Server, tag
 }
 
 /// As Debian sets it up: the server saves when it ends.
-fn with_saves(version: &Version) -> support::Builder {
-    version.builder().config("save 3600 1")
-}
-
-fn this_module_on(server: &Program) -> Version {
-    Version { server: server.clone(), module: Module::New }
-}
-
-fn with_module(server: &Program, module: &OldModule) -> Version {
-    Version { server: server.clone(), module: Module::Old(module.clone()) }
-}
-
-/// None, and a note that the test is skipped, where there are none.
-fn old_modules() -> Option<Vec<OldModule>> {
-    let old = OldModule::all();
-    if old.is_empty() {
-        skip("no older version of the module is built: make upgrade");
-    }
-    (!old.is_empty()).then_some(old)
-}
-
-/// Modules that cannot follow this one; None, and a note that the test is skipped, where there are none.
-fn modules_that_misread_this_one() -> Option<Vec<OldModule>> {
-    let old: Vec<OldModule> = old_modules()?.into_iter().filter(|old| !effects_are_read_by(old)).collect();
-    if old.is_empty() {
-        skip("every older version that is built reads what this one sends");
-    }
-    (!old.is_empty()).then_some(old)
-}
-
-fn effects_are_read_by(old: &OldModule) -> bool {
-    is_told_to_follow(&this_version(), &old.version)
-}
-
-fn this_version() -> String {
-    Server::start().info("lock").text("lock_version").into()
+fn with_saves(server: &Program) -> support::Builder {
+    server.builder().config("save 3600 1")
 }

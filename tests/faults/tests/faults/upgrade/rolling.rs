@@ -1,12 +1,11 @@
 //! The steps of `docs/upgrade.md`, under load and under Sentinels: every server of a pair is replaced by
-//! another version, there and back. Nothing is lost, no fence goes back.
+//! a newer one, there and back. Nothing is lost, no fence goes back.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches_despite_losses, holds, lost, not_linearizable, overlaps, Scope};
 use faults::sentinels::{Judgement, Sentinels};
-use faults::versions::{Module, OldModule, Program, Version};
+use faults::versions::Program;
 use faults::{Plan, Recorder, Row, Workers};
 use support::{in_sync, skip, until, Client, Reply, Server};
 
@@ -35,45 +34,14 @@ fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
         return skip("no newer server is built that can follow this one: make servers");
     }
     for newer in newer {
-        let [old, new] = [&tested, &newer].map(|server| Version { server: server.clone(), module: Module::New });
-        let title = format!("upgrade under load: {} to {} and back", old.server.line, new.server.line);
-        let mut pair = Pair::start(&title, &old, true);
-        pair.replace_replica(&new);
+        let title = format!("upgrade under load: {} to {} and back", tested.line, newer.line);
+        let mut pair = Pair::start(&title, &tested);
+        pair.replace_replica(&newer);
         pair.hand_over();
         // The old one follows as long as the connection, or the backlog, lasts.
         pair.hand_over();
         pair.hand_over();
-        pair.replace_replica(&new);
-        pair.hand_over();
-        pair.judge();
-    }
-}
-
-#[test]
-fn the_module_is_replaced_by_a_newer_one_and_back_with_nothing_lost() {
-    let old = OldModule::all();
-    if old.is_empty() {
-        return skip("no older version of the module is built: make upgrade");
-    }
-    let server = Program::tested();
-    for module in old {
-        let title = format!("upgrade under load: {} to this version and back", module.version);
-        let has_exec = module.version != "0.1.0";
-        let [old, new] = [Module::Old(module), Module::New].map(|module| Version { server: server.clone(), module });
-        let mut pair = Pair::start(&title, &old, has_exec);
-        pair.replace_replica(&new);
-        pair.hand_over();
-        pair.replace_replica(&new);
-        pair.hand_over();
-        // And back. What 0.2.0 and later send, 0.1.0 does not read: it gets an RDB file, and nothing after it.
-        match has_exec {
-            true => {
-                pair.replace_replica(&old);
-                pair.hand_over();
-            }
-            false => pair.hand_over_to_an_older_one(&old),
-        }
-        pair.replace_replica(&old);
+        pair.replace_replica(&newer);
         pair.hand_over();
         pair.judge();
     }
@@ -94,15 +62,15 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(title: &str, version: &Version, execs: bool) -> Pair {
+    fn start(title: &str, server: &Program) -> Pair {
         eprintln!("{title}");
-        let builder = || version.builder().config("save 3600 1").config(END_AT_AN_ERROR);
+        let builder = || server.builder().config("save 3600 1").config(END_AT_AN_ERROR);
         let primary = builder().start();
         let replica = builder().replica_of(&primary).start();
         in_sync(&primary, &replica);
         let judgement = Judgement { down_after: Duration::from_secs(10), failover_timeout: Duration::from_secs(3) };
         let sentinels = Sentinels::of(&primary, 1, judgement);
-        let plan = Plan { execs, ..Plan::mixed() };
+        let plan = Plan::mixed();
         let workers = Workers::start(&plan, &Recorder::new(), sentinels.route());
         workers.wait_for_grants(GRANTS);
         let server = primary.info("server").version();
@@ -112,10 +80,10 @@ impl Pair {
         pair
     }
 
-    /// Restarts the replica as another version, from the files that the one before left.
-    fn replace_replica(&mut self, version: &Version) {
+    /// Restarts the replica as another server, from the files that the one before left.
+    fn replace_replica(&mut self, server: &Program) {
         self.stop_replica();
-        self.start_replica(version);
+        self.start_replica(server);
         in_sync(&self.primary, &self.replica);
         self.workers.wait_for_grants(GRANTS);
     }
@@ -124,17 +92,6 @@ impl Pair {
     /// cannot be one.
     fn hand_over(&mut self) {
         self.hold_writes();
-        in_sync(&self.primary, &self.replica);
-        self.promote_replica();
-    }
-
-    /// Makes an older module the primary that reads no effects of this one: while writes are held off there are none
-    /// after the file that it begins with.
-    fn hand_over_to_an_older_one(&mut self, old: &Version) {
-        self.stop_replica();
-        self.hold_writes();
-        fs::remove_file(self.replica.dir().join("dump.rdb")).expect("what it saved when it ended");
-        self.start_replica(old);
         in_sync(&self.primary, &self.replica);
         self.promote_replica();
     }
@@ -180,9 +137,9 @@ impl Pair {
         self.replica.kill();
     }
 
-    fn start_replica(&mut self, version: &Version) {
+    fn start_replica(&mut self, server: &Program) {
         let primary = &self.primary;
-        self.replica.rebuild(|builder| version.apply_to(builder).replica_of(primary));
+        self.replica.rebuild(|builder| builder.program(&server.path).replica_of(primary));
         self.replica.restart();
     }
 
