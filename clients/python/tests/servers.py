@@ -184,6 +184,9 @@ class Proxy:
         self._cut_after = 0
         self._hold: Optional[bytes] = None
         self._delay: Optional[bytes] = None
+        self._split: Optional[bytes] = None
+        # The bytes that came at once, of requests with LOCK.EXEC.
+        self.packets: List[bytes] = []
         self._delayed = asyncio.Event()
         self.cuts = 0
         self.held = 0
@@ -215,6 +218,10 @@ class Proxy:
     def delay_request(self, request: bytes) -> None:
         """Holds the next such request back until `deliver`; other connections pass."""
         self._delay = request
+
+    def split_request(self, at: bytes) -> None:
+        """Lets the next request with these bytes through up to them, and holds the rest back until `deliver`."""
+        self._split = at
 
     def deliver(self) -> None:
         self._delayed.set()
@@ -265,6 +272,16 @@ class Proxy:
                 self._delay = None
                 self.delays += 1
                 await self._delayed.wait()
+            if b"LOCK.EXEC" in request:
+                self.packets.append(request)
+            if self._split is not None and self._split in request:
+                # In front of the command's own header.
+                at = request.rindex(b"*", 0, request.index(self._split))
+                self._split = None
+                server.write(request[:at])
+                self.delays += 1
+                await self._delayed.wait()
+                request = request[at:]
             server.write(request)
             await server.drain()
 

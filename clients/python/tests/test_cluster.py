@@ -142,6 +142,27 @@ async def test_several_locks_wait_until_all_have_moved(api: Any, migration: Migr
     await rival.do(both.release)
 
 
+async def test_run_follows_a_slot_that_moves(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor, rival = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor(), api.actor()
+    lock, other = api.locks.Lock(client, key, timeout=60), api.locks.Lock(client, key, timeout=60)
+    counter = f"{{{key}}}:n"
+    assert await actor.do(lock.run, "INCR", counter) == 1
+    assert await actor.do(lock.acquire)
+    waiting = rival.start(other.run, "INCR", counter)
+    await eventually(lambda: source.waiters(key), "a waiter")
+    migration.begin()
+    migration.move_keys()
+    await eventually(lambda: target.waiters(key), "the same waiter at the new node")
+    await actor.do(lock.release)
+    assert await waiting == 2
+    # ASKING before each command of the packet.
+    assert await actor.do(lock.run, "INCR", counter, blocking=False) == 3
+    migration.end()
+    assert await actor.do(lock.run, "INCR", counter) == 4
+    assert source.calls("incr") == 1 and target.calls("incr") == 3 and target.info(key) is None
+
+
 def refused(server: Server, command: str) -> int:
     """Sent by the server, or by the module itself: versions differ."""
     stats: Any = server.admin.info("commandstats").get(f"cmdstat_{command}", {})

@@ -31,6 +31,17 @@ class Granted:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """The answer to a request with a command: granted, and what became of the command. `error`: its own, or that the
+    lock was lost. `is_released`: False: the token may still hold the lock."""
+
+    granted: Granted
+    reply: Any
+    error: Optional[Exception]
+    is_released: bool
+
+
+@dataclass(frozen=True)
 class Done:
     """Not granted, because the hold with this fence did the work. Falsy, like every result without a grant."""
 

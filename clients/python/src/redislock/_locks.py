@@ -29,7 +29,7 @@ from typing import (
 from . import _protocol as protocol
 from ._connections import is_asyncio, is_cluster, is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
-from ._hold import Done, Grant, Granted, Hold, clock
+from ._hold import Done, Grant, Granted, Hold, Ran, clock
 from ._info import LockInfo, lock_info
 from ._observer import Observed
 from ._overrides import Overridable
@@ -616,6 +616,68 @@ class LockBase(Overridable):
         except LockNotOwnedError:
             yield from protocol.lose(hold, self.on_lost)
             raise
+
+    def _running(
+        self, command: Command, blocking: Optional[bool], blocking_timeout: Optional[Number]
+    ) -> Steps[Any]:
+        """Takes the lock as an owner of its own, runs the command and gives the lock back: in one packet, unless it has
+        to wait for a message."""
+        self._check_run(command)
+        began = clock()
+        self.local.holder = None
+        wait_s = self._wait_s(blocking, blocking_timeout)
+        yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
+        # A lock without a deadline needs none here, but would be left behind by a process that dies meanwhile.
+        lease = self._lease() if self.timeout else Lease(int(DEFAULT_LEASE_S * 1000))
+        token = self._encoded(make_token())
+        request = protocol.Request(
+            self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command
+        )
+        if self._observed.by_observer():
+            request.on_queued = lambda: self._observed.tell("queued", token)
+        pooled = self._transport()
+        # A session is bound to the connection that waits.
+        own = self.session and pooled.by_message
+        transport = self._transport(own=True) if own else pooled
+        if wait_s:
+            wait_s = max(0.001, began + wait_s - clock())
+        poll_s = float(self.sleep) if self.mixed else None
+        try:
+            ran = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._observed.tell("not_granted", token, wait=clock() - began, error=error)
+            if request.open:
+                yield from protocol.cleanup(pooled, self.family, token, protocol.withdraw(pooled, request))
+            if own:
+                yield Close(transport)
+            raise
+        if own:
+            yield Close(transport)
+        if ran is None:
+            self._observed.tell("not_granted", token, wait=clock() - began)
+            if self.tell_holder:
+                self.local.holder = yield from protocol.holder(pooled, self.family)
+            raise self._not_acquired()
+        assert isinstance(ran, Ran), "it has a command and no coalesce"
+        if not ran.is_released:
+            yield from protocol.given_back(pooled, self.family, token, lease)
+        fence, granted_at = ran.granted.fence, ran.granted.granted_at
+        self._observed.tell("granted", token, fence, wait=granted_at - began)
+        event = "lost" if isinstance(ran.error, LockNotOwnedError) else "released"
+        self._observed.tell(event, token, fence, hold=clock() - granted_at)
+        if ran.error is not None:
+            raise ran.error
+        return ran.reply
+
+    def _check_run(self, command: Command) -> None:
+        if not command:
+            raise ValueError("a command is needed")
+        if self.owner is not None or self.at_least is not None or self.replicas or self.family.is_slot:
+            raise ValueError("run goes without token, at_least, replicas and slot: its owner holds for one command")
+        if self.family.counts and self.local.hold is not None:
+            raise self._error(LockError, "Cannot run as another owner under a lock that is held here: use exec")
 
     def _info(self) -> Steps[Optional[LockInfo]]:
         yield from self._in_place()

@@ -17,10 +17,10 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 from redis.exceptions import TimeoutError
 
 from ._families import Family, Lease
-from ._hold import Done, Grant, Granted, Hold, clock
+from ._hold import Done, Grant, Granted, Hold, Ran, clock
 from ._info import lock_info
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import CONNECT_S, Background, Call, Command, Join, Notify, Pause, Queued, Send, Spawn, Steps
+from ._steps import CONNECT_S, Background, Behind, Call, Command, Join, Notify, Pause, Queued, Send, Spawn, Steps
 from .errors import LockError, LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -41,14 +41,15 @@ CLEANUP_S = 1.0
 
 
 # None: not granted.
-Answer = Union[Granted, Done, None]
+Answer = Union[Granted, Done, Ran, None]
 
 
 @dataclass
 class Request:
     """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant. `open`: the
     request may be queued or granted, so it is withdrawn if the acquire fails. `on_queued`: called if the first slice,
-    which is short then, ends without an answer."""
+    which is short then, ends without an answer. `inner`: a command to run under the grant, which is given back behind
+    it."""
 
     family: Family
     name: str
@@ -60,6 +61,13 @@ class Request:
     coalesce: bool = False
     open: bool = False
     on_queued: Optional[Callable[[], None]] = None
+    inner: Optional[Command] = None
+    # The request, or an earlier one, has no answer.
+    unanswered: bool = False
+    # `inner` was sent: without a reply it may have run, and must not be sent again.
+    executing: bool = False
+    # Not granted by the first packet: over a transport that waits by messages, the next packet comes after a grant.
+    tried: bool = False
 
     def command(self, block_ms: Optional[int]) -> Command:
         command = self.family.acquire(self.token, self.holds, self.lease)
@@ -77,6 +85,13 @@ class Request:
         holds = int(reply[2]) if len(reply) > 2 else 1
         slot = int(reply[3]) if len(reply) > 3 else None
         return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock(), slot)
+
+    def execution(self) -> Behind:
+        assert self.inner is not None, "a request of `run`"
+        return Behind(_exec(self.family, self.token, self.inner), None, _reply_to(self.inner))
+
+    def release(self) -> Behind:
+        return Behind(self.family.release(self.token, self.before), REPLY_MARGIN_S)
 
 
 @dataclass
@@ -159,19 +174,20 @@ def acquire(
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
-    # A request was sent and not answered, so it may be queued or granted; or it was granted without a deadline yet.
-    unanswered = False
     request.open = True
     try:
         while True:
             try:
                 sent = clock()
                 answer = yield from _ask(transport, request, ends, waits)
-                unanswered = isinstance(answer, Granted)
+                # It may have been granted without a deadline yet.
+                request.unanswered = isinstance(answer, Granted)
                 if waits and isinstance(answer, Granted):
                     answer = yield from _with_deadline(transport, request, answer, sent, ends)
             except REDIS_ERRORS as error:
-                unanswered = unanswered or may_have_run(error)
+                request.unanswered = request.unanswered or may_have_run(error)
+                if request.executing and may_have_run(error):
+                    raise
                 if code(error) == "WRONGTYPE" and poll_s is None:
                     raise (yield from _wrong_type(transport, request)) from error
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
@@ -199,7 +215,7 @@ def acquire(
             elif ends is not None and clock() >= ends:
                 return None
     except REDIS_ERRORS:
-        request.open = unanswered
+        request.open = request.unanswered
         raise
 
 
@@ -212,7 +228,68 @@ def _after_cleanups(transport: Any, request: Request, until: Optional[float]) ->
 
 
 def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
-    """One request, or one slice of a wait."""
+    """One request, or one slice of a wait. With `inner` in one packet with the command and the release; where waits are
+    answered by messages, a request that waits has none behind it: they follow the grant."""
+    request.executing = False
+    answer: Answer
+    if request.inner is None:
+        answer = yield from _ask_alone(transport, request, ends, waits, ())
+        return answer
+    if not transport.by_message:
+        return (yield from _ask_in_packet(transport, request, ends, waits))
+    if not request.tried:
+        ran = yield from _ask_in_packet(transport, request, ends, False)
+        request.tried = ran is None
+        if ran is not None or not waits:
+            return ran
+    answer = yield from _ask_alone(transport, request, ends, waits, ())
+    if not isinstance(answer, Granted):
+        return answer
+    # Withdrawn, if there is no answer: it is granted.
+    request.unanswered = request.executing = True
+    execution = request.execution()
+    replies = yield Send(
+        transport, execution.command, connect_s=_connect_s(ends), reply_to=execution.reply_to, behind=(request.release(),)
+    )
+    return _ran(request, answer, *replies)
+
+
+def _ask_in_packet(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Ran]]:
+    request.executing = True
+    sent = clock()
+    acquired, executed, released = yield from _ask_alone(
+        transport, request, ends, waits, (request.execution(), request.release())
+    )
+    if isinstance(acquired, Exception):
+        raise acquired
+    answer = request.answer(acquired, sent)
+    if isinstance(answer, Granted):
+        return _ran(request, answer, executed, released)
+    # Nor was the command run.
+    request.executing = False
+    return None
+
+
+def _ran(request: Request, granted: Granted, executed: Any, released: Any) -> Ran:
+    """Raises an error of the connection, and one after which the command, which did not run, may be sent again."""
+    is_released = not isinstance(released, Exception)
+    request.unanswered = not is_released
+    if not isinstance(executed, Exception):
+        return Ran(granted, executed, None, is_released)
+    # WRONGTYPE of the lock's key, which the release reports too, or of the command's own.
+    if code(executed) == "NOTHELD" or (code(executed) == "WRONGTYPE" and means_lost(released)):
+        error: Exception = _not_run(request.name)
+        error.__cause__ = executed
+        return Ran(granted, None, error, is_released)
+    if is_transient(executed):
+        raise executed
+    return Ran(granted, None, translated(executed, request.name), is_released)
+
+
+def _ask_alone(
+    transport: Any, request: Request, ends: Optional[float], waits: bool, behind: Sequence[Behind]
+) -> Steps[Any]:
+    """The answer; with commands behind the request, all replies."""
     sent = clock()
     attempt_s = _attempt_s(ends)
     within_s = min(REPLY_MARGIN_S, attempt_s)
@@ -226,9 +303,13 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
     queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms)
-    connect_s = min(CONNECT_S, attempt_s)
-    reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued)
-    return request.answer(reply, sent)
+    connect_s = _connect_s(ends)
+    reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued, behind=behind)
+    return reply if behind else request.answer(reply, sent)
+
+
+def _connect_s(ends: Optional[float]) -> float:
+    return min(CONNECT_S, _attempt_s(ends))
 
 
 def _attempt_s(ends: Optional[float]) -> float:
@@ -467,22 +548,40 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
 def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
     """LOCK.EXEC. Resent only if it certainly did not run."""
     resend = Resend(RESEND_S)
-    first = command[0]
-    reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
+    reply_to = _reply_to(command)
     while True:
         try:
-            return (yield Send(transport, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
+            return (yield Send(transport, _exec(family, token, command), reply_to=reply_to))
         except REDIS_ERRORS as error:
             lost = code(error) == "NOTHELD"
             if code(error) == "WRONGTYPE":
                 # WRONGTYPE of the lock's key, or of the command's own.
                 lost = (yield from held(transport, family, token, name)) is None
             if lost:
-                message = "The lock is no longer owned, so the command did not run"
-                raise named(LockNotOwnedError, message, name) from error
+                raise _not_run(name) from error
             if not is_transient(error) or may_have_run(error) or resend.expired():
                 raise translated(error, name) from error
             yield resend.pause()
+
+
+def _exec(family: Family, token: bytes, command: Command) -> Command:
+    return ("LOCK.EXEC", family.key, token, *command)
+
+
+def _reply_to(command: Command) -> str:
+    first = command[0]
+    return (first.decode() if isinstance(first, bytes) else str(first)).upper()
+
+
+def _not_run(name: str) -> LockNotOwnedError:
+    return named(LockNotOwnedError, "The lock is no longer owned, so the command did not run", name)
+
+
+def given_back(transport: Any, family: Family, token: bytes, lease: Lease) -> Steps[None]:
+    """Ends a hold whose release failed, in the background: no caller waits for it."""
+    release = Release(family, token, 0)
+    each = _give_back_each if family.release_each(token) else give_back
+    yield from cleanup(transport, family, token, each(transport, release, lease), waits=False)
 
 
 # Tasks beside a hold. They keep no reference to it while they pause: a hold that its owner drops ends with its lease,

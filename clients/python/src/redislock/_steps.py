@@ -28,6 +28,14 @@ class Queued(NamedTuple):
     block_ms: int
 
 
+class Behind(NamedTuple):
+    """A command that is written together with the one before it. `within_s` and `reply_to` as of `Send`."""
+
+    command: Command
+    within_s: Optional[float] = None
+    reply_to: Optional[str] = None
+
+
 @dataclass
 class Send:
     """Sends a command and returns its reply, undecoded.
@@ -37,6 +45,8 @@ class Send:
     `connect_s`: a connection that is made for it, outside of the pool, is made in one attempt of this many seconds.
     `reply_to`: decode the reply as the client does for the command of that name.
     `queued`: of a request that may wait in the queue, for a transport that waits by messages.
+    `behind`: further commands of the same packet. Then the replies are returned in a list. An error reply stands in its
+    place; if the connection ends behind the first reply, that error stands in place of each missing one.
     """
 
     transport: Any
@@ -46,6 +56,7 @@ class Send:
     connect_s: float = CONNECT_S
     reply_to: Optional[str] = None
     queued: Optional[Queued] = None
+    behind: Sequence[Behind] = ()
 
 
 @dataclass

@@ -84,6 +84,20 @@ class SyncLock(LockBase):
         """
         return run(self._executing(command))
 
+    def run(
+        self, *command: Argument, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None
+    ) -> Any:
+        """Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its
+        own. The command's reply, as the client decodes it. The arguments override those of the lock.
+
+        Raises LockError (HeldError with `tell_holder`) if it was not granted in time: the command did not run;
+        LockNotOwnedError if the lock was lost before the command, which did not run; the command's own error. If the
+        connection ends before the command's reply, also while it waits, redis-py's ConnectionError or TimeoutError: the
+        command may have run, and is not sent again. Otherwise raises as `acquire`. ValueError with `token`, `at_least`,
+        `replicas` and `slot`; LockError if a family that counts is held here already.
+        """
+        return run(self._running(command, blocking, blocking_timeout))
+
     def info(self) -> Optional[LockInfo]:
         """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
         that is not free."""

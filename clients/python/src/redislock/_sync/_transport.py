@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
@@ -13,11 +13,13 @@ from redis.exceptions import AskError, ConnectionError, MovedError, ResponseErro
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
-from .._steps import Argument, Send
+from .._steps import Argument, Behind, Send
 
 
 class Transport:
     """Not for several threads at once. `own`: one connection, kept from one command to the next."""
+
+    by_message = False
 
     def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
@@ -102,43 +104,75 @@ class Transport:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
             connection.connect()
-            if asking:
+            if asking and not step.behind:
                 connection.send_command("ASKING", check_health=False)
                 connection.read_response()
         except BaseException as error:
             mark_unsent(error)
             self._discard(connection, state)
             raise
-        return self._exchange(connection, state, step)
+        return self._exchange(connection, state, step, asking)
 
-    def _exchange(self, connection: Any, state: PoolState, step: Send) -> Any:
+    def _exchange(self, connection: Any, state: PoolState, step: Send, asking: bool = False) -> Any:
         pooled = connection
         # With client-side caching the connection is a proxy, which would answer EXISTS and TYPE out of its cache.
         connection = getattr(connection, "_conn", connection)
         try:
+            if step.behind:
+                return self._packet(connection, pooled, state, step, asking)
             # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
             connection.send_command(*step.command, check_health=step.within_s is None)
-            reply_s = state.reply_s(step.within_s)
-            # Not the socket's own time-out, which may still be the limit for connecting.
-            if not connection.can_read(timeout=reply_s):
-                raise TimeoutError(f"No reply within {reply_s:.3f} s")
-            reply = connection.read_response(disable_decoding=step.reply_to is None)
-        except MovedError:
-            self._stale = True
-            if self._own and not self._pinned:
-                self.close()
-            raise
-        except AskError as error:
-            self._ask = error
-            raise
-        except ResponseError:
+            reply = self._reply(connection, state, step.within_s, step.reply_to)
+        except ResponseError as error:
+            self._note(error)
             raise
         except BaseException:
             # A reply may still arrive, or was read in part: the connection must not be used again.
             self._discard(pooled, state)
             raise
         state.failing = False
-        return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
+        return reply
+
+    def _packet(self, connection: Any, pooled: Any, state: PoolState, step: Send, asking: bool) -> Any:
+        packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
+        before = [("ASKING",)] if asking else []
+        commands = [command for each in packet for command in (*before, each.command)]
+        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        replies: List[Any] = []
+        try:
+            for each in packet:
+                try:
+                    if asking:
+                        self._reply(connection, state, each.within_s, None)
+                    replies.append(self._reply(connection, state, each.within_s, each.reply_to))
+                except ResponseError as error:
+                    replies.append(error)
+        except REDIS_ERRORS as error:
+            if not replies:
+                raise
+            self._discard(pooled, state)
+            return replies + [error] * (len(packet) - len(replies))
+        state.failing = False
+        for reply in replies:
+            self._note(reply)
+        return replies
+
+    def _reply(self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]) -> Any:
+        reply_s = state.reply_s(within_s)
+        # Not the socket's own time-out, which may still be the limit for connecting.
+        if not connection.can_read(timeout=reply_s):
+            raise TimeoutError(f"No reply within {reply_s:.3f} s")
+        reply = connection.read_response(disable_decoding=reply_to is None)
+        return reply if reply_to is None else self._decoded(reply_to, reply)
+
+    def _note(self, error: Any) -> None:
+        """Learns from an error reply where to send the next command."""
+        if isinstance(error, MovedError):
+            self._stale = True
+            if self._own and not self._pinned:
+                self.close()
+        elif isinstance(error, AskError):
+            self._ask = error
 
     def _discard(self, connection: Any, state: PoolState) -> None:
         self._stale = state.failing = True

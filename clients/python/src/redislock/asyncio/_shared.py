@@ -46,6 +46,8 @@ ASK_AGAIN = {"outcome": "granted"}
 class SharedTransport:
     """Sends the commands of one lock over its client's shared connection."""
 
+    by_message = True
+
     def __init__(self, client: Any, key: Argument) -> None:
         self._client = client
         self._key = key
@@ -63,7 +65,7 @@ class SharedTransport:
         """It is not this lock's own connection."""
 
     async def send(self, step: Send) -> Any:
-        if step.reply_to is not None:
+        if step.reply_to is not None or step.behind:
             # EXEC: its reply may be long, and is decoded as the client does it.
             return await Transport(self._client, self._key, own=False).send(step)
         pool = self._client.connection_pool

@@ -7,18 +7,20 @@ import asyncio
 import os
 import sys
 import weakref
-from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
-from .._steps import Argument, Send
+from .._steps import Argument, Behind, Send
 
 
 class Transport:
     """`own`: one connection, kept from one command to the next."""
+
+    by_message = False
 
     def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
@@ -119,7 +121,7 @@ class Transport:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
             await _io(connection.connect())
-            if asking:
+            if asking and not step.behind:
                 await _io(connection.send_command("ASKING", check_health=False))
                 await _io(connection.read_response())
             # Until here it was the limit for connecting.
@@ -128,43 +130,73 @@ class Transport:
             mark_unsent(error)
             await self._discard(connection, state)
             raise
-        return await self._exchange(connection, state, step)
+        return await self._exchange(connection, state, step, asking)
 
-    async def _exchange(self, connection: Any, state: PoolState, step: Send) -> Any:
+    async def _exchange(self, connection: Any, state: PoolState, step: Send, asking: bool = False) -> Any:
         try:
-            try:
-                # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
-                await _io(connection.send_command(*step.command, check_health=step.within_s is None))
-            except AttributeError as error:
-                # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not
-                # check.
-                raise ConnectionError("The connection has ended") from error
-            reply_s = state.reply_s(step.within_s)
-            if reply_s is None or reply_s == state.socket_timeout_s:
-                reply = await _io(connection.read_response(disable_decoding=step.reply_to is None))
-            else:
-                reply = await self._read_within(connection, step, reply_s)
-        except MovedError:
-            self._stale = True
-            if self._own and not self._pinned:
-                await self.close()
-            raise
-        except AskError as error:
-            self._ask = error
-            raise
-        except ResponseError:
+            if step.behind:
+                return await self._packet(connection, state, step, asking)
+            # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+            await _written(connection.send_command(*step.command, check_health=step.within_s is None))
+            reply = await self._reply(connection, state, step.within_s, step.reply_to)
+        except ResponseError as error:
+            await self._note(error)
             raise
         except BaseException:
             # A reply may still arrive, or was read in part: the connection must not be used again.
             await self._discard(connection, state)
             raise
         state.failing = False
-        return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
+        return reply
+
+    async def _packet(self, connection: Any, state: PoolState, step: Send, asking: bool) -> Any:
+        packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
+        before = [("ASKING",)] if asking else []
+        commands = [command for each in packet for command in (*before, each.command)]
+        await _written(connection.send_packed_command(connection.pack_commands(commands), check_health=False))
+        replies: List[Any] = []
+        try:
+            for each in packet:
+                try:
+                    if asking:
+                        await self._reply(connection, state, each.within_s, None)
+                    replies.append(await self._reply(connection, state, each.within_s, each.reply_to))
+                except ResponseError as error:
+                    replies.append(error)
+        except REDIS_ERRORS as error:
+            if not replies:
+                raise
+            await self._discard(connection, state)
+            return replies + [error] * (len(packet) - len(replies))
+        state.failing = False
+        for reply in replies:
+            await self._note(reply)
+        return replies
+
+    async def _reply(
+        self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]
+    ) -> Any:
+        reply_s = state.reply_s(within_s)
+        reading = connection.read_response(disable_decoding=reply_to is None)
+        if reply_s is None or reply_s == state.socket_timeout_s:
+            reply = await _io(reading)
+        else:
+            reply = await self._read_within(reading, reply_s)
+        return reply if reply_to is None else self._decoded(reply_to, reply)
+
+    async def _note(self, error: Any) -> None:
+        """Learns from an error reply where to send the next command."""
+        if isinstance(error, MovedError):
+            self._stale = True
+            if self._own and not self._pinned:
+                await self.close()
+        elif isinstance(error, AskError):
+            self._ask = error
 
     @staticmethod
-    async def _read_within(connection: Any, step: Send, within_s: float) -> Any:
+    async def _read_within(reading: Coroutine[Any, Any, Any], within_s: float) -> Any:
         # Not wait_for: before Python 3.12 it swallows a cancellation that arrives together with the reply.
-        task = asyncio.ensure_future(connection.read_response(disable_decoding=step.reply_to is None))
+        task = asyncio.ensure_future(reading)
         try:
             done, _ = await asyncio.wait([task], timeout=within_s)
         except GeneratorExit:
@@ -217,6 +249,14 @@ class Transport:
 # arrives in the turn in which it ends: the caller would wait on. So redis-py's I/O runs in tasks of its own there, and
 # asyncio.wait, which loses no cancellation, waits for them.
 LOSES_CANCELLATIONS = sys.version_info < (3, 12)
+
+
+async def _written(writing: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await _io(writing)
+    except AttributeError as error:
+        # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not check.
+        raise ConnectionError("The connection has ended") from error
 
 
 async def _io(work: Coroutine[Any, Any, Any]) -> Any:
