@@ -9,6 +9,12 @@ export type Word = string | Buffer | number;
 /** How long a request may wait for a connection before it counts as not sent. */
 export const UNSENT_MS = 2000;
 
+/** One command of a packet. `withinMs` as of `Node.send`. */
+export interface Part {
+  readonly words: readonly Word[];
+  readonly withinMs: number | undefined;
+}
+
 /** One server, over the one connection that all callers share. */
 export interface Node {
   /** True if the connection is gone for good: then the route leads to another node. */
@@ -24,6 +30,11 @@ export interface Node {
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
   /** As `send`, in a cluster, to the node that imports the slot. */
   sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
+  /**
+   * Sends these commands in one packet, each as `send` does, or as `sendAsking`. Never rejects: a `Trouble` stands in
+   * the place of a reply.
+   */
+  packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]>;
   /** Decodes the reply of an inner command as the library's own call of that command does. */
   decoded(command: string, reply: unknown): unknown;
   /** Called whenever the connection ends: requests that were queued over it have left the queue. */
@@ -50,9 +61,14 @@ export interface Subscriber {
 export interface OwnConnection {
   readonly ended: boolean;
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
+  packet(parts: readonly Part[]): Promise<unknown[]>;
   onEnd(tell: () => void): void;
   close(): void;
 }
+
+/** The replies in the order of the requests; an error takes the place of a reply. */
+export const settled = (replies: Promise<unknown>[]): Promise<unknown[]> =>
+  Promise.all(replies.map((reply) => reply.catch((error: unknown) => error)));
 
 /** Where a key is served. */
 export interface Route {

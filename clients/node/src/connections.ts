@@ -4,7 +4,7 @@
 
 import { randomBytes } from "node:crypto";
 
-import type { Node, OwnConnection, Route, Word } from "./connection.js";
+import type { Node, OwnConnection, Part, Route, Word } from "./connection.js";
 import { Endings } from "./endings.js";
 import { Inbox } from "./inbox.js";
 import { Observed } from "./observer.js";
@@ -44,18 +44,47 @@ export class Connections {
   async send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const slot = this.slot(key);
     const node = await this.route.node(slot);
-    const address = this.asks.get(slot);
-    if (address !== undefined) {
-      this.asks.delete(slot);
-      const target = await this.route.nodeAt(address);
-      if (target !== undefined) return await target.sendAsking(words, withinMs, how);
-      await this.route.refresh();
-    }
+    const target = await this.asked(slot);
+    if (target !== undefined) return await target.sendAsking(words, withinMs, how);
     try {
       return await node.send(words, withinMs, how);
     } catch (error) {
       throw await this.redirected(error, slot, node);
     }
+  }
+
+  /** Sends these commands in one packet, as `send`; a `Trouble` stands in the place of a reply. */
+  async packet(key: Word, parts: readonly Part[]): Promise<unknown[]> {
+    const slot = this.slot(key);
+    const node = await this.route.node(slot);
+    const target = await this.asked(slot);
+    return this.allRedirected(
+      await (target === undefined ? node.packet(parts) : target.packet(parts, "asking")),
+      slot,
+      node,
+    );
+  }
+
+  /** As `redirected`: the cluster is looked at once for all. */
+  async allRedirected(replies: unknown[], slot: number, node?: Node): Promise<unknown[]> {
+    const first = replies.find((reply) => reply instanceof Trouble);
+    if (first === undefined) return replies;
+    const learned = await this.redirected(first, slot, node);
+    const isRedirection = ({ code }: Trouble): boolean => this.route.clustered && (code === "ASK" || code === "MOVED");
+    return replies.map((reply) => {
+      if (reply === first) return learned;
+      return reply instanceof Trouble && isRedirection(reply) ? new Trouble(reply.error, "unsent") : reply;
+    });
+  }
+
+  /** The node that imports the slot, if the last reply named it; for one request. */
+  private async asked(slot: number): Promise<Node | undefined> {
+    const address = this.asks.get(slot);
+    if (address === undefined) return undefined;
+    this.asks.delete(slot);
+    const target = await this.route.nodeAt(address);
+    if (target === undefined) await this.route.refresh();
+    return target;
   }
 
   /** Decodes an inner command's reply as the library does. */

@@ -20,7 +20,7 @@ export type { ReleaseOptions } from "./hold.js";
 export type { HolderInfo, LockInfo } from "./info.js";
 export { Lock, MultiLock, RLock, RWLock, Semaphore, View } from "./locks.js";
 export type { CoalesceOptions, PermitOptions, SemaphoreOptions } from "./locks.js";
-export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions, RunOptions } from "./options.js";
 export type { LockEvent, LockKind, Observer } from "./observer.js";
 export type { Done } from "./owned.js";
 export { makeToken } from "./tokens.js";

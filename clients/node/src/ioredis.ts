@@ -1,7 +1,7 @@
 /** ioredis: Redis (also by Sentinel) and Cluster. */
 
-import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
-import { UNSENT_MS } from "./connection.js";
+import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
+import { settled, UNSENT_MS } from "./connection.js";
 import { abortable, aside, outOfPatience } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
@@ -20,6 +20,8 @@ interface Redis extends IoredisClient {
   readonly condition?: { protocol?: number; replyMapping?: string } | null;
   /** null while no attempt to connect again is under way. */
   readonly reconnectTimeout?: unknown;
+  /** The socket; none while it is not connected. */
+  readonly stream?: { cork(): void; uncork(): void } | null;
   call(command: string): unknown;
   on(event: string, listener: (...args: never[]) => void): unknown;
   once(event: string, listener: (...args: never[]) => void): unknown;
@@ -178,6 +180,18 @@ class IoredisNode implements Node {
     return reply;
   }
 
+  packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]> {
+    const send = how === "asking" ? this.sendAsking : this.send;
+    // ioredis writes each command by itself.
+    const { stream } = this.redis;
+    stream?.cork();
+    try {
+      return settled(parts.map(({ words, withinMs }) => send.call(this, words, withinMs)));
+    } finally {
+      stream?.uncork();
+    }
+  }
+
   decoded(command: string, reply: unknown): unknown {
     const transform = this.Base._transformer?.reply?.[command];
     if (transform === undefined) return reply;
@@ -214,6 +228,7 @@ class IoredisNode implements Node {
         return node.ended;
       },
       send: (words, withinMs) => node.send(words, withinMs),
+      packet: (parts) => node.packet(parts),
       onEnd: (tell) => void redis.on("end", tell),
       // Of a connection that has ended, ioredis (5.11) would await the end again, for two seconds.
       close: () => node.ended || redis.disconnect(),

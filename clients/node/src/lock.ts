@@ -18,15 +18,19 @@ import {
   checkedOptions,
   checkedOwner,
   checkedWait,
+  NAMES,
   settingsOf,
   type AcquireOptions,
   type MutexOptions,
+  type RunOptions,
   type Settings,
 } from "./options.js";
 import { Owned, type Done, type Granted } from "./owned.js";
 import * as protocol from "./protocol.js";
 import { OwnTransport, type Request } from "./protocol.js";
 import { makeToken } from "./tokens.js";
+
+const RUN_LEASE_MS = 30_000;
 
 /** The owner of the holds that are taken inside of `using`. The views of a read/write lock share one. */
 export class Context {
@@ -127,6 +131,77 @@ export abstract class LockBase<
     }
     await hold.release();
     return result;
+  }
+
+  /**
+   * Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its own.
+   * Resolves with the command's reply, as the client gives it.
+   *
+   * A lock that is held: waits as `acquire`, and sends the command and the release in one packet behind the grant; with
+   * `session` all of it goes in one packet over a connection of its own, which waits.
+   *
+   * Rejects with `NotAcquiredError` when the time is over: the command did not run; with `LockLostError` if the lock was
+   * lost before the command, which did not run; with the command's own error; with the library's error if the
+   * connection ended before the command's reply: it may have run, and is not sent again. Otherwise as `acquire`. Not
+   * with `token`, `atLeast`, `replicas` and `slot`, nor inside of `using` of a lock that its owner may acquire again.
+   */
+  async run<T = unknown>(command: readonly Word[], options?: RunOptions): Promise<T> {
+    this.checkRun(command, options);
+    const { connections, family, settings } = this;
+    const began = now();
+    const waitMs = this.waitOf(options);
+    const patience = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
+    const token = makeToken();
+    let isQueued = false;
+    const onQueued = (): void => {
+      if (!isQueued) this.tell(token, { event: "queued" });
+      isQueued = true;
+    };
+    // Without a deadline a process that dies meanwhile would leave it behind.
+    const lease = settings.lease ?? RUN_LEASE_MS;
+    const holds = this.perHold(undefined);
+    const count = { before: 0, holds, otherMode: false, owned: this.owned(token), tokenUsedBefore: false };
+    const how = { lease, session: settings.session, coalesce: false, onQueued, inner: command };
+    const request: Request = { family, lock: this.name, token, ...count, ...how };
+    const own = settings.session ? new OwnTransport(connections, family.key) : undefined;
+    let granted: Granted | Done | undefined;
+    try {
+      granted = await protocol.acquire(connections, own, request, patience);
+    } catch (error) {
+      this.tell(token, { event: "not_granted", wait: now() - began, error });
+      throw error;
+    } finally {
+      own?.close();
+    }
+    const wait = now() - began;
+    if (granted === undefined || granted.done || granted.ran === undefined) {
+      this.tell(token, { event: "not_granted", wait });
+      throw await this.notAcquired(waitMs, options);
+    }
+    const { fence, ran } = granted;
+    if (!ran.isReleased) protocol.giveBack(connections, request);
+    this.tell(token, { event: "granted", fence, wait });
+    this.tell(token, {
+      event: ran.error instanceof LockLostError ? "lost" : "released",
+      fence,
+      hold: now() - began - wait,
+    });
+    if (ran.error !== undefined) throw ran.error;
+    return ran.reply as T;
+  }
+
+  private checkRun(command: readonly Word[], options: RunOptions | undefined): void {
+    if (!Array.isArray(command) || command.length === 0) {
+      throw new TypeError(`the command of run is an array, as ["INCR", "counter"]`);
+    }
+    checkedOptions("run", options, NAMES.run);
+    const { token, atLeast, replicas } = this.settings;
+    if (token !== undefined || atLeast > 0 || replicas > 0 || this.family.slots) {
+      throw new RangeError("run goes without token, atLeast, replicas and slot: its owner holds for one command");
+    }
+    if (this.family.reentrant && this.outer(undefined) !== undefined) {
+      throw new LockError("run would wait for the hold of this caller: use its exec", this.name);
+    }
   }
 
   /**

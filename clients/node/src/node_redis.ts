@@ -1,7 +1,7 @@
 /** node-redis: createClient, createCluster and createSentinel. */
 
-import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
-import { UNSENT_MS } from "./connection.js";
+import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
+import { settled, UNSENT_MS } from "./connection.js";
 import { outOfPatience } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
@@ -152,6 +152,11 @@ class ClientNode implements Node {
     return reply;
   }
 
+  packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]> {
+    const send = how === "asking" ? this.sendAsking : this.send;
+    return settled(parts.map(({ words, withinMs }) => send.call(this, words, withinMs)));
+  }
+
   decoded(_command: string, reply: unknown): unknown {
     return reply;
   }
@@ -182,6 +187,7 @@ class ClientNode implements Node {
         return ended;
       },
       send: (words, withinMs) => node.send(words, withinMs),
+      packet: (parts) => node.packet(parts),
       onEnd: (tell) => void tells.push(tell),
       close: () => {
         close();

@@ -18,6 +18,8 @@ export interface AcquireOptions {
   tellHolder?: boolean;
 }
 
+export type RunOptions = Pick<AcquireOptions, "wait" | "signal" | "tellHolder">;
+
 export interface ReentrantOptions extends AcquireOptions {
   /** Acquires again as the owner of this hold, which is of the same lock. */
   within?: Hold;
@@ -82,6 +84,7 @@ export const NAMES = {
   acquireMutex: [...ACQUIRE, "coalesce"],
   acquireReentrant: [...ACQUIRE, "within"],
   acquirePermits: [...ACQUIRE, "permits"],
+  run: ["wait", "signal", "tellHolder"],
 };
 
 /** What the options of other lock libraries are called here. */

@@ -14,6 +14,17 @@ export interface Granted {
   slot: number | undefined;
   /** What the owner held before, and was to hold together with this, was lost. */
   wasLost?: boolean;
+  /** Of a request with a command. */
+  ran?: Ran;
+}
+
+/** What became of a command that came with its request. */
+export interface Ran {
+  reply: unknown;
+  /** Why there is no reply; `LockLostError`: it did not run. */
+  error?: unknown;
+  /** False: the owner may still hold the lock. */
+  isReleased: boolean;
 }
 
 /** The answer to an acquire with `coalesce`, without a hold: the hold with this fence did the work. */

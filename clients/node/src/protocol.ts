@@ -6,7 +6,7 @@
  */
 
 import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
-import type { OwnConnection, Word } from "./connection.js";
+import type { OwnConnection, Part, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
 import type { Family, Lease, Work } from "./families.js";
@@ -60,6 +60,8 @@ export interface Request {
   coalesce: boolean;
   /** Called when the request waits in the server's queue, maybe more than once. */
   onQueued: () => void;
+  /** A command to run under the grant, which is given back behind it. */
+  inner?: readonly Word[];
 }
 
 export interface Patience {
@@ -164,11 +166,13 @@ async function ask(
   const { waitMs, ends, pollMs, signal } = patience;
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
-    own !== undefined
-      ? new AskingOver(own, request, waits, signal)
-      : waits
-        ? new AskingByMessage(connections, request, signal)
-        : new AskingOnce(connections, request, signal);
+    request.inner !== undefined
+      ? new AskingToRun(connections, own, request, request.inner, waits, signal)
+      : own !== undefined
+        ? new AskingOver(own, request, waits, signal)
+        : waits
+          ? new AskingByMessage(connections, request, signal)
+          : new AskingOnce(connections, request, signal);
   const checked = async (answered: Granted | Done | undefined): Promise<Granted | Done | undefined> => {
     if (answered === undefined || answered.done) return answered;
     // Without an answer about the owner's other mode, the grant is asked for again or withdrawn.
@@ -459,6 +463,121 @@ class AskingOver extends Sending {
   }
 }
 
+/**
+ * For a command under the lock: the acquire, the command and the release in one packet. Over the shared connection that
+ * packet does not wait; after an ordinary wait the command and the release follow in one.
+ *
+ * Must never happen: a command that may have run is sent again. Then the library's error ends the acquire.
+ */
+class AskingToRun implements Asking {
+  private isOpen = false;
+  private isFirst = true;
+  private readonly waiting: Sending;
+
+  constructor(
+    private readonly connections: Connections,
+    private readonly own: OwnTransport | undefined,
+    private readonly request: Request,
+    private readonly inner: readonly Word[],
+    private readonly waits: boolean,
+    private readonly signal: AbortSignal | undefined,
+  ) {
+    this.waiting = new AskingByMessage(connections, request, signal);
+  }
+
+  get open(): boolean {
+    return this.isOpen || this.waiting.open;
+  }
+
+  set open(open: boolean) {
+    this.isOpen = this.waiting.open = open;
+  }
+
+  async slice(ends: number): Promise<Granted | Done | undefined> {
+    const { own, waits } = this;
+    if (own !== undefined && waits) return this.whole(ends, Math.max(1, Math.ceil(Math.min(SLICE_MS, ends - now()))));
+    if (this.isFirst || !waits) {
+      const granted = await this.whole(ends);
+      if (granted !== undefined || !waits) return granted;
+      this.isFirst = false;
+    }
+    return this.behind(await this.waiting.slice(ends));
+  }
+
+  async end(ends: number): Promise<Granted | Done | undefined> {
+    return this.own === undefined ? this.behind(await this.waiting.end(ends)) : undefined;
+  }
+
+  /** All of it in one packet; undefined: not granted. */
+  private async whole(ends: number, blockMs?: number): Promise<Granted | undefined> {
+    const { own, request } = this;
+    const withinMs = blockMs === undefined ? within(ends) : Math.min(blockMs + LATE_MS, ends + LATE_REPLY_MS - now());
+    const queued = blockMs === undefined ? undefined : outOfTime(QUEUED_MS, request.onQueued);
+    const wasOpen = this.open;
+    this.isOpen = true;
+    const sent = now();
+    const parts = [{ words: words(request, blockMs), withinMs }, ...this.parts()];
+    const packet = own === undefined ? this.connections.packet(request.family.key, parts) : own.packet(parts, withinMs);
+    let replies: unknown[];
+    try {
+      replies = await abortable(packet, this.signal);
+    } catch (error) {
+      if (error instanceof Trouble) this.isOpen = wasOpen;
+      throw error;
+    } finally {
+      queued?.stop();
+    }
+    const [acquired, executed, released] = replies;
+    if (acquired instanceof Trouble) {
+      this.isOpen = wasOpen || acquired.mayHaveRun;
+      throw acquired.mayHaveRun ? acquired.error : acquired;
+    }
+    const answered = answer(acquired, request, sent);
+    if (answered !== undefined && answered !== "queued" && !answered.done)
+      return this.ran(answered, executed, released);
+    this.isOpen = wasOpen;
+    return undefined;
+  }
+
+  /** The command and the release behind a grant. */
+  private async behind(granted: Granted | Done | undefined): Promise<Granted | Done | undefined> {
+    if (granted === undefined || granted.done) return granted;
+    this.isOpen = true;
+    const sending = this.connections.packet(this.request.family.key, this.parts());
+    const [executed, released] = await abortable(sending, this.signal);
+    return this.ran(granted, executed, released);
+  }
+
+  private parts(): Part[] {
+    const { family, token, before } = this.request;
+    return [
+      { words: execution(family, token, this.inner), withinMs: undefined },
+      { words: family.release(token, before, "done"), withinMs: LATE_MS },
+    ];
+  }
+
+  /** Throws a `Trouble` after which the command, which did not run, may be sent again. */
+  private async ran(granted: Granted, executed: unknown, released: unknown): Promise<Granted> {
+    const { family, lock } = this.request;
+    const isReleased = !(released instanceof Trouble);
+    this.open = !isReleased;
+    // Requests of this token may have been told their grant.
+    this.request.tokenUsedBefore = true;
+    if (!(executed instanceof Trouble)) {
+      this.open = false;
+      const reply = await this.connections.decoded(family.key, String(this.inner[0]), executed);
+      return { ...granted, ran: { reply, isReleased } };
+    }
+    if (executed.mayHaveRun) throw executed.error;
+    // WRONGTYPE of the lock's key, which the release reports too, or of the command's own.
+    const isNoLock = executed.code === "WRONGTYPE" && released instanceof Trouble && released.meansLost;
+    if (executed.code !== "NOTHELD" && !isNoLock && executed.heals) throw executed;
+    this.open = false;
+    const error = executed.code === "NOTHELD" || isNoLock ? notRun(lock, executed) : ownError(executed, lock);
+    return { ...granted, ran: { reply: undefined, error, isReleased } };
+  }
+}
+
 /** A dedicated connection to the node of the key; replaced after a failure until it is kept for a session. */
 export class OwnTransport {
   private connection: OwnConnection | undefined;
@@ -480,6 +599,21 @@ export class OwnTransport {
     const sending = this.sendInTime(command, now() + withinMs);
     this.last = sending.catch(() => undefined);
     return sending;
+  }
+
+  /** As `send`; a `Trouble` stands in the place of a reply. */
+  packet(parts: readonly Part[], withinMs: number): Promise<unknown[]> {
+    const sending = this.packetInTime(parts, now() + withinMs);
+    this.last = sending.catch(() => undefined);
+    return sending;
+  }
+
+  private async packetInTime(parts: readonly Part[], ends: number): Promise<unknown[]> {
+    const connection = await this.open(ends);
+    const replies = await connection.packet(parts);
+    if (!replies.some((reply) => reply instanceof Trouble && reply.stage !== "refused")) return replies;
+    this.drop();
+    return this.connections.allRedirected(replies, this.connections.slot(this.key));
   }
 
   private async sendInTime(command: readonly Word[], ends: number): Promise<unknown> {
@@ -760,19 +894,41 @@ export async function execute(
   try {
     const reply = await repeated(
       (trouble) => trouble.heals && !trouble.mayHaveRun,
-      () => connections.send(family.key, ["LOCK.EXEC", family.key, owned.token, ...command], undefined),
+      () => connections.send(family.key, execution(family, owned.token, command), undefined),
     );
     return await connections.decoded(family.key, String(command[0]), reply);
   } catch (error) {
     if (error instanceof Trouble && (error.code === "NOTHELD" || (await isNoLock(error, connections, family, owned)))) {
-      const message = `the lock "${owned.lock}" is no longer held, so the command did not run`;
-      throw new LockLostError(message, owned.lock, { cause: error.error });
+      throw notRun(owned.lock, error);
     }
-    // Errors of the inner command are not errors of the lock, whatever their code.
-    throw error instanceof Trouble && error.stage === "refused" && !isNotLoaded(error)
-      ? error.error
-      : translated(error, owned.lock);
+    throw ownError(error, owned.lock);
   }
+}
+
+const execution = (family: Family, token: Word, command: readonly Word[]): Word[] => [
+  "LOCK.EXEC",
+  family.key,
+  token,
+  ...command,
+];
+
+function notRun(lock: string, trouble: Trouble): LockLostError {
+  const message = `the lock "${lock}" is no longer held, so the command did not run`;
+  return new LockLostError(message, lock, { cause: trouble.error });
+}
+
+/** Errors of the inner command are not errors of the lock, whatever their code. */
+function ownError(error: unknown, lock: string): unknown {
+  const isRefused = error instanceof Trouble && error.stage === "refused" && !isNotLoaded(error);
+  return isRefused ? error.error : translated(error, lock);
+}
+
+/** Ends a hold whose release failed, in the background: no caller waits for it. */
+export function giveBack(connections: Connections, request: Request): void {
+  const { family, token, lease } = request;
+  const each = [family.release(token, 0, "done"), ...family.releaseEach(token)];
+  const work = Promise.all(each.map((words) => undone(connections, family.key, words, lease)));
+  connections.endings.add(family.keys, token, work);
 }
 
 /** LOCK.EXEC answers WRONGTYPE for the lock's key and for the command's own: tells which. */

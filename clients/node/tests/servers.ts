@@ -247,6 +247,9 @@ export class Proxy {
   private cutAfter = 0;
   private hold: string | undefined;
   private kept: string | undefined;
+  private split: string | undefined;
+  /** What came at once, of requests with LOCK.EXEC. */
+  readonly packets: string[] = [];
   private go: (() => void) | undefined;
   private refusing = false;
   private silent = false;
@@ -279,6 +282,11 @@ export class Proxy {
   /** Keep the next such request back until `letGo`. */
   keepRequest(request: string): void {
     this.kept = request;
+  }
+
+  /** Lets the next request with this word through up to it, and keeps the rest back until `letGo`. */
+  splitRequest(at: string): void {
+    this.split = at;
   }
 
   get keeps(): boolean {
@@ -363,7 +371,14 @@ export class Proxy {
       this.requests += 1;
       if (this.cut !== undefined && request.includes(this.cut)) [this.cut, fate.cut] = [undefined, true];
       if (this.hold !== undefined && request.includes(this.hold)) [this.hold, fate.hold] = [undefined, true];
-      if (this.kept !== undefined && request.includes(this.kept)) {
+      if (request.includes("LOCK.EXEC")) this.packets.push(request.toString());
+      if (this.split !== undefined && request.includes(this.split)) {
+        // In front of the command's own header.
+        const at = request.lastIndexOf("*", request.indexOf(this.split));
+        this.split = undefined;
+        server.write(request.subarray(0, at));
+        this.go = () => void server.write(request.subarray(at));
+      } else if (this.kept !== undefined && request.includes(this.kept)) {
         this.kept = undefined;
         this.go = () => void server.write(request);
       } else {

@@ -1,0 +1,284 @@
+/** `run`: the lock, one command and the release in one packet; what becomes of it when replies or connections are lost. */
+
+import assert from "node:assert/strict";
+
+import {
+  Lock,
+  LockError,
+  LockLostError,
+  MultiLock,
+  NotAcquiredError,
+  observe,
+  RLock,
+  RWLock,
+  Semaphore,
+  type LockEvent,
+  type RedisClient,
+} from "redis-lock-client";
+import { eventually } from "./servers.js";
+import { isPending, suite } from "./world.js";
+
+const FAMILIES = 7;
+
+function families(client: RedisClient): (Lock | RLock | Semaphore | MultiLock)[] {
+  const rw = new RWLock(client, "rw");
+  return [
+    new Lock(client, "k"),
+    new RLock(client, "r"),
+    rw.read,
+    rw.write,
+    new Semaphore(client, "s", 3, { permits: 2 }),
+    new MultiLock(client, ["a", "b"]),
+    new Lock(client, "k", { session: true }),
+  ];
+}
+
+suite("run", (each) => {
+  each("a command in one packet with its lock", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const [number, lock] of families(client).entries()) {
+      assert.equal(await lock.run(["INCR", "n"]), number + 1);
+      const packet = proxy.packets.pop() ?? "";
+      assert.equal(proxy.packets.length, 0);
+      for (const word of [".ACQUIRE", "INCR", ".RELEASE"]) assert.ok(packet.includes(word), packet);
+      assert.equal(packet.includes("SESSION"), number === FAMILIES - 1);
+      assert.deepEqual(await server.ask("KEYS", "*"), ["n"]);
+    }
+    const lock = new Lock(client, "k");
+    await lock.run(["HSET", "h", "f", 1]);
+    const all = await lock.run(["HGETALL", "h"]);
+    assert.deepEqual(all, await new Lock(client, "other").using((hold) => hold.exec("HGETALL", "h")));
+    assert.equal(await lock.run(["GET", "none"]), null);
+    // The command's own error, its own WRONGTYPE too.
+    await assert.rejects(lock.run(["INCR", "h"]), /WRONGTYPE/);
+    await assert.rejects(lock.run(["NOSUCH"]), /unknown command/);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("it waits its turn, or says that it was not granted", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const options of [{}, { session: true }]) {
+      await server.ask("DEL", "n");
+      const hold = await new Lock(client, "k").acquire();
+      const lock = new Lock(client, "k", options);
+      for (const wait of [0, 300]) {
+        await assert.rejects(lock.run(["INCR", "n"], { wait, tellHolder: true }), (error) => {
+          return error instanceof NotAcquiredError && error.holder === hold.token;
+        });
+      }
+      assert.deepEqual(await server.waiters("k"), []);
+      const running = lock.run(["INCR", "n"]);
+      await eventually(async () => (await server.waiters("k")).length, "a waiter");
+      assert.equal(await server.ask("GET", "n"), null);
+      proxy.packets.length = 0;
+      await hold.release();
+      assert.equal(await running, 1);
+      assert.equal(await server.info("k"), null);
+      // Behind the grant the command and the release in one packet; with a session all was sent before.
+      assert.deepEqual(
+        proxy.packets.map((packet) => [packet.includes(".ACQUIRE"), packet.includes(".RELEASE")]),
+        options.session ? [] : [[false, true]],
+      );
+    }
+  });
+
+  each("it is told that the lock was lost", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const lose of [
+      ["LOCK.BREAK", "k"],
+      ["SET", "k", "something else"],
+    ]) {
+      // The packet arrives in two parts, and the lock is lost between them.
+      proxy.splitRequest("LOCK.EXEC");
+      const running = new Lock(client, "k").run(["INCR", "n"]);
+      await eventually(async () => (await server.holders("k")).length, "the grant");
+      await server.ask(...(lose as [string, ...string[]]));
+      proxy.letGo();
+      await assert.rejects(running, LockLostError);
+      assert.equal(await server.ask("GET", "n"), null);
+    }
+  });
+
+  // Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" of the release is behind it.
+  for (const after of [0, 3, -6]) {
+    each(`no command is sent twice (cut at ${after})`, async (world) => {
+      const server = await world.server();
+      const proxy = await world.proxy(server);
+      for (let number = 0; number < FAMILIES; number++) {
+        // Of its own: no withdrawal of the one before is under way there.
+        const lock = families((await world.connect(proxy)).client)[number] as Lock;
+        proxy.cutReply("LOCK.EXEC", after);
+        await assert.rejects(lock.run(["INCR", "n"]), (error) => !(error instanceof LockError));
+        assert.equal(proxy.cuts, number + 1);
+        assert.equal(await server.ask("GET", "n"), String(number + 1));
+        await eventually(async () => String(await server.ask("KEYS", "*")) === "n", "the end of the hold");
+      }
+    });
+  }
+
+  each("it has its reply where only the release has none", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    for (let number = 0; number < FAMILIES; number++) {
+      const lock = families((await world.connect(proxy)).client)[number] as Lock;
+      proxy.cutReply("LOCK.EXEC", -4);
+      assert.equal(await lock.run(["INCR", "n"]), number + 1);
+      assert.equal(proxy.cuts, number + 1);
+      await eventually(async () => String(await server.ask("KEYS", "*")) === "n", "the end of the hold");
+    }
+  });
+
+  for (const session of [false, true]) {
+    each(`a packet that arrives in part leaves nothing${session ? ", by its session alone" : ""}`, async (world) => {
+      const server = await world.server();
+      const proxy = await world.proxy(server);
+      const { client } = await world.connect(proxy);
+      proxy.splitRequest("LOCK.EXEC");
+      const running = new Lock(client, "k", { lease: 600_000, session }).run(["INCR", "n"]);
+      await eventually(async () => (await server.holders("k")).length, "the grant");
+      if (session) await server.ask("ACL", "SETUSER", "default", "-lock.release");
+      proxy.disconnect();
+      await assert.rejects(running);
+      await eventually(async () => (await server.info("k")) === null, "the end of the hold");
+      assert.equal(await server.ask("GET", "n"), null);
+    });
+  }
+
+  each("a connection that ends while it waits", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(server);
+    const cut = await world.connect(proxy);
+    const hold = await new Lock(client, "k").acquire();
+    // With a session the command is on its way: it may have run.
+    const session = new Lock(cut.client, "k", { session: true }).run(["INCR", "n"]);
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    proxy.disconnect();
+    await assert.rejects(session);
+    assert.deepEqual(await server.waiters("k"), []);
+    // Without, it was not sent yet.
+    const running = new Lock(cut.client, "k").run(["INCR", "n"]);
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    const asked = await server.calls("lock.acquire");
+    proxy.disconnect();
+    await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
+    await hold.release();
+    assert.equal(await running, 1);
+  });
+
+  each("an aborted one leaves nothing", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k").acquire();
+    for (const session of [false, true]) {
+      const giveUp = new AbortController();
+      const running = new Lock(client, "k", { session }).run(["INCR", "n"], { signal: giveUp.signal });
+      await eventually(async () => (await server.waiters("k")).length, "a waiter");
+      giveUp.abort(new Error("enough"));
+      await assert.rejects(running, /^Error: enough$/);
+      assert.deepEqual(await server.waiters("k"), []);
+    }
+    await hold.release();
+    assert.deepEqual([await server.info("k"), await server.ask("GET", "n")], [null, null]);
+  });
+
+  each("options that do not fit", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    for (const lock of [
+      new Lock(client, "k", { token: "mine" }),
+      new Lock(client, "k", { atLeast: 1000 }),
+      new Lock(client, "k", { replicas: 1 }),
+      new Semaphore(client, "k", 3, { slot: true }),
+    ]) {
+      await assert.rejects(lock.run(["INCR", "n"]), /run goes without/);
+    }
+    await assert.rejects(new Lock(client, "k").run([]), /the command of run/);
+    await assert.rejects(new Lock(client, "k").run(["INCR", "n"], { token: "mine" } as object), /no option token/);
+    // It would wait for itself.
+    const rw = new RWLock(client, "rw");
+    await rw.read.using(() => assert.rejects(rw.write.run(["INCR", "n"]), /use its exec/));
+    assert.equal(await server.ask("GET", "n"), null);
+    // Without a deadline a process that dies would leave it for ever.
+    assert.ok((await new Lock(client, "k", { lease: null }).run<number>(["PTTL", "k"])) > 29_000);
+    assert.ok(!proxy.packets[0]?.includes("PERSIST"));
+  });
+
+  each("beside old clients", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await server.ask("SET", "k", "an old client's");
+    const lock = new Lock(client, "k", { mixed: true, pollInterval: 20 });
+    await assert.rejects(lock.run(["INCR", "n"], { wait: 100 }), NotAcquiredError);
+    const running = lock.run(["INCR", "n"]);
+    const asked = await server.calls("lock.acquire");
+    await eventually(async () => (await server.calls("lock.acquire")) > asked + 2, "some polls");
+    assert.ok(await isPending(running));
+    await server.ask("DEL", "k");
+    assert.equal(await running, 1);
+  });
+
+  each("it is observed", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const told: LockEvent[] = [];
+    observe(client, (event) => void told.push(event));
+    const lock = new Lock(client, "k");
+    await lock.run(["INCR", "n"]);
+    assert.deepEqual(
+      told.map(({ event, owner }) => [event, owner]),
+      [
+        ["granted", told[0]?.owner],
+        ["released", told[0]?.owner],
+      ],
+    );
+    const hold = await lock.acquire();
+    told.length = 0;
+    await assert.rejects(lock.run(["INCR", "n"], { wait: 2000 }), NotAcquiredError);
+    assert.deepEqual(
+      told.map(({ event }) => event),
+      ["queued", "not_granted"],
+    );
+    await hold.release();
+  });
+
+  each("a server that refuses writes for a while: the packet is sent again", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 1);
+    const running = new Lock(client, "k").run(["INCR", "n"]);
+    const refused = async (): Promise<boolean> =>
+      /NOREPLICAS:count=([3-9]|\d\d)/.test(await server.admin.info("errorstats"));
+    await eventually(refused, "some refusals");
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 0);
+    assert.equal(await running, 1);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("it follows a slot that moves", async (world) => {
+    const cluster = await world.cluster();
+    const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
+    const { slot, source, target } = await cluster.of("k");
+    const lock = new Lock(client, "k", { lease: 120_000 });
+    assert.equal(await lock.run(["INCR", "{k}n"]), 1);
+    const hold = await lock.acquire();
+    const waiting = lock.run(["INCR", "{k}n"]);
+    await eventually(async () => (await source.waiters("k")).length, "a waiter");
+    await cluster.moveSlot(slot, source, target, async () => {
+      // ASKING before each command of the packet.
+      assert.equal(await new Lock(client, "{k}other").run(["INCR", "{k}n"]), 2);
+    });
+    await eventually(async () => (await target.waiters("k")).length, "the same waiter at the slot's new node");
+    await hold.release();
+    assert.equal(await waiting, 3);
+    assert.equal(await lock.run(["INCR", "{k}n"]), 4);
+    assert.deepEqual([await source.calls("incr"), await target.calls("incr")], [1, 3]);
+  });
+});
