@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use redis::{Cmd, FromRedisValue};
 use tokio::sync::watch;
 
 use crate::connector::Connector;
@@ -11,7 +12,7 @@ use crate::family::{integer, Family, Lease, Work};
 use crate::guard::Guard;
 use crate::hold::{Granted, Hold};
 use crate::info::Info;
-use crate::observer::Attempt;
+use crate::observer::{Attempt, EventKind};
 use crate::pause::Wait;
 use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session};
 use crate::renewal::{renewal_loop, session_loop};
@@ -228,6 +229,39 @@ impl Lock {
         Ok(self.take(Wait::Not, Coalesce::Off).await?.guard())
     }
 
+    /// Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its
+    /// own, and returns the command's reply. Waits in the server's queue without a limit, as [`Lock::acquire`]; the
+    /// packet is on its way meanwhile.
+    ///
+    /// With [`Lock::session`] the server releases the lock also if the connection ends before the whole packet has
+    /// arrived. A lock without a lease is held with one of 30 s. Not with [`Lock::token`], [`Lock::as_owner_of`],
+    /// [`Lock::at_least`], [`Lock::replicas`] and slots, nor while this `Lock` of a reentrant mutex holds it.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`] if the lock was lost before the command, which did not run. [`Error::Redis`]: the command's
+    /// own error, or a connection that ended before the replies to the packet, also while it waited: then the command
+    /// may have run, and is not sent again. Otherwise as [`Lock::acquire`].
+    pub async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        let ran = self.run_in_turn(command, Wait::ForEver).await?;
+        Ok(ran.expect("it ends with a grant or an error"))
+    }
+
+    /// [`Lock::run`], if the lock is granted within this time; None: it was not, and the command did not run.
+    ///
+    /// # Errors
+    /// As [`Lock::run`] and [`Lock::acquire_within`].
+    pub async fn run_within<T: FromRedisValue>(&self, command: &Cmd, wait: Duration) -> Result<Option<T>> {
+        self.run_in_turn(command, Wait::within(wait)).await
+    }
+
+    /// [`Lock::run`], if the lock is granted at once; None: it was not, and the command did not run.
+    ///
+    /// # Errors
+    /// As [`Lock::run`] and [`Lock::try_acquire`].
+    pub async fn try_run<T: FromRedisValue>(&self, command: &Cmd) -> Result<Option<T>> {
+        self.run_in_turn(command, Wait::Not).await
+    }
+
     /// True if any owner holds it, or any of its keys.
     ///
     /// # Errors
@@ -266,13 +300,77 @@ impl Lock {
                 attempt.granted(guard.fence());
                 Ok(Taken::Granted(guard))
             }
-            Ok(Taken::NotGranted) if self.tells_holder => {
-                // It is no less refused where the caller may not ask.
-                let info = self.info().await.ok().flatten();
-                let holder = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
-                Err(Error::NotGranted { key: self.family.name(), holder })
-            }
+            Ok(Taken::NotGranted) if self.tells_holder => Err(self.not_granted().await),
             end => end,
+        }
+    }
+
+    /// Names the holder.
+    async fn not_granted(&self) -> Error {
+        // It is no less refused where the caller may not ask.
+        let info = self.info().await.ok().flatten();
+        let holder = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
+        Error::NotGranted { key: self.family.name(), holder }
+    }
+
+    /// Acquires the lock, runs a command and releases the lock; None: not granted in time.
+    async fn run_in_turn<T: FromRedisValue>(&self, command: &Cmd, wait: Wait) -> Result<Option<T>> {
+        self.check()?;
+        self.check_run()?;
+        let observed = &self.connector.observed;
+        let attempt = Attempt::new(observed, &self.family);
+        let request = Request {
+            family: self.family.clone(),
+            token: make_token(),
+            before: 0,
+            holds: self.family.step(),
+            beside: None,
+            // Without a deadline a process that dies meanwhile would leave it behind.
+            lease: self.lease.or(Some(DEFAULT_LEASE)),
+            session: if self.renewal == Renewal::Server { Session::Bound } else { Session::None },
+            coalesce: Coalesce::Off,
+            inner: Some(command.clone()),
+        };
+        attempt.asks_as(&request.token);
+        let transport = Transport::pooled(&self.connector, self.family.key());
+        let mut cleanup = Cleanup::of(&self.connector, &request, None);
+        let ended = tokio::select! {
+            biased;
+            ended = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => ended,
+            () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
+        };
+        let (granted, ran) = match ended {
+            // A hold that its release has left is withdrawn when the cleanup is dropped.
+            Ok(Acquired::Ran(granted, ran)) => (granted, ran),
+            Ok(_) if self.tells_holder => return Err(self.not_granted().await),
+            Ok(_) => return Ok(None),
+            Err(error) => {
+                cleanup.run(0).await;
+                return Err(error);
+            }
+        };
+        attempt.granted(granted.fence);
+        let hold = granted.received.elapsed();
+        let kind = match ran {
+            Err(Error::LockLost) => EventKind::Lost { hold },
+            _ => EventKind::Released { hold },
+        };
+        observed.tell(kind, &self.family, &request.token, Some(granted.fence));
+        Ok(Some(redis::from_redis_value(ran?).map_err(redis::RedisError::from)?))
+    }
+
+    fn check_run(&self) -> Result<()> {
+        if !matches!(self.owner, Owner::New) || self.at_least.is_some() || self.replicas.is_some() {
+            return Err(Error::Usage("run goes without token, as_owner_of, at_least and replicas: it is an owner of its own, for one command"));
+        }
+        if matches!(self.family, Family::Slot { .. }) {
+            return Err(Error::Usage("run goes without a slot, which its command cannot know"));
+        }
+        match self.held.peek().and_then(|held| held.upgrade()) {
+            Some(hold) if !hold.is_over() => {
+                Err(Error::Usage("run would wait for the guard of this lock: use the guard's exec"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -339,13 +437,14 @@ impl Lock {
             lease: self.lease,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce,
+            inner: None,
         };
         let transport = match (request.session, self.replicas) {
             (Session::Bound, _) => Transport::watched(&self.connector, self.family.key()),
             (Session::None, Some(_)) => Transport::own(&self.connector, self.family.key()),
             (Session::None, None) => Transport::pooled(&self.connector, self.family.key()),
         };
-        let mut cleanup = Cleanup::of(&self.connector, &request, hold);
+        let mut cleanup = Cleanup::of(&self.connector, &request, Some(hold));
         let acquired = tokio::select! {
             biased;
             acquired = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => acquired,
@@ -358,6 +457,7 @@ impl Lock {
             Ok(Acquired::Granted(granted)) => granted,
             Ok(Acquired::Done { fence }) => return Ok(Some(Taken::Done { fence })),
             Ok(Acquired::NotGranted) => return Ok(Some(Taken::NotGranted)),
+            Ok(Acquired::Ran(..)) => unreachable!("it has no command"),
             Err(error) => {
                 cleanup.run(before).await;
                 return Err(error);

@@ -49,6 +49,8 @@ pub(crate) struct Request {
     pub(crate) lease: Lease,
     pub(crate) session: Session,
     pub(crate) coalesce: Coalesce,
+    /// A command to run under the grant, which is given back behind it.
+    pub(crate) inner: Option<Cmd>,
 }
 
 /// Whether the lock is to be bound to the connection.
@@ -76,10 +78,14 @@ impl Coalesce {
 }
 
 /// How an acquire ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Acquired {
     Granted(Granted),
-    Done { fence: u64 },
+    /// Only of a request with a command, whose reply this is.
+    Ran(Granted, Result<Value>),
+    Done {
+        fence: u64,
+    },
     NotGranted,
 }
 
@@ -108,8 +114,7 @@ impl Request {
 pub(crate) struct Cleanup {
     connector: Connector,
     request: Option<Request>,
-    /// The owner's hold.
-    hold: Arc<Hold>,
+    hold: Option<Arc<Hold>>,
     /// The future may be dropped on any thread.
     runtime: Handle,
     /// The outcome of a request is unknown: it may be queued or granted.
@@ -117,11 +122,12 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn of(connector: &Connector, request: &Request, hold: &Arc<Hold>) -> Cleanup {
+    /// `hold`: the owner's; None: a request with a command has none.
+    pub(crate) fn of(connector: &Connector, request: &Request, hold: Option<&Arc<Hold>>) -> Cleanup {
         Cleanup {
             connector: connector.clone(),
             request: Some(request.clone()),
-            hold: hold.clone(),
+            hold: hold.cloned(),
             runtime: Handle::current(),
             is_uncertain: false,
         }
@@ -196,11 +202,14 @@ async fn ask(
     loop {
         let was_there = cleanup.is_uncertain;
         cleanup.is_uncertain = true;
-        let acquired = match ask_once(transport, request, wait, waits).await {
+        let mut is_left = false;
+        let acquired = match ask_once(transport, request, wait, waits, &mut is_left).await {
             Ok(acquired) => acquired,
             Err(failure) => {
-                cleanup.is_uncertain = was_there || failure.may_have_run;
+                cleanup.is_uncertain = was_there || failure.may_have_run || is_left;
                 match failure.code() {
+                    // The command may have run: it is not sent again.
+                    _ if request.inner.is_some() && failure.may_have_run => return Err(Error::Redis(failure.error)),
                     "WRONGTYPE" if poll.is_none() => return Err(wrong_type(transport, request).await),
                     "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
                     _ if !failure.is_transient() => return Err(failure.into()),
@@ -222,7 +231,10 @@ async fn ask(
         if let Acquired::Granted(_) = acquired {
             return Ok(acquired);
         }
-        cleanup.is_uncertain = false;
+        cleanup.is_uncertain = is_left;
+        if let Acquired::Ran(..) = acquired {
+            return Ok(acquired);
+        }
         if let Acquired::Done { .. } = acquired {
             return Ok(acquired);
         }
@@ -244,12 +256,13 @@ async fn ask(
     }
 }
 
-/// One request, or one slice of a wait.
+/// One request, or one slice of a wait. `is_left`: set if a hold is left behind a command.
 async fn ask_once(
     transport: &Transport,
     request: &Request,
     wait: Wait,
     waits: bool,
+    is_left: &mut bool,
 ) -> std::result::Result<Acquired, Failure> {
     let sent = Instant::now();
     let block = waits.then(|| {
@@ -257,7 +270,18 @@ async fn ask_once(
         wait.ends().map_or(slice, |ends| slice.min(ends.saturating_duration_since(sent)))
     });
     let time = if waits { ReplyTime::Blocking } else { ReplyTime::Immediate };
-    let reply = transport.send(&request.command(block), time, block.map(|block| block + LATE)).await?;
+    let limit = block.map(|block| block + LATE);
+    let (reply, ran) = match &request.inner {
+        None => (transport.send(&request.command(block), time, limit).await?, None),
+        Some(inner) => {
+            let Request { family, token, before, .. } = request;
+            let release = family.release(token, *before, Work::Done);
+            let packet = vec![request.command(block), family.exec(token, inner), release];
+            let mut replies = transport.send_packet(packet, time, limit).await?.into_iter();
+            let mut next = || replies.next().expect("as many replies as commands");
+            (next()?, Some((next(), next())))
+        }
+    };
     let received = Instant::now();
     let (fence, slot) = match answer(&reply).map_err(Failure::sent)? {
         Answer::Granted { fence, slot } => (fence, slot),
@@ -265,6 +289,10 @@ async fn ask_once(
         Answer::NotGranted => return Ok(Acquired::NotGranted),
     };
     let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received, holds: None };
+    if let Some((executed, released)) = ran {
+        *is_left = released.is_err();
+        return Ok(Acquired::Ran(granted, result_of(executed, &released)?));
+    }
     // The lease began with the grant, which may be a slice later than the request: if that matters, the server is asked
     // how much is left.
     let is_lease_whole = request.lease.is_none_or(|lease| received.duration_since(sent) < lease / 10);
@@ -286,6 +314,35 @@ async fn ask_once(
     })
 }
 
+/// The result of a command that followed a grant.
+///
+/// # Errors
+/// The command did not run, and may be sent again with its request.
+fn result_of(
+    executed: std::result::Result<Value, Failure>,
+    released: &std::result::Result<Value, Failure>,
+) -> std::result::Result<Result<Value>, Failure> {
+    let failure = match executed {
+        Ok(reply) => return Ok(Ok(reply)),
+        Err(failure) => failure,
+    };
+    Ok(Err(match failure.code() {
+        "NOTHELD" => Error::LockLost,
+        // Of the lock's key, which the release reports too, or of the command's own.
+        "WRONGTYPE" if released.as_ref().is_err_and(Failure::means_lost) => Error::LockLost,
+        _ if failure.is_transient() => return Err(failure),
+        _ => own_error(failure),
+    }))
+}
+
+/// Errors of the inner command are not errors of the lock, whatever their code.
+fn own_error(failure: Failure) -> Error {
+    if is_unknown_command(&failure.error) {
+        return Error::NoModule;
+    }
+    Error::Redis(failure.error)
+}
+
 async fn wrong_type(transport: &Transport, request: &Request) -> Error {
     let mut command = redis::cmd("TYPE");
     command.arg(request.family.key());
@@ -301,7 +358,7 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 }
 
 /// Leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the lease.
-async fn withdraw(connector: Connector, request: Request, hold: Arc<Hold>) {
+async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>>) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
     // In this order: a release alone could arrive just before the grant.
@@ -315,7 +372,7 @@ async fn withdraw(connector: Connector, request: Request, hold: Arc<Hold>) {
         }
     }
     // What the owner still holds is in the other mode. It has the fence of the upgrade if that was granted meanwhile.
-    if request.beside.is_some() {
+    if let (Some(_), Some(hold)) = (request.beside, hold) {
         match ask_held(&transport, &request.family, &request.token).await {
             Ok(Some(held)) => hold.adopt(held.fence),
             Ok(None) => hold.lose(&request.family),
@@ -496,9 +553,7 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8]
             Err(failure) if failure.is_transient() && !failure.may_have_run && !resend.is_over() => {
                 resend.pause().await
             }
-            Err(failure) if is_unknown_command(&failure.error) => return Err(Error::NoModule),
-            // Errors of the inner command are not errors of the lock, whatever their code.
-            Err(failure) => return Err(Error::Redis(failure.error)),
+            Err(failure) => return Err(own_error(failure)),
         }
     }
 }

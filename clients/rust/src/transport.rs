@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{cmd, Cmd, RedisResult, Value};
 use tokio::sync::{watch, Mutex};
 
@@ -96,10 +96,7 @@ impl Transport {
 
     /// Sends a command and returns its reply, within `limit` or the client's reply time-out, whichever is shorter.
     pub(crate) async fn send(&self, command: &Cmd, time: ReplyTime, limit: Option<Duration>) -> Result<Value, Failure> {
-        let limit = match (limit, self.connector.timeouts.reply) {
-            (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
-            (limit, timeout) => limit.or(timeout),
-        };
+        let limit = self.limit(limit);
         let asked = self.asked.lock().expect(UNPOISONED).take();
         if let Some(own) = &self.own {
             return self.send_over_own(&mut *own.lock().await, asked, command, limit).await;
@@ -112,6 +109,56 @@ impl Transport {
         };
         self.note(&node, &reply);
         reply
+    }
+
+    /// Sends commands in one packet and returns their replies, errors among them. As [`Transport::send`], but never over
+    /// a dedicated connection.
+    pub(crate) async fn send_packet(
+        &self,
+        commands: Vec<Cmd>,
+        time: ReplyTime,
+        limit: Option<Duration>,
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let limit = self.limit(limit);
+        let asked = self.asked.lock().expect(UNPOISONED).take();
+        let node = self.node(&asked).await.map_err(Failure::unsent)?;
+        let timeout = self.connector.timeouts.connect;
+        let replies = match (time, &asked) {
+            (ReplyTime::Immediate, None) => {
+                let (generation, mut connection) = node.shared(timeout).await.map_err(Failure::unsent)?;
+                let replies = exchange_packet(&mut connection, &None, commands, limit).await;
+                if replies.is_err() {
+                    node.forget(generation);
+                }
+                replies
+            }
+            _ => {
+                let mut connection = node.take(timeout).await.map_err(Failure::unsent)?;
+                let replies = exchange_packet(&mut connection, &asked, commands, limit).await;
+                if replies.is_ok() {
+                    node.give_back(connection);
+                }
+                replies
+            }
+        };
+        match replies {
+            Ok(replies) => {
+                replies.iter().for_each(|reply| self.note(&node, reply));
+                Ok(replies)
+            }
+            Err(failure) => {
+                let failed = Err(failure);
+                self.note(&node, &failed);
+                failed.map(|_: Value| Vec::new())
+            }
+        }
+    }
+
+    fn limit(&self, limit: Option<Duration>) -> Option<Duration> {
+        match (limit, self.connector.timeouts.reply) {
+            (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
+            (limit, timeout) => limit.or(timeout),
+        }
     }
 
     async fn send_shared(&self, node: &Node, command: &Cmd, limit: Option<Duration>) -> Result<Value, Failure> {
@@ -218,25 +265,54 @@ async fn exchange(
     command: &Cmd,
     limit: Option<Duration>,
 ) -> Result<Value, Failure> {
-    let exchanged = async {
+    within(limit, async {
         if asked.is_some() {
             cmd("ASKING").query_async::<Value>(connection).await.map_err(Failure::unsent)?;
         }
-        let mut replied = pin!(command.query_async(connection));
-        match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
-            // The connection had ended before: the command was not accepted, and nothing was written.
-            Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
-            Poll::Ready(reply) => reply.map_err(Failure::sent),
-            Poll::Pending => replied.await.map_err(Failure::sent),
+        sent(command.query_async(connection)).await
+    })
+    .await
+}
+
+/// All replies, or the failure of the connection before the last of them.
+async fn exchange_packet(
+    connection: &mut MultiplexedConnection,
+    asked: &Option<Address>,
+    commands: Vec<Cmd>,
+    limit: Option<Duration>,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    let mut packet = redis::Pipeline::with_capacity(2 * commands.len());
+    for command in commands {
+        if asked.is_some() {
+            // It is for one command.
+            packet.add_command(cmd("ASKING"));
         }
-    };
-    match limit {
-        None => exchanged.await,
-        Some(limit) => tokio::time::timeout(limit, exchanged).await.unwrap_or_else(|_| {
-            let error = io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));
-            Err(Failure::sent(error.into()))
-        }),
+        packet.add_command(command);
     }
+    let count = packet.len();
+    let replies = within(limit, sent(connection.req_packed_commands(&packet, 0, count))).await?;
+    let every = if asked.is_some() { 2 } else { 1 };
+    let replies = replies.into_iter().skip(every - 1).step_by(every);
+    Ok(replies.map(|reply| reply.extract_error().map_err(Failure::sent)).collect())
+}
+
+/// The result of a request to the connection.
+async fn sent<T>(replied: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
+    let mut replied = pin!(replied);
+    match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
+        // The connection had ended before: the command was not accepted, and nothing was written.
+        Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
+        Poll::Ready(reply) => reply.map_err(Failure::sent),
+        Poll::Pending => replied.await.map_err(Failure::sent),
+    }
+}
+
+async fn within<T>(limit: Option<Duration>, exchanged: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let Some(limit) = limit else { return exchanged.await };
+    tokio::time::timeout(limit, exchanged).await.unwrap_or_else(|_| {
+        let error = io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));
+        Err(Failure::sent(error.into()))
+    })
 }
 
 /// True if a whole reply arrived, so that the connection is in step.

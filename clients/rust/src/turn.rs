@@ -40,6 +40,11 @@ impl<T> Turn<T> {
         self.take().await
     }
 
+    /// The value, unless a request has the turn.
+    pub(crate) fn peek(&self) -> Option<MutexGuard<'_, T>> {
+        self.value.try_lock().ok()
+    }
+
     async fn take(&self) -> TurnGuard<'_, T> {
         TurnGuard { value: self.value.lock().await, of: self }
     }

@@ -14,6 +14,7 @@ mod observing;
 mod once;
 mod proxy;
 mod readme;
+mod run;
 mod servers;
 mod shutdown;
 mod tls;

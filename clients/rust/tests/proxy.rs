@@ -19,6 +19,10 @@ pub struct Proxy {
 struct Plan {
     next: Mutex<Option<(Vec<u8>, Fate)>>,
     done: AtomicUsize,
+    split: Mutex<Option<Vec<u8>>>,
+    rest: tokio::sync::Notify,
+    /// What came at once, of requests with LOCK.EXEC.
+    packets: Mutex<Vec<Vec<u8>>>,
     network: watch::Sender<Network>,
 }
 
@@ -51,6 +55,21 @@ impl Proxy {
     /// Lets the next request with these bytes through, and ends its connection after this many bytes of the reply.
     pub fn cut_reply(&self, request: &str, after: usize) {
         *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Cut(after)));
+    }
+
+    /// Lets the next request with these bytes through up to them, and holds the rest back until `deliver`.
+    pub fn split_request(&self, at: &str) {
+        *self.plan.split.lock().expect("no test panics with it") = Some(at.into());
+    }
+
+    pub fn deliver(&self) {
+        self.plan.rest.notify_one();
+    }
+
+    /// What came at once since the last call, of requests with LOCK.EXEC.
+    pub fn packets(&self) -> Vec<String> {
+        let packets = std::mem::take(&mut *self.plan.packets.lock().expect("no test panics with it"));
+        packets.iter().map(|packet| String::from_utf8_lossy(packet).into_owned()).collect()
     }
 
     /// Lets the next such request through, and never delivers its reply.
@@ -124,8 +143,25 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, 
                 *fate.lock().expect("no test panics with it") = next.take().map(|(_, fate)| fate);
             }
         }
-        if to.write_all(request).await.is_err() {
+        let place = |words: &[u8]| request.windows(words.len()).position(|window| window == words);
+        if place(b"LOCK.EXEC").is_some() {
+            plan.packets.lock().expect("no test panics with it").push(request.to_vec());
+        }
+        let split = {
+            let mut split = plan.split.lock().expect("no test panics with it");
+            let at = split.as_ref().and_then(|words| place(words));
+            // In front of the command's own header.
+            at.and_then(|at| request[..at].iter().rposition(|byte| *byte == b'*')).inspect(|_| *split = None)
+        };
+        let (now, rest) = request.split_at(split.unwrap_or(request.len()));
+        if to.write_all(now).await.is_err() {
             return;
+        }
+        if !rest.is_empty() {
+            plan.rest.notified().await;
+            if to.write_all(rest).await.is_err() {
+                return;
+            }
         }
     }
 }
