@@ -57,6 +57,11 @@ impl Background {
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
+    /// True if no owner has anything running.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.owners.borrow().is_empty()
+    }
+
     pub(crate) async fn settled_for(&self, owner: &LockOwner) {
         let _ = self.owners.subscribe().wait_for(|owners| !owners.contains(owner)).await;
     }

@@ -14,6 +14,7 @@ use crate::family::{Family, Mode};
 use crate::observer::EventKind;
 use crate::transport::Transport;
 use crate::turn::Turn;
+use crate::watched::Watched;
 
 const UNPOISONED: &str = "nothing panics while it is locked";
 
@@ -41,7 +42,7 @@ pub(crate) struct Hold {
     pub(crate) token: Vec<u8>,
     /// Releases of dropped guards run here, whichever thread drops them.
     pub(crate) runtime: Handle,
-    status: watch::Sender<Status>,
+    status: Watched<Status>,
     /// Of the latest grant, in any mode.
     fence: AtomicU64,
     exclusive: Holds,
@@ -108,7 +109,7 @@ impl Hold {
             connector,
             token,
             runtime: Handle::current(),
-            status: watch::Sender::new(Status {
+            status: Watched::new(Status {
                 state: State::Open,
                 deadline: None,
                 is_session: false,
@@ -148,7 +149,7 @@ impl Hold {
         self.of(mode).kept.store(holds, Ordering::SeqCst);
         let is_new_grant = self.fence.swap(granted.fence, Ordering::SeqCst) != granted.fence;
         let kept = at_least.filter(|_| is_new_grant).and_then(|at_least| granted.received.checked_add(at_least));
-        self.status.send_modify(|status| {
+        self.status.modify(|status| {
             status.deadline = granted.deadline;
             status.since.get_or_insert(granted.received);
             status.kept_until = status.kept_until.max(kept);
@@ -162,7 +163,7 @@ impl Hold {
 
     /// Until when a release leaves the lock to its lease; None: a release frees it.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
-        self.status.borrow().kept_until
+        self.status.get().kept_until
     }
 
     /// A release is about to be sent.
@@ -181,11 +182,11 @@ impl Hold {
     }
 
     pub(crate) fn extend(&self, deadline: Option<Instant>) {
-        self.status.send_modify(|status| status.deadline = deadline);
+        self.status.modify(|status| status.deadline = deadline);
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.status.borrow().deadline
+        self.status.get().deadline
     }
 
     /// The rest of the lease; None: it has no end.
@@ -195,16 +196,16 @@ impl Hold {
 
     /// True if it is known to be lost; by the local clock, at the latest when the lease is over.
     pub(crate) fn is_lost(&self) -> bool {
-        self.status.borrow().is_lost()
+        self.status.get().is_lost()
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.status.borrow().state == State::Over
+        self.status.get().state == State::Over
     }
 
     /// Marks it as lost. No effect if the loss was known before, or all was released.
     pub(crate) fn lose(&self, family: &Family) {
-        let is_news = self.status.send_if_modified(|status| {
+        let is_news = self.status.modify(|status| {
             let was_open = status.state == State::Open;
             if was_open {
                 status.state = State::Lost;
@@ -219,7 +220,7 @@ impl Hold {
     /// Tells the observer of the loss, once.
     pub(crate) fn tell_loss(&self, family: &Family) {
         if !self.is_loss_told.swap(true, Ordering::SeqCst) {
-            let since = self.status.borrow().since;
+            let since = self.status.get().since;
             let hold = since.map(|since| since.elapsed()).unwrap_or_default();
             self.connector.observed.tell(EventKind::Lost { hold }, family, &self.token, Some(self.fence()));
         }
@@ -227,7 +228,7 @@ impl Hold {
 
     /// Released, or about to be: no loss is reported from here on, and the renewals stop.
     pub(crate) fn end(&self) {
-        self.status.send_modify(|status| status.state = State::Over);
+        self.status.modify(|status| status.state = State::Over);
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
             renewal.task.abort();
         }
@@ -265,7 +266,7 @@ impl Hold {
 
     /// Binds it to this transport's connection from here on.
     pub(crate) fn bind(&self, transport: Transport) {
-        self.status.send_modify(|status| status.is_session = true);
+        self.status.modify(|status| status.is_session = true);
         let _first = self.session.set(transport);
     }
 

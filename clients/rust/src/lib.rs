@@ -23,6 +23,7 @@ mod servers;
 mod token;
 mod transport;
 mod turn;
+mod watched;
 
 pub use client::Client;
 pub use error::{Error, Result};

@@ -360,8 +360,11 @@ impl Lock {
     }
 
     fn check_run(&self) -> Result<()> {
-        if !matches!(self.owner, Owner::New) || self.at_least.is_some() || self.replicas.is_some() {
-            return Err(Error::Usage("run goes without token, as_owner_of, at_least and replicas: it is an owner of its own, for one command"));
+        if self.replicas.is_some() {
+            return Err(Error::Usage("run goes without replicas: its command cannot wait for them"));
+        }
+        if !matches!(self.owner, Owner::New) || self.at_least.is_some() {
+            return Err(Error::Usage("run is an owner of its own, for one command: leave token and at_least out"));
         }
         if matches!(self.family, Family::Slot { .. }) {
             return Err(Error::Usage("run goes without a slot, which its command cannot know"));
@@ -448,7 +451,8 @@ impl Lock {
         let acquired = tokio::select! {
             biased;
             acquired = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => acquired,
-            () = turn.makes_way(), if !matches!(wait, Wait::Not) => {
+            // Another owner's release has no part in this turn.
+            () = turn.makes_way(), if self.family.counts() && !matches!(wait, Wait::Not) => {
                 cleanup.run(before).await;
                 return Ok(None);
             }

@@ -2,12 +2,15 @@
 
 use std::fmt::{self, Write};
 use std::process;
+use std::sync::OnceLock;
 
 const LONGEST: usize = 38;
 
 /// A new token: 64 random bits in hex, after at most 38 bytes of the host's name.
 pub fn make_token() -> Vec<u8> {
-    token_of(&gethostname::gethostname().to_string_lossy())
+    // Cached: it is a system call.
+    static HOST: OnceLock<String> = OnceLock::new();
+    token_of(HOST.get_or_init(|| gethostname::gethostname().to_string_lossy().into_owned()))
 }
 
 fn token_of(host: &str) -> Vec<u8> {

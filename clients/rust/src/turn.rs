@@ -2,12 +2,14 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{watch, Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::pause::Wait;
+use crate::watched::Watched;
 
 /// How long an acquire without waiting waits for the replies to earlier requests of its owner.
 const SOON: Duration = Duration::from_secs(1);
@@ -17,9 +19,9 @@ const SOON: Duration = Duration::from_secs(1);
 pub(crate) struct Turn<T> {
     value: Mutex<T>,
     /// True while it belongs to a request that may wait in the server's queue.
-    is_waiting: watch::Sender<bool>,
+    is_waiting: Watched<bool>,
     /// The requests before their turn that such a request makes way for.
-    prompt: watch::Sender<usize>,
+    prompt: Arc<Watched<usize>>,
 }
 
 pub(crate) struct TurnGuard<'a, T> {
@@ -31,7 +33,7 @@ impl<T> Turn<T> {
     /// For a release: an acquire that begins from here on comes after it, and one that waits in the queue makes way
     /// ([`TurnGuard::makes_way`]). It would keep its turn for as long as it waits, maybe for what is released.
     pub(crate) fn comes_first(&self) -> Prompt {
-        self.prompt.send_modify(|prompt| *prompt += 1);
+        self.prompt.modify(|prompt| *prompt += 1);
         Prompt(self.prompt.clone())
     }
 
@@ -60,19 +62,27 @@ impl<T> Turn<T> {
             Wait::ForEver => Some(self.take_last().await),
         };
         if let Some(taken) = &taken {
-            taken.of.is_waiting.send_replace(true);
+            taken.of.is_waiting.modify(|is_waiting| *is_waiting = true);
         }
         Ok(taken)
     }
 
     /// After the releases that come first.
     async fn take_last(&self) -> TurnGuard<'_, T> {
-        // An error would mean that the sender is gone, but `self` holds it.
-        let _ = self.prompt.subscribe().wait_for(|prompt| *prompt == 0).await;
+        if self.prompt.get() > 0 {
+            // An error would mean that the sender is gone, but `self` holds it.
+            let _ = self.prompt.subscribe().wait_for(|prompt| *prompt == 0).await;
+        }
         self.take().await
     }
 
     async fn take_soon(&self) -> Result<Option<TurnGuard<'_, T>>> {
+        // Most turns are free.
+        if self.prompt.get() == 0 {
+            if let Ok(value) = self.value.try_lock() {
+                return Ok(Some(TurnGuard { value, of: self }));
+            }
+        }
         let mut is_waiting = self.is_waiting.subscribe();
         tokio::select! {
             biased;
@@ -97,16 +107,16 @@ impl<T> TurnGuard<'_, T> {
 
 impl<T> Drop for TurnGuard<'_, T> {
     fn drop(&mut self) {
-        self.of.is_waiting.send_if_modified(std::mem::take);
+        self.of.is_waiting.modify(|is_waiting| *is_waiting = false);
     }
 }
 
 /// Counts a release until it has its turn, or is dropped before.
-pub(crate) struct Prompt(watch::Sender<usize>);
+pub(crate) struct Prompt(Arc<Watched<usize>>);
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        self.0.send_modify(|prompt| *prompt -= 1);
+        self.0.modify(|prompt| *prompt -= 1);
     }
 }
 
