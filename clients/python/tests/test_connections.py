@@ -24,10 +24,24 @@ def test_a_slice_ends_before_the_socket_does() -> None:
 
 
 def test_a_token_is_short_and_new(monkeypatch: Any) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
+    monkeypatch.setattr("redislock._tokens._host", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
     token = redislock.make_token()
     assert len(token) <= 38 and token.startswith("a-host-with") and token.split(":")[1] == str(os.getpid())
-    assert len({redislock.make_token() for _ in range(100)}) == 100
+    assert len({redislock.make_token() for _ in range(1000)}) == 1000
+
+
+def test_a_forked_child_makes_tokens_of_its_own() -> None:
+    redislock.make_token()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, redislock.make_token().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    # The process id differs in any case.
+    assert os.read(reader, 100).split(b":")[2] != redislock.make_token().encode().split(b":")[2]
+    os.close(reader)
+    os.close(writer)
 
 
 async def test_waiters_leave_connections_for_the_release(api: Any, server: Server) -> None:

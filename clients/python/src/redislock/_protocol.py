@@ -14,7 +14,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
-from redis.exceptions import TimeoutError
+from redis.exceptions import ResponseError, TimeoutError
 
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, Ran, clock
@@ -238,7 +238,13 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
     if not transport.by_message:
         return (yield from _ask_in_packet(transport, request, ends, waits))
     if not request.tried:
-        ran = yield from _ask_in_packet(transport, request, ends, False)
+        try:
+            ran = yield from _ask_in_packet(transport, request, ends, False)
+        except ResponseError as error:
+            # A request that waits is queued meanwhile.
+            if code(error) != "GRACE" or not waits:
+                raise
+            request.executing, ran = False, None
         request.tried = ran is None
         if ran is not None or not waits:
             return ran
@@ -248,8 +254,9 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
     # Withdrawn, if there is no answer: it is granted.
     request.unanswered = request.executing = True
     execution = request.execution()
+    connect_s, behind = _connect_s(ends), (request.release(),)
     replies = yield Send(
-        transport, execution.command, connect_s=_connect_s(ends), reply_to=execution.reply_to, behind=(request.release(),)
+        transport, execution.command, connect_s=connect_s, reply_to=execution.reply_to, behind=behind
     )
     return _ran(request, answer, *replies)
 

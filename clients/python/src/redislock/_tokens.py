@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import secrets
 import socket
+import threading
 from typing import Union
 
 LONGEST_TOKEN = 38
+RANDOM_BYTES = 8
+# Random bytes are read for many tokens at once: that is a system call, as the host's name is.
+AT_ONCE = 256
 
 
 def make_token() -> str:
     """A new token: 64 random bits in hex, after at most 38 bytes of the host's name."""
-    tail = f":{os.getpid()}:{secrets.token_hex(8)}"
-    return socket.gethostname().encode("ascii", "replace").decode()[: LONGEST_TOKEN - len(tail)] + tail
+    tail = f":{os.getpid()}:{_random.next()}"
+    return _host()[: LONGEST_TOKEN - len(tail)] + tail
+
+
+@functools.lru_cache(maxsize=None)
+def _host() -> str:
+    return socket.gethostname().encode("ascii", "replace").decode()
+
+
+class Random:
+    """Random bytes in hex, none twice, also not in a forked child."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._left = b""
+
+    def next(self) -> str:
+        with self._mutex:
+            if not self._left:
+                self._left = os.urandom(AT_ONCE * RANDOM_BYTES)
+            taken, self._left = self._left[:RANDOM_BYTES], self._left[RANDOM_BYTES:]
+            return taken.hex()
+
+
+_random = Random()
+
+
+def _new_random() -> None:
+    global _random
+    # Another thread of the parent may have held the mutex.
+    _random = Random()
+
+
+os.register_at_fork(after_in_child=_new_random)
 
 
 def shown(word: Union[bytes, str]) -> str:

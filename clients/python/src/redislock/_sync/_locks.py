@@ -87,7 +87,7 @@ class SyncLock(LockBase):
     def run(
         self, *command: Argument, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None
     ) -> Any:
-        """Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its
+        """Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an owner of its
         own. The command's reply, as the client decodes it. The arguments override those of the lock.
 
         Raises LockError (HeldError with `tell_holder`) if it was not granted in time: the command did not run;

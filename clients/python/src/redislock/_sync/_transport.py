@@ -159,8 +159,9 @@ class Transport:
 
     def _reply(self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]) -> Any:
         reply_s = state.reply_s(within_s)
-        # Not the socket's own time-out, which may still be the limit for connecting.
-        if not connection.can_read(timeout=reply_s):
+        # The socket's own time-out may still be the limit for connecting. Where it is the right one, it is not set for
+        # each reply: that is two system calls.
+        if reply_s != connection.socket_timeout and not connection.can_read(timeout=reply_s):
             raise TimeoutError(f"No reply within {reply_s:.3f} s")
         reply = connection.read_response(disable_decoding=reply_to is None)
         return reply if reply_to is None else self._decoded(reply_to, reply)
