@@ -134,14 +134,14 @@ export abstract class LockBase<
   }
 
   /**
-   * Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its own.
+   * Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an owner of its own.
    * Resolves with the command's reply, as the client gives it.
    *
    * A lock that is held: waits as `acquire`, and sends the command and the release in one packet behind the grant; with
    * `session` all of it goes in one packet over a connection of its own, which waits.
    *
-   * Rejects with `NotAcquiredError` when the time is over: the command did not run; with `LockLostError` if the lock was
-   * lost before the command, which did not run; with the command's own error; with the library's error if the
+   * Rejects with `NotAcquiredError` when the time is over: the command did not run; with `LockLostError` if the lock
+   * was lost before the command, which did not run; with the command's own error; with the library's error if the
    * connection ended before the command's reply: it may have run, and is not sent again. Otherwise as `acquire`. Not
    * with `token`, `atLeast`, `replicas` and `slot`, nor inside of `using` of a lock that its owner may acquire again.
    */

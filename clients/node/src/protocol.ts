@@ -530,6 +530,8 @@ class AskingToRun implements Asking {
     const [acquired, executed, released] = replies;
     if (acquired instanceof Trouble) {
       this.isOpen = wasOpen || acquired.mayHaveRun;
+      // A request that waits is queued meanwhile.
+      if (acquired.code === "GRACE" && this.waits && blockMs === undefined) return undefined;
       throw acquired.mayHaveRun ? acquired.error : acquired;
     }
     const answered = answer(acquired, request, sent);

@@ -1,4 +1,4 @@
-/** `run`: the lock, one command and the release in one packet; what becomes of it when replies or connections are lost. */
+/** `run`: lock, command and release in one packet; what becomes of it when replies or connections are lost. */
 
 import assert from "node:assert/strict";
 
