@@ -73,6 +73,24 @@ const ours = (name: string, connect: Connect): Contender => ({
   },
 });
 
+/** The commands of a pair with nothing around them: what a client cannot be faster than. Only of pairs. */
+const raw = (name: string, connect: Connect): Contender => ({
+  name,
+  waiting: "",
+  requests: ["lock.acquire", "lock.release"],
+  async connect(port) {
+    const [, call, end] = await connect(port);
+    const token = "bench:1:0123456789abcdef";
+    const lock =
+      (key: string): Take =>
+      async () => {
+        await call("LOCK.ACQUIRE", key, token, "PX", "30000");
+        return () => call("LOCK.RELEASE", key, token);
+      };
+    return { lock, call, end: async () => void (await end()) };
+  },
+});
+
 const redlock = (retryDelay: number, retryJitter: number, waiting: string): Contender => ({
   name: "redlock",
   waiting,
@@ -108,16 +126,24 @@ const semaphore = (retryInterval: number, waiting: string): Contender => ({
   },
 });
 
+const overIoredis: Connect = async (port) => {
+  const redis = new Redis(port);
+  return [redis, callOf(redis), async () => redis.disconnect()];
+};
+const overNodeRedis: Connect = async (port) => {
+  const client = createClient({ socket: { port } });
+  await client.connect();
+  return [client, (...words) => client.sendCommand(words), async () => client.destroy()];
+};
+
+const RAW: Contender[] = [
+  raw("ioredis, LOCK.ACQUIRE and LOCK.RELEASE", overIoredis),
+  raw("node-redis, LOCK.ACQUIRE and LOCK.RELEASE", overNodeRedis),
+];
+
 const CONTENDERS: Contender[] = [
-  ours("redis-lock-client, ioredis", async (port) => {
-    const redis = new Redis(port);
-    return [redis, callOf(redis), async () => redis.disconnect()];
-  }),
-  ours("redis-lock-client, node-redis", async (port) => {
-    const client = createClient({ socket: { port } });
-    await client.connect();
-    return [client, (...words) => client.sendCommand(words), async () => client.destroy()];
-  }),
+  ours("redis-lock-client, ioredis", overIoredis),
+  ours("redis-lock-client, node-redis", overNodeRedis),
   redlock(200, 100, "asks every 200 ± 100 ms (default)"),
   redlock(10, 5, "asks every 10 ± 5 ms"),
   semaphore(10, "asks every 10 ms (default)"),
@@ -237,6 +263,60 @@ async function thousand(server: Server, contender: Contender): Promise<string[]>
   ];
 }
 
+/** What locks, increments and unlocks: no other command comes between. */
+const SCRIPT = `
+if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", 30000) then return nil end
+local n = redis.call("INCR", KEYS[2])
+redis.call("DEL", KEYS[1])
+return n`;
+
+/** One INCR under a lock: by one caller, and by 48 over one connection. */
+async function sections(server: Server): Promise<string[][]> {
+  const redis = new Redis(server.port);
+  const client = createClient({ socket: { port: server.port } });
+  await client.connect();
+  const sha = String(await redis.script("LOAD", SCRIPT));
+  const three = (client: RedisClient): (() => Promise<unknown>) => {
+    const lock = new Lock(client, "section");
+    return () => lock.using((hold) => hold.exec("INCR", "n"));
+  };
+  const one = (client: RedisClient): (() => Promise<unknown>) => {
+    const lock = new Lock(client, "section");
+    return () => lock.run(["INCR", "n"]);
+  };
+  const ways: [string, () => Promise<unknown>][] = [
+    ["`run`: one packet, ioredis", one(redis)],
+    ["`run`: one packet, node-redis", one(client)],
+    ["`using` and `exec`: three round trips, ioredis", three(redis)],
+    ["`using` and `exec`: three round trips, node-redis", three(client)],
+    [
+      "a Lua script: SET NX, INCR, DEL, ioredis",
+      () => redis.evalsha(sha, 2, "script", "n", "bench:1:0123456789abcdef"),
+    ],
+  ];
+  const rows: string[][] = [];
+  for (const [name, work] of ways) {
+    const cells = [name];
+    for (const callers of [1, WAITERS]) {
+      for (let times = 0; times < 200; times++) await work();
+      let done = 0;
+      const until = performance.now() + SECONDS * 1000;
+      const caller = async (): Promise<void> => {
+        for (; performance.now() < until; done++) await work();
+      };
+      const cpuBefore = await cpuUs(server);
+      const began = performance.now();
+      await Promise.all(Array.from({ length: callers }, caller));
+      const seconds = (performance.now() - began) / 1000;
+      cells.push(number(done / seconds), number(((await cpuUs(server)) - cpuBefore) / done, 1));
+    }
+    rows.push(cells);
+  }
+  redis.disconnect();
+  client.destroy();
+  return rows;
+}
+
 /** A thousand callers miss one cache entry at once, over one connection. */
 async function stampede(server: Server, contender: Contender): Promise<string[]> {
   const { lock, once, call, end } = await contender.connect(server.port);
@@ -294,6 +374,7 @@ async function main(): Promise<void> {
     thousand: [],
     stampede: [],
   };
+  for (const contender of RAW) rows.pairs.push(await pairs(server, contender));
   for (const contender of CONTENDERS) {
     console.error(`${contender.name}, ${contender.waiting}`);
     // No request waits in the pairs: they run once per library, whatever its way to wait.
@@ -304,6 +385,8 @@ async function main(): Promise<void> {
     rows.stampede.push(await stampede(server, contender));
     await server.ask("FLUSHALL");
   }
+  console.error("one command under a lock");
+  const inSections = await sections(server);
   const version = /redis_version:(\S+)/.exec(await server.admin.info("server"))?.[1];
   await server.stop();
   const fair = ["longest wait, ms", "turns of a caller"];
@@ -320,6 +403,10 @@ ${table(["lock", "pairs per second", "requests per pair", "server CPU µs per pa
 ${WAITERS} callers over one connection, each with a lock object of its own, take turns without a pause:
 
 ${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, ...fair], rows.handoffs)}
+
+One INCR under a lock, by one caller and by ${WAITERS} callers over one connection:
+
+${table(["lock, INCR, release", "per second", "server CPU µs", `${WAITERS} callers: per second`, "server CPU µs"], inSections)}
 
 ${number(CALLERS)} callers over one connection wait, and each has one turn (for at most ${PATIENCE_S} s):
 

@@ -71,6 +71,42 @@ ASYNCIO: Dict[str, Callable[[Any], Any]] = {
     "redis.asyncio.lock.Lock": lambda client: redis.asyncio.lock.Lock(client, "k", timeout=LEASE_S),
     f"asyncio: {RAW}": Raw,
 }
+# What locks, increments and unlocks: no other command comes between.
+SCRIPT = """
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end
+local n = redis.call('INCR', KEYS[2])
+redis.call('DEL', KEYS[1])
+return n
+"""
+
+
+def in_one_packet(client: Any) -> Callable[[], Any]:
+    lock = redislock.Lock(client, "k", timeout=LEASE_S)
+    return lambda: lock.run("INCR", "n")
+
+
+def in_three(client: Any) -> Callable[[], Any]:
+    lock = redislock.Lock(client, "k", timeout=LEASE_S)
+
+    def section() -> Any:
+        lock.acquire()
+        reply = lock.exec("INCR", "n")
+        lock.release()
+        return reply
+
+    return section
+
+
+def in_script(client: Any) -> Callable[[], Any]:
+    script = client.register_script(SCRIPT)
+    return lambda: script(keys=["script", "n"], args=[TOKEN])
+
+
+SECTIONS: Dict[str, Callable[[Any], Callable[[], Any]]] = {
+    "run: one packet": in_one_packet,
+    "acquire, exec, release: three round trips": in_three,
+    "a Lua script: SET NX, INCR, DEL": in_script,
+}
 CONTENDED: Dict[str, Callable[[Any], Any]] = {
     "redislock.Lock": SYNC["redislock.Lock"],
     "redis.lock.Lock, sleep=0.1 (its default)": redis_py(0.1),
@@ -205,6 +241,51 @@ async def asyncio_pairs(server: Server, seconds: float, rounds: int) -> Dict[str
             samples[name].append(measured.end(count))
     await client.aclose()
     return samples
+
+
+def sections(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
+    """One client runs one command under a free lock, as `pairs`."""
+    client = redis.Redis(port=server.port)
+    works = {name: make(client) for name, make in SECTIONS.items()}
+    samples: Dict[str, List[Sample]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            work()
+            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
+            while time.perf_counter() < until:
+                work()
+                count += 1
+            samples[name].append(measured.end(count))
+    client.close()
+    return samples
+
+
+def contended_sections(server: Server, name: str, seconds: float) -> Sample:
+    """48 processes run one command under one lock as fast as they can."""
+    server.admin.flushall()
+    context = multiprocessing.get_context("fork")
+    ready, stop = context.Barrier(CONTENDERS + 1), context.Event()
+    args = (name, server.port, ready, stop)
+    processes = [context.Process(target=contend_section, args=args, daemon=True) for _ in range(CONTENDERS)]
+    for process in processes:
+        process.start()
+    ready.wait()
+    measured, before = Measured(server), int(server.admin.get("n") or 0)
+    time.sleep(seconds)
+    sample = measured.end(int(server.admin.get("n") or 0) - before)
+    stop.set()
+    for process in processes:
+        process.join()
+    return sample
+
+
+def contend_section(name: str, port: int, ready: Any, stop: Any) -> None:
+    client = redis.Redis(port=port)
+    client.ping()
+    work = SECTIONS[name](client)
+    ready.wait()
+    while not stop.is_set():
+        work()
 
 
 def hand_offs(server: Server, name: str, seconds: float) -> Sample:
@@ -351,6 +432,17 @@ def main() -> None:
             name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()
         }
         table(["lock", "grants per second", "changed hands", "server CPU", "commands"], cells)
+
+        print(f"\nOne INCR under a lock: by one client, and by {CONTENDERS} processes that want one lock.")
+        alone = {name: median(samples) for name, samples in sections(server, seconds, rounds).items()}
+        together = {name: contended_sections(server, name, contended_s) for name in SECTIONS}
+        cells = {
+            name: [f"{row.per_second:,.0f}", f"{row.client_cpu_us:.0f} µs", *in_common(row)]
+            + [f"{together[name].per_second:,.0f}", *in_common(together[name])]
+            for name, row in alone.items()
+        }
+        of_all = [f"{CONTENDERS} processes: per second", "server CPU", "commands"]
+        table(["lock, INCR, release", "per second", "client CPU", "server CPU", "commands", *of_all], cells)
 
         stampedes(server, 1 if quick else 5)
     finally:

@@ -1,6 +1,6 @@
 //! This client's mutex beside rslock's, in one run on one server: how fast one task takes and gives back, how fast a
-//! lock goes from one of 48 to the next, and what each costs the server. Prints a section of Markdown; `--quick`
-//! measures shortly.
+//! lock goes from one of 48 to the next, and what each costs the server. Then one command under a lock: in one packet,
+//! in three, in a script. Prints a section of Markdown; `--quick` measures shortly.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -8,6 +8,8 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use redis::aio::MultiplexedConnection;
+use redis::{cmd, Cmd};
 use redis_lock_client::{Client, Lock};
 use rslock::LockManager;
 use support::{Info, Server};
@@ -60,6 +62,100 @@ impl Mutex for Rslock {
     }
 }
 
+/// The commands of a pair with nothing around them: what a client cannot be faster than.
+#[derive(Clone)]
+struct Raw(MultiplexedConnection, Cmd, Cmd);
+
+impl Raw {
+    async fn to(url: &str) -> Outcome<Raw> {
+        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let named = |name: &str| cmd(name).arg("raw").arg("bench:1:0123456789abcdef").to_owned();
+        let acquire = named("LOCK.ACQUIRE").arg("PX").arg(30_000).arg("BLOCK").arg(3750).to_owned();
+        Ok(Raw(connection, acquire, named("LOCK.RELEASE")))
+    }
+}
+
+impl Mutex for Raw {
+    fn title(&self) -> String {
+        "the redis crate, LOCK.ACQUIRE and LOCK.RELEASE | in the queue".into()
+    }
+
+    async fn turn(&self, held: impl FnOnce()) -> Outcome<()> {
+        let mut connection = self.0.clone();
+        self.1.query_async::<()>(&mut connection).await?;
+        held();
+        Ok(self.2.query_async(&mut connection).await?)
+    }
+}
+
+/// The lock, one INCR and the release: in one packet.
+#[derive(Clone)]
+struct InOnePacket(Lock, Cmd);
+
+impl Mutex for InOnePacket {
+    fn title(&self) -> String {
+        "`run`: one packet".into()
+    }
+
+    async fn turn(&self, held: impl FnOnce()) -> Outcome<()> {
+        self.0.run::<u64>(&self.1).await?;
+        held();
+        Ok(())
+    }
+}
+
+/// One after another.
+#[derive(Clone)]
+struct InThree(Lock, Cmd);
+
+impl Mutex for InThree {
+    fn title(&self) -> String {
+        "`acquire`, `exec`, `release`: three round trips".into()
+    }
+
+    async fn turn(&self, held: impl FnOnce()) -> Outcome<()> {
+        let guard = self.0.acquire().await?;
+        guard.exec::<u64>(&self.1).await?;
+        held();
+        Ok(guard.release().await?)
+    }
+}
+
+/// A script, which no other command interrupts: it does not wait.
+#[derive(Clone)]
+struct InScript(MultiplexedConnection, Cmd);
+
+const SCRIPT: &str = "if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end \
+                      local n = redis.call('INCR', KEYS[2]) redis.call('DEL', KEYS[1]) return n";
+
+impl InScript {
+    async fn over(mut connection: MultiplexedConnection) -> Outcome<InScript> {
+        let sha: String = cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(&mut connection).await?;
+        let keys_and_token = ["script", "n", "bench:1:0123456789abcdef"];
+        Ok(InScript(connection, cmd("EVALSHA").arg(sha).arg(2).arg(&keys_and_token).to_owned()))
+    }
+}
+
+impl Mutex for InScript {
+    fn title(&self) -> String {
+        "a Lua script: SET NX, INCR, DEL".into()
+    }
+
+    async fn turn(&self, held: impl FnOnce()) -> Outcome<()> {
+        self.1.query_async::<u64>(&mut self.0.clone()).await?;
+        held();
+        Ok(())
+    }
+}
+
+/// Which turns count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// Those that came from another task, or of one task alone.
+    HandOffs,
+    All,
+}
+
 /// What the server has done so far.
 #[derive(Clone, Copy)]
 struct Counters {
@@ -76,7 +172,7 @@ impl Counters {
             ["used_cpu_user", "used_cpu_sys"].iter().map(|field| cpu.text(field).parse::<f64>().unwrap_or(0.0)).sum();
         let stats = client.run("INFO commandstats");
         // What clients send; what rslock's scripts run inside is counted by the server too.
-        let requests = ["lock.acquire", "lock.release", "lock.cancel", "set", "eval", "evalsha"];
+        let requests = ["lock.acquire", "lock.exec", "lock.release", "lock.cancel", "set", "eval", "evalsha"];
         let is_request = |line: &&str| requests.iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")));
         let lines = stats.text().lines().filter(is_request);
         let calls = lines.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok());
@@ -109,8 +205,14 @@ impl Figures {
     }
 }
 
-/// So many tasks take turns, for so long. Counted are turns of one task alone, or those that came from another task.
-async fn turns(server: &Server, mutex: &impl Mutex, tasks: usize, time: Duration) -> Outcome<Figures> {
+/// So many tasks take turns, for so long.
+async fn turns(
+    server: &Server,
+    mutex: &impl Mutex,
+    counted: Counted,
+    tasks: usize,
+    time: Duration,
+) -> Outcome<Figures> {
     // Connections are made, and scripts loaded, before.
     mutex.turn(|| {}).await?;
     let (turns, last, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(tasks)), Instant::now() + time);
@@ -122,7 +224,7 @@ async fn turns(server: &Server, mutex: &impl Mutex, tasks: usize, time: Duration
         running.push(set.spawn_local(async move {
             while Instant::now() < ends {
                 let held = || {
-                    if last.replace(task) != task || tasks == 1 {
+                    if last.replace(task) != task || tasks == 1 || counted == Counted::All {
                         turns.set(turns.get() + 1);
                     }
                 };
@@ -141,12 +243,12 @@ async fn turns(server: &Server, mutex: &impl Mutex, tasks: usize, time: Duration
     Ok(Figures::of(turns.get(), before, Counters::of(server)))
 }
 
-async fn row<M: Mutex>(server: &Server, mutex: &M, times: [Duration; 2]) -> Outcome<()> {
+async fn row<M: Mutex>(server: &Server, mutex: &M, counted: Counted, times: [Duration; 2]) -> Outcome<()> {
     let mut row = format!("| {} |", mutex.title());
     for (tasks, time) in [1, TASKS].into_iter().zip(times) {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
-            rounds.push(turns(server, mutex, tasks, time).await?);
+            rounds.push(turns(server, mutex, counted, tasks, time).await?);
         }
         let Figures { per_second, requests, cpu_us } = Figures::median(rounds);
         row += &format!(" {per_second:.0} | {requests:.1} | {cpu_us:.0} |");
@@ -178,9 +280,22 @@ async fn main() -> Outcome<()> {
          | --- | --- | --- | --- | --- | --- | --- | --- |",
         times[0], times[1]
     );
-    row(&server, &ours, times).await?;
+    row(&server, &ours, Counted::HandOffs, times).await?;
+    let raw = Raw::to(&url).await?;
+    // Over one connection, so by one task only: the server holds back what is behind a request that waits.
+    let figures = Figures::median(vec![turns(&server, &raw, Counted::HandOffs, 1, times[0]).await?]);
+    println!("| {} | {:.0} | {:.1} | {:.0} | | | |", raw.title(), figures.per_second, figures.requests, figures.cpu_us);
     for theirs in &theirs {
-        row(&server, theirs, times).await?;
+        row(&server, theirs, Counted::HandOffs, times).await?;
     }
-    Ok(())
+    println!(
+        "\nOne INCR under a lock, by one task and by {TASKS} tasks, each of which asks again at once. The SET of the\n\
+         script counts as a request too.\n\n\
+         | lock, INCR, release | per second | requests | server CPU µs | {TASKS} tasks: per second | requests | server \
+         CPU µs |\n| --- | --- | --- | --- | --- | --- | --- |"
+    );
+    let (lock, incr) = (ours.0.clone(), cmd("INCR").arg("n").to_owned());
+    row(&server, &InOnePacket(lock.clone(), incr.clone()), Counted::All, times).await?;
+    row(&server, &InThree(lock, incr), Counted::All, times).await?;
+    row(&server, &InScript::over(raw.0).await?, Counted::All, times).await
 }
