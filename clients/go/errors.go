@@ -1,0 +1,193 @@
+package redislock
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The errors of a lock, for errors.Is. Other errors are those of go-redis and of the context.
+var (
+	// ErrNotAcquired: another owner holds the lock, and the call does not wait (any longer). See [NotAcquiredError].
+	ErrNotAcquired = errors.New("redislock: not acquired")
+	// ErrLost: the lock is no longer owned. Its lease has ended, an operator broke it, or its key became something else.
+	ErrLost = errors.New("redislock: the lock is no longer owned")
+	// ErrUnlocked: the hold was unlocked before. Nothing was sent.
+	ErrUnlocked = errors.New("redislock: the hold was unlocked before")
+	// ErrDeadlock: the wait would have closed a cycle of owners, which the server's message names. It was not queued.
+	ErrDeadlock = errors.New("redislock: deadlock")
+	// ErrWrongType: the key holds something that is no lock, such as the string of a SET NX client.
+	ErrWrongType = errors.New("redislock: not a lock")
+	// ErrWrongKind: the key is a lock of another family.
+	ErrWrongKind = errors.New("redislock: lock of another kind")
+	// ErrTooManyWaiters: as many requests wait as lock.max-waiters or lock.max-waiters-per-key allow.
+	ErrTooManyWaiters = errors.New("redislock: too many waiters")
+	// ErrCancelled: an operator ended the wait (LOCK.CANCEL, CLIENT UNBLOCK … ERROR), or a newer request of the same
+	// token did. A context that ends gives the context's error instead.
+	ErrCancelled = errors.New("redislock: the wait was ended")
+	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for confirmed the grant; it was released again.
+	ErrNotReplicated = errors.New("redislock: too few replicas confirmed the grant: released again")
+	// ErrNotMade: [Once] waited for its time, and the value that another caller makes was not there yet.
+	ErrNotMade = errors.New("redislock: not there in time: another caller holds the lock")
+	// ErrNoModule: the server does not know the commands of the module.
+	ErrNoModule = errors.New("redislock: this server has no redis-lock module: put `loadmodule " +
+		"/path/to/libredis_lock.so` into redis.conf and restart it, or send MODULE LOAD /path/to/libredis_lock.so " +
+		"where enable-module-command allows it")
+	// ErrUsage: options that exclude each other, or a value that the server would refuse. Nothing was sent.
+	ErrUsage = errors.New("redislock: wrong use")
+	// ErrClosed: the [Client] was closed.
+	ErrClosed = errors.New("redislock: the client is closed")
+)
+
+// NotAcquiredError is ErrNotAcquired with the keys, and with the holder where [WithTellHolder] asks for it.
+type NotAcquiredError struct {
+	Keys []string
+	// Holder is the token of the first holder; empty: not asked for, free by now, or the caller may not ask.
+	Holder string
+}
+
+func (e *NotAcquiredError) Error() string {
+	message := fmt.Sprintf("%v: %q", ErrNotAcquired, strings.Join(e.Keys, ", "))
+	if e.Holder != "" {
+		message += fmt.Sprintf(" is held by %q", e.Holder)
+	}
+	return message
+}
+
+// Is makes errors.Is(err, ErrNotAcquired) true.
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+func usage(format string, values ...any) error {
+	return fmt.Errorf("%w: %s", ErrUsage, fmt.Sprintf(format, values...))
+}
+
+// failure is a command that failed. isSent: the server may have run it, and only the reply is missing.
+type failure struct {
+	err    error
+	isSent bool
+}
+
+var errNoReply = errors.New("redislock: no reply within the time to wait")
+
+// failureOf tells what the error of a command that was sent means.
+func failureOf(err error) *failure {
+	if err == nil || errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return &failure{err: err, isSent: !isReply(err)}
+}
+
+// isReply is true for an error that the server answered.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// words are the code of an error reply, its first word, and what follows.
+func (f *failure) words() (code, rest string) {
+	if !isReply(f.err) {
+		return "", ""
+	}
+	code, rest, _ = strings.Cut(f.err.Error(), " ")
+	return code, rest
+}
+
+func (f *failure) code() string {
+	code, _ := f.words()
+	return code
+}
+
+// isTransient is true if the same request may succeed in a moment: on another connection, node or primary.
+func (f *failure) isTransient() bool {
+	code, rest := f.words()
+	switch code {
+	case "ASK", "BUSY", "CLUSTERDOWN", "GRACE", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "READONLY",
+		"TRYAGAIN":
+		return true
+	case "UNBLOCKED":
+		// Redis's words when the server has become a replica.
+		return strings.Contains(rest, "instance state changed")
+	case "ERR":
+		return strings.HasPrefix(rest, "max number of clients reached")
+	case "":
+		return !isPermanent(f.err)
+	}
+	return false
+}
+
+// isPermanent is true for failures of a connection that come again with each: certificates, an unknown primary, a
+// closed client.
+func isPermanent(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var record tls.RecordHeaderError
+	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &host) ||
+		errors.As(err, &record) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUsage) || isUnknownPrimary(err)
+}
+
+// isUnknownPrimary: the sentinels know no primary of this name, or are none. go-redis has no error for it, but words.
+func isUnknownPrimary(err error) bool {
+	_, words, found := strings.Cut(err.Error(), "all sentinels specified in configuration are unreachable")
+	return found && (strings.Contains(words, "redis: nil") || strings.Contains(words, "unknown command"))
+}
+
+// meansLost is true if a release, renewal or exec says that the lock is no longer ours.
+func (f *failure) meansLost() bool {
+	switch f.code() {
+	case "WRONGTYPE", "WRONGKIND", "NOTHELD":
+		return true
+	}
+	return false
+}
+
+// error is what the caller is told.
+func (f *failure) error() error {
+	code, rest := f.words()
+	switch code {
+	case "DEADLOCK":
+		return fmt.Errorf("%w: %s", ErrDeadlock, rest)
+	case "WRONGTYPE":
+		return fmt.Errorf("%w: %s", ErrWrongType, rest)
+	case "WRONGKIND":
+		return fmt.Errorf("%w: %s", ErrWrongKind, rest)
+	case "MAXWAITERS":
+		return fmt.Errorf("%w: %s", ErrTooManyWaiters, rest)
+	case "UNBLOCKED":
+		return fmt.Errorf("%w: %s", ErrCancelled, rest)
+	case "NOTHELD":
+		return ErrLost
+	case "ERR":
+		if isUnknownCommand(rest) {
+			return ErrNoModule
+		}
+	}
+	return f.err
+}
+
+// isUnknownCommand is true if the server does not know a command of the module.
+func isUnknownCommand(words string) bool {
+	_, name, found := strings.Cut(words, "unknown command ")
+	if !found {
+		return false
+	}
+	name = strings.TrimLeft(name, "'`")
+	for _, family := range []string{"LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."} {
+		if strings.HasPrefix(name, family) {
+			return true
+		}
+	}
+	return false
+}
+
+// unexpected is a reply that no version of the module gives.
+func unexpected(reply any) *failure {
+	return &failure{err: fmt.Errorf("redislock: not a reply of the lock module: %v", reply), isSent: false}
+}
+
+func isEnded(ctx context.Context) bool { return ctx.Err() != nil }

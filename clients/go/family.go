@@ -1,0 +1,218 @@
+package redislock
+
+import (
+	"time"
+)
+
+// The families of locks, by the names that [Event] and messages use.
+const (
+	kindMutex     = "mutex"
+	kindReentrant = "reentrant"
+	kindRead      = "read"
+	kindWrite     = "write"
+	kindSemaphore = "semaphore"
+	kindMulti     = "multi"
+)
+
+// family is what to lock, and its commands. No I/O, no state.
+type family struct {
+	kind    string
+	keys    []string
+	limit   int
+	permits int
+	slots   bool
+}
+
+// The modes of a read/write lock are counted apart.
+const (
+	modeExclusive = iota
+	modeRead
+)
+
+// work is what a release reports to the requests that wait with COALESCE.
+type work bool
+
+const (
+	workDone   work = true
+	workFailed work = false
+)
+
+// key routes a request.
+func (f *family) key() string { return f.keys[0] }
+
+func (f *family) mode() int {
+	if f.kind == kindRead {
+		return modeRead
+	}
+	return modeExclusive
+}
+
+// isReentrant is true if an owner may acquire it again.
+func (f *family) isReentrant() bool {
+	return f.kind == kindReentrant || f.kind == kindRead || f.kind == kindWrite
+}
+
+// counts is true if the acquires of one owner add up.
+func (f *family) counts() bool { return f.isReentrant() || f.kind == kindSemaphore }
+
+// step is how many holds one acquire adds.
+func (f *family) step() int {
+	if f.kind == kindSemaphore {
+		return f.permits
+	}
+	return 1
+}
+
+func (f *family) command(verb, token string) []any {
+	names := map[string]string{kindMutex: "LOCK", kindReentrant: "RLOCK", kindRead: "RWLOCK", kindWrite: "RWLOCK",
+		kindSemaphore: "SEM", kindMulti: "MLOCK"}
+	words := []any{names[f.kind] + "." + verb}
+	if f.kind == kindMulti {
+		words = append(words, len(f.keys))
+	}
+	for _, key := range f.keys {
+		words = append(words, key)
+	}
+	return append(words, token)
+}
+
+func (f *family) moded(words []any) []any {
+	switch f.kind {
+	case kindRead:
+		return append(words, "READ")
+	case kindWrite:
+		return append(words, "WRITE")
+	}
+	return words
+}
+
+// acquire: holds is the owner's count in this mode after the grant, so that the same bytes can be sent again.
+func (f *family) acquire(token string, holds int, lease time.Duration) []any {
+	words := f.moded(f.command("ACQUIRE", token))
+	if f.kind == kindSemaphore {
+		words = append(words, "LIMIT", f.limit)
+	}
+	switch {
+	case f.slots:
+		words = append(words, "SLOT")
+	case f.counts():
+		words = append(words, "HOLDS", holds)
+	}
+	return withLease(words, lease)
+}
+
+// release: holds is the owner's count in this mode after it. In other families than the mutex no request waits for work.
+func (f *family) release(token string, holds int, done work) []any {
+	words := f.moded(f.command("RELEASE", token))
+	if f.counts() {
+		return append(words, "HOLDS", holds)
+	}
+	if f.kind == kindMutex && done == workFailed {
+		return append(words, "FAILED")
+	}
+	return words
+}
+
+func (f *family) renew(token string, lease time.Duration) []any {
+	return withLease(f.command("RENEW", token), lease)
+}
+
+func (f *family) held(token string) []any { return []any{"LOCK.HELD", f.key(), token} }
+
+// cancel ends a request by one of its keys.
+func (f *family) cancel(token string) []any { return []any{"LOCK.CANCEL", f.key(), token} }
+
+// wasHeld is true if the release found the hold.
+func (f *family) wasHeld(reply int64) bool {
+	switch f.kind {
+	case kindMutex:
+		return reply == 1
+	case kindMulti:
+		return reply == int64(len(f.keys))
+	}
+	return reply >= 0
+}
+
+// withLease: a lease of 0 has no deadline.
+func withLease(words []any, lease time.Duration) []any {
+	if lease == 0 {
+		return append(words, "PERSIST")
+	}
+	return append(words, "PX", milliseconds(lease))
+}
+
+// outcome of one request.
+type outcome int
+
+const (
+	notGranted outcome = iota
+	isGranted
+	isQueued
+	isDone
+)
+
+// answer is the reply to an acquire.
+type answer struct {
+	outcome outcome
+	fence   uint64
+	slot    int // -1: none
+	holds   int // the owner's holds in both modes, by LOCK.HELD; -1: not asked
+	// deadline is counted from before the request was sent; zero: without one.
+	deadline time.Time
+	// received: the grant is not later.
+	received time.Time
+}
+
+// answerOf reads [token, fence], [token, fence, holds], [token, fence, 1, slot]; [nil, fence]; nil.
+func answerOf(reply any) (answer, *failure) {
+	if reply == nil {
+		return answer{outcome: notGranted}, nil
+	}
+	items, _ := reply.([]any)
+	if len(items) < 2 {
+		return answer{}, unexpected(reply)
+	}
+	fence, isNumber := items[1].(int64)
+	if !isNumber || fence < 0 {
+		return answer{}, unexpected(reply)
+	}
+	found := answer{outcome: isGranted, fence: uint64(fence), slot: -1, holds: -1, received: time.Now()}
+	switch {
+	case items[0] == nil:
+		found.outcome = isDone
+	case fence == 0:
+		found.outcome = isQueued
+	case len(items) == 4:
+		slot, isNumber := items[3].(int64)
+		if !isNumber || slot < 0 {
+			return answer{}, unexpected(reply)
+		}
+		found.slot = int(slot)
+	}
+	return found, nil
+}
+
+// heldReply is LOCK.HELD's [fence, holds, ttl]; nil: this token does not hold it.
+type heldReply struct {
+	fence uint64
+	holds int // both modes together
+	left  time.Duration
+	ends  bool
+}
+
+func heldOf(reply any) (*heldReply, *failure) {
+	if reply == nil {
+		return nil, nil
+	}
+	items, _ := reply.([]any)
+	if len(items) < 3 {
+		return nil, unexpected(reply)
+	}
+	fence, isFence := items[0].(int64)
+	holds, isCount := items[1].(int64)
+	ttl, isTime := items[2].(int64)
+	if !isFence || !isCount || !isTime {
+		return nil, unexpected(reply)
+	}
+	return &heldReply{uint64(fence), int(holds), time.Duration(max(ttl, 0)) * time.Millisecond, ttl >= 0}, nil
+}

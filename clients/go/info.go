@@ -1,0 +1,140 @@
+package redislock
+
+import (
+	"strconv"
+	"time"
+)
+
+// mostHolders is how many holders LOCK.INFO names, the oldest.
+const mostHolders = 100
+
+// Info is the state of a lock ([Lock.Info]).
+type Info struct {
+	// Kind is mutex, reentrant, rw or semaphore. That of a Multi is mutex.
+	Kind string
+	// Limit is 1, or that of a semaphore; 0 for a read/write lock.
+	Limit int
+	// Fence is that of the latest grant on this key.
+	Fence uint64
+	// TTL is what the key has left; nil: no deadline. 0 if it is free, and only waited for.
+	TTL *time.Duration
+	// Holders are the hundred oldest, the one with the smallest fence first.
+	Holders []Holder
+	// Waiters is how many requests wait.
+	Waiters int
+	// Holding is how many owners hold it.
+	Holding int
+}
+
+// Holder is an owner that holds a lock.
+type Holder struct {
+	// Owner is the token. It may be any bytes: %q shows them.
+	Owner string
+	// Mode is exclusive, read, write or permits.
+	Mode string
+	// Holds is the count of a reentrant or read/write lock; of a semaphore its permits.
+	Holds int
+	Fence uint64
+	// TTL is what is left of the lease, Lease its length; nil: without a deadline.
+	TTL, Lease *time.Duration
+	// Age is the time since the grant.
+	Age time.Duration
+	// Session is the client id of the connection that it is bound to; 0: none.
+	Session int64
+	// Slot is nil without.
+	Slot *int
+}
+
+// holders are those of a lock that may be free.
+func (i *Info) holders() []Holder {
+	if i == nil {
+		return nil
+	}
+	return i.Holders
+}
+
+// fields of a map, which is a flat array in RESP2.
+type fields struct {
+	values map[string]any
+	isBad  bool
+}
+
+func fieldsOf(reply any) fields {
+	f := fields{values: map[string]any{}}
+	switch reply := reply.(type) {
+	case map[any]any:
+		for name, value := range reply {
+			if name, isText := name.(string); isText {
+				f.values[name] = value
+			}
+		}
+	case []any:
+		for i := 0; i+1 < len(reply); i += 2 {
+			if name, isText := reply[i].(string); isText {
+				f.values[name] = reply[i+1]
+			}
+		}
+	default:
+		f.isBad = true
+	}
+	return f
+}
+
+func (f *fields) text(name string) string {
+	text, isText := f.values[name].(string)
+	f.isBad = f.isBad || !isText
+	return text
+}
+
+func (f *fields) number(name string) int64 {
+	switch value := f.values[name].(type) {
+	case int64:
+		return value
+	case string:
+		number, err := strconv.ParseInt(value, 10, 64)
+		f.isBad = f.isBad || err != nil
+		return number
+	}
+	f.isBad = true
+	return 0
+}
+
+// time in milliseconds; negative: without an end.
+func (f *fields) time(name string) *time.Duration {
+	number := f.number(name)
+	if number < 0 {
+		return nil
+	}
+	value := time.Duration(number) * time.Millisecond
+	return &value
+}
+
+func infoOf(reply any) (*Info, *failure) {
+	if reply == nil {
+		return nil, nil
+	}
+	f := fieldsOf(reply)
+	info := &Info{Kind: f.text("kind"), Limit: int(f.number("limit")), Fence: uint64(f.number("fence")), TTL: f.time("ttl"),
+		Waiters: int(f.number("waiters")), Holding: int(f.number("holding"))}
+	if f.number("ttl") == -2 {
+		info.TTL = new(time.Duration)
+	}
+	holders, isArray := f.values["holders"].([]any)
+	for _, each := range holders {
+		h := fieldsOf(each)
+		holder := Holder{Owner: h.text("owner"), Mode: h.text("mode"), Holds: int(h.number("holds")),
+			Fence: uint64(h.number("fence")), TTL: h.time("ttl"), Lease: h.time("lease"),
+			Age: time.Duration(h.number("age")) * time.Millisecond, Session: h.number("session")}
+		if _, found := h.values["slot"]; found {
+			if slot := int(h.number("slot")); slot >= 0 {
+				holder.Slot = &slot
+			}
+		}
+		f.isBad = f.isBad || h.isBad
+		info.Holders = append(info.Holders, holder)
+	}
+	if f.isBad || !isArray {
+		return nil, unexpected(reply)
+	}
+	return info, nil
+}

@@ -1,0 +1,182 @@
+package servertest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// Proxy forwards to a server, and cuts or holds back the reply to a chosen request.
+type Proxy struct {
+	Port     int
+	server   string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	passes  *sync.Cond
+	request []byte
+	fate    *fate
+	done    int
+	silent  bool
+	closed  bool
+	conns   map[net.Conn]bool
+}
+
+// fate is what happens to a reply: after this many bytes its connection ends; held: it never comes, and its connection
+// stays.
+type fate struct {
+	after int
+	held  bool
+}
+
+// NewProxy listens on a port of its own.
+func NewProxy(t testing.TB, server *Server) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Port: listener.Addr().(*net.TCPAddr).Port, server: server.Addr(), listener: listener,
+		conns: map[net.Conn]bool{}}
+	p.passes = sync.NewCond(&p.mu)
+	p.running.Add(1)
+	go p.accept()
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is host and port.
+func (p *Proxy) Addr() string { return "127.0.0.1:" + strconv.Itoa(p.Port) }
+
+// CutReply lets the next request with these bytes through, and ends its connection after this many bytes of the reply.
+func (p *Proxy) CutReply(request string, after int) { p.plan(request, fate{after: after}) }
+
+// HoldReply lets the next such request through, and never delivers its reply.
+func (p *Proxy) HoldReply(request string) { p.plan(request, fate{held: true}) }
+
+func (p *Proxy) plan(request string, f fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.request, p.fate = []byte(request), &f
+}
+
+// Done is how many replies were cut or held back.
+func (p *Proxy) Done() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
+// Silence: from here on no data passes, no connection ends, and new ones are accepted.
+func (p *Proxy) Silence() { p.set(func() { p.silent = true }) }
+
+// Speak delivers the held-back data, as a network does that retransmits its packets.
+func (p *Proxy) Speak() { p.set(func() { p.silent = false }) }
+
+// Disconnect ends every connection.
+func (p *Proxy) Disconnect() {
+	p.set(func() {
+		for conn := range p.conns {
+			_ = conn.Close()
+		}
+	})
+}
+
+func (p *Proxy) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	p.passes.Broadcast()
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.set(func() { p.closed, p.silent = true, false })
+	p.Disconnect()
+	p.running.Wait()
+}
+
+func (p *Proxy) accept() {
+	defer p.running.Done()
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server)
+		if err != nil {
+			_ = client.Close() // The server may be gone.
+			continue
+		}
+		p.set(func() { p.conns[client], p.conns[server] = true, true })
+		mine := make(chan *fate, 1)
+		p.running.Add(2)
+		end := func() {
+			_ = client.Close()
+			_ = server.Close()
+			p.running.Done()
+		}
+		go func() { defer end(); p.requests(client, server, mine) }()
+		go func() { defer end(); p.replies(server, client, mine) }()
+	}
+}
+
+// pass is false when the proxy is closed.
+func (p *Proxy) pass() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.silent {
+		p.passes.Wait()
+	}
+	return !p.closed
+}
+
+func (p *Proxy) requests(from io.Reader, to io.Writer, mine chan *fate) {
+	buffer := make([]byte, 64*1024)
+	for {
+		length, err := from.Read(buffer)
+		if err != nil || !p.pass() {
+			return
+		}
+		p.mu.Lock()
+		if p.fate != nil && bytes.Contains(buffer[:length], p.request) {
+			mine <- p.fate
+			p.fate = nil
+		}
+		p.mu.Unlock()
+		if _, err := to.Write(buffer[:length]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) replies(from io.Reader, to io.Writer, mine chan *fate) {
+	buffer := make([]byte, 64*1024)
+	isHeld := false
+	for {
+		length, err := from.Read(buffer)
+		if err != nil || !p.pass() {
+			return
+		}
+		select {
+		case f := <-mine:
+			p.set(func() { p.done++ })
+			if !f.held {
+				_, _ = to.Write(buffer[:min(f.after, length)])
+				return
+			}
+			isHeld = true
+		default:
+		}
+		if isHeld {
+			continue
+		}
+		if _, err := to.Write(buffer[:length]); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// watched is a network connection that notices its end also while nobody reads: a goroutine reads on it.
+type watched struct {
+	net.Conn
+	reads net.Conn
+	ended chan struct{}
+}
+
+func watch(conn net.Conn) *watched {
+	reads, fill := net.Pipe()
+	w := &watched{Conn: conn, reads: reads, ended: make(chan struct{})}
+	go func() {
+		_, _ = io.Copy(fill, conn) // Its error is its end, whatever it says.
+		close(w.ended)
+		_ = fill.Close()
+		_ = conn.Close()
+	}()
+	return w
+}
+
+func (w *watched) Read(b []byte) (int, error)        { return w.reads.Read(b) }
+func (w *watched) SetReadDeadline(t time.Time) error { return w.reads.SetReadDeadline(t) }
+
+func (w *watched) SetDeadline(t time.Time) error {
+	return errors.Join(w.reads.SetReadDeadline(t), w.SetWriteDeadline(t))
+}
+
+func (w *watched) Close() error {
+	_ = w.reads.Close()
+	return w.Conn.Close()
+}
+
+// link is one connection to a server: made once, by the caller's options, and never replaced. A session ends with it.
+type link struct {
+	rdb  *redis.Client
+	conn *redis.Conn
+	net  *watched
+	mu   sync.Mutex // one exchange at a time
+	// isLate: closed since no reply came.
+	isLate atomic.Bool
+}
+
+// dial connects within the context's time. go-redis retries nothing on a link: its retries add up to many seconds, and
+// a release that it sent again would look like a loss.
+func dial(ctx context.Context, options *redis.Options) (*link, error) {
+	type dialed struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan dialed, 1)
+	go func() {
+		conn, err := options.Dialer(ctx, options.Network, options.Addr)
+		done <- dialed{conn, err}
+	}()
+	var conn net.Conn
+	select {
+	case end := <-done:
+		if end.err != nil {
+			return nil, end.err
+		}
+		conn = end.conn
+	case <-ctx.Done():
+		go func() {
+			if end := <-done; end.conn != nil {
+				_ = end.conn.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+	l := &link{net: watch(conn)}
+	once := make(chan net.Conn, 1)
+	once <- l.net
+	own := *options
+	own.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		select {
+		case conn := <-once:
+			return conn, nil
+		default:
+			return nil, net.ErrClosed
+		}
+	}
+	own.MaxRetries, own.DialerRetries, own.PoolSize = -1, 1, 1
+	own.MinIdleConns, own.MaxIdleConns, own.MaxActiveConns = 0, 0, 0
+	own.ConnMaxIdleTime, own.ConnMaxLifetime, own.ConnMaxLifetimeJitter = -1, 0, 0
+	own.ReadTimeout, own.WriteTimeout, own.ContextTimeoutEnabled = -1, -1, false
+	own.Limiter = nil
+	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	l.rdb = redis.NewClient(&own)
+	l.conn = l.rdb.Conn()
+	return l, nil
+}
+
+// connect also authenticates and selects the database: what fails here was not sent.
+func connect(ctx context.Context, options *redis.Options) (*link, error) {
+	l, err := dial(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, l.close)
+	err = l.conn.Ping(context.WithoutCancel(ctx)).Err()
+	if !stop() && err != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// exchange sends commands and reads their replies, within the limit: after that the link is closed. The failure is of
+// the link; error replies are of the commands.
+func (l *link) exchange(limit time.Duration, commands ...redis.Cmder) *failure {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	timer := time.AfterFunc(limit, l.giveUp)
+	defer timer.Stop()
+	ctx := context.Background()
+	if len(commands) == 1 {
+		_ = l.conn.Process(ctx, commands[0])
+	} else {
+		pipe := l.conn.Pipeline()
+		for _, command := range commands {
+			_ = pipe.Process(ctx, command)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
+	for _, command := range commands {
+		if f := failureOf(command.Err()); f != nil && f.isSent {
+			l.close()
+			if l.isLate.Load() {
+				f.err = errNoReply
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+func (l *link) giveUp() {
+	l.isLate.Store(true)
+	l.close()
+}
+
+// close also ends what waits for a reply.
+func (l *link) close() {
+	_ = l.net.Close()
+	// Not beside a command that is under way: go-redis is about to return it.
+	go func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_ = l.conn.Close()
+		_ = l.rdb.Close()
+	}()
+}
+
+func (l *link) isEnded() bool {
+	select {
+	case <-l.net.ended:
+		return true
+	default:
+		return false
+	}
+}

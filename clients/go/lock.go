@@ -1,0 +1,248 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Lock is what to lock, and how: made by a [Client] and its options, and taken any number of times, by any number of
+// goroutines. Each Lock is a new owner, but with [WithToken] and [AsOwnerOf].
+type Lock struct {
+	client *Client
+	family family
+	config
+}
+
+// Lock waits for the lock until the context ends, in the server's queue: first come, first served. A broken connection, a
+// failover, a moved slot do not end the wait, nor does a time-out of the socket.
+//
+// The context's error, if it ends first: then nothing is queued and nothing is held, or is withdrawn in the background
+// where the server cannot be reached, and the call has taken a second longer at most. With [WithWait], [ErrNotAcquired]
+// when that time is over. [ErrDeadlock], [ErrWrongType], [ErrWrongKind], [ErrTooManyWaiters] if waiting cannot help;
+// [ErrCancelled] by an operator; [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf] has
+// lost its hold; go-redis's errors that are not transient.
+func (l *Lock) Lock(ctx context.Context) (*Hold, error) {
+	hold, _, err := l.take(ctx, false)
+	return hold, err
+}
+
+// TryLock takes the lock if that is possible at once; else [ErrNotAcquired], by another owner or while others wait. It
+// asks for a second if the server cannot be reached. Other errors as of Lock.
+func (l *Lock) TryLock(ctx context.Context) (*Hold, error) {
+	once := *l
+	once.isWaiting = false
+	return once.Lock(ctx)
+}
+
+// Do runs the work while it holds the lock, which it waits for as Lock does. The work's context ends with the caller's,
+// and with the cause [ErrLost] when the lock is lost; [FromContext] has the hold. Use [WithAutoRenew] or [WithSession]
+// where the work may take longer than the lease.
+//
+// The work's error is returned as it is, and never hidden or delayed by a release that fails (a second at most); where the
+// work ended since the lock was lost, the error is [ErrLost] too. A panic passes through behind the release. Other errors
+// as of Lock and [Hold.Unlock].
+func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
+	hold, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return hold.do(ctx, work)
+}
+
+// Coalesced is how [Lock.LockCoalesced] ended.
+type Coalesced struct {
+	// Hold, if the work is this caller's: Unlock tells those that wait that it is done, UnlockFailed grants the lock to the
+	// next of them.
+	Hold *Hold
+	// Done: another caller did the work meanwhile, under the grant with this fence. 0: not.
+	Done uint64
+}
+
+// LockCoalesced waits as Lock does, but is told "done" when the holder unlocks (COALESCE): for work whose result all can
+// share. Only of a mutex, without [WithMixed] and [WithAtLeast]. See [Once], which does all of it.
+func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
+	if l.family.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
+		return Coalesced{}, usage("only a mutex coalesces, without WithMixed and WithAtLeast")
+	}
+	hold, done, err := l.take(ctx, true)
+	return Coalesced{hold, done}, err
+}
+
+// Info is what LOCK.INFO tells: the holders, with age and time left, and how many wait; nil if the lock is free and not
+// waited for. Of several keys, the first one that is held.
+func (l *Lock) Info(ctx context.Context) (*Info, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	var waitedFor *Info
+	for _, key := range l.family.keys {
+		r := route{client: l.client, key: key}
+		reply, failed := r.query(ctx, []any{"LOCK.INFO", key, "COUNT", mostHolders})
+		if failed != nil {
+			return nil, failed.error()
+		}
+		info, failed := infoOf(reply)
+		if failed != nil {
+			return nil, failed.error()
+		}
+		if info != nil && info.Holding > 0 {
+			return info, nil
+		}
+		if waitedFor == nil {
+			waitedFor = info
+		}
+	}
+	return waitedFor, nil
+}
+
+// FromToken is the hold of a lock that was taken elsewhere, by its token ([Hold.Detach]): for a job that is queued here and
+// done there. It asks the server at once. Its Unlock gives back all that the token holds. With [WithAutoRenew] it is
+// renewed from here on. Not with [WithSession] and [WithAtLeast], which begin with the grant. [ErrLost] if the token does
+// not hold the lock.
+func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
+	if l.isSession || l.atLeast > 0 {
+		return nil, usage("a session and WithAtLeast begin with a grant: FromToken goes without them")
+	}
+	of := *l
+	WithToken(token)(&of)
+	if err := of.check(); err != nil {
+		return nil, err
+	}
+	h := newHold(ctx, &of, token)
+	r := route{client: l.client, key: l.family.key()}
+	asked := time.Now()
+	found, failed := r.held(ctx, &l.family, token)
+	if failed != nil {
+		return nil, failed.error()
+	}
+	if found == nil {
+		return nil, ErrLost
+	}
+	got := answer{outcome: isGranted, fence: found.fence, slot: -1, holds: found.holds, received: time.Now()}
+	if found.ends {
+		got.deadline = asked.Add(found.left)
+	}
+	if l.family.slots {
+		info, err := l.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, holder := range info.holders() {
+			if holder.Owner == token && holder.Slot != nil {
+				got.slot = *holder.Slot
+			}
+		}
+	}
+	h.granted(l.family.mode(), found.holds, got, 0)
+	if l.isRenewed {
+		// Less than the third of the lease may be left after which the first renewal is due.
+		if err := h.renew(ctx, &l.family, l.lease); err != nil {
+			return nil, err
+		}
+	}
+	h.keep(&l.family, nil)
+	return publicHold(h, &of, got, found.holds, workDone), nil
+}
+
+// take acquires; done is the fence of the hold that did the work meanwhile.
+func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64, err error) {
+	if err := errors.Join(l.check(), l.client.usable()); err != nil {
+		return nil, 0, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	if l.isSession && l.of != nil {
+		// The binding of the first hold is that of all.
+		again := *l
+		again.isSession = false
+		l = &again
+	}
+	h := l.of
+	if h == nil {
+		token := l.token
+		if token == "" {
+			token = makeToken()
+		}
+		h = newHold(ctx, l, token)
+	}
+	a := &attempt{lock: l, ctx: ctx, began: time.Now(), token: h.token}
+	hold, done, err = l.takeAs(ctx, h, a, coalesce)
+	if hold == nil {
+		l.tell(ctx, EventNotGranted, h.token, 0, time.Since(a.began))
+	} else {
+		l.tell(ctx, EventGranted, h.token, hold.Fence(), time.Since(a.began))
+	}
+	if refusal := (*NotAcquiredError)(nil); l.tellsHolder && errors.As(err, &refusal) {
+		// The lock is no less refused where the caller may not ask.
+		if info, asked := l.Info(ctx); asked == nil {
+			for _, holder := range info.holders() {
+				refusal.Holder = holder.Owner
+				break
+			}
+		}
+	}
+	return hold, done, err
+}
+
+// takeAs acquires for one owner.
+func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (*Hold, uint64, error) {
+	mode := l.family.mode()
+	// One request of an owner and mode at a time: each states the count after it.
+	if err := h.takeTurn(ctx, mode); err != nil {
+		return nil, 0, err
+	}
+	defer h.endTurn(mode)
+	if h.isLost() || h.isOver() {
+		return nil, 0, ErrLost
+	}
+	before, beside := h.count(mode), h.surely(1-mode)
+	req := &request{lock: l, token: h.token, before: before, holds: before + l.family.step(), coalesce: coalesce,
+		isUsed: l.of != nil || l.token != ""}
+	if beside > 0 {
+		req.beside = h.fence()
+	}
+	isNew := before == 0 && h.count(1-mode) == 0
+	asking := newAsking(req, a)
+	got, err := asking.acquire(ctx)
+	if err != nil {
+		asking.withdraw(h, before)
+		return nil, 0, err
+	}
+	switch got.outcome {
+	case isDone:
+		return nil, got.fence, nil
+	case notGranted:
+		return nil, 0, &NotAcquiredError{Keys: l.family.keys}
+	}
+	// Holds in the other mode may have been released meanwhile.
+	beside = min(beside, h.surely(1-mode))
+	isShort := beside > 0 && got.holds >= 0 && got.holds < req.holds+beside
+	if isShort || (before > 0 && h.fence() != got.fence) {
+		// A new grant: the earlier holds were lost, and the new grant is given back.
+		h.lose(l)
+		asking.withdraw(h, 0)
+		return nil, 0, ErrLost
+	}
+	if l.replicas > 0 {
+		if err := asking.replicated(ctx); err != nil {
+			asking.withdraw(h, before)
+			return nil, 0, err
+		}
+	}
+	if h.isOver() {
+		// The owner's holds in the other mode were released meanwhile.
+		h, isNew = newHold(ctx, l, h.token), true
+	}
+	h.granted(mode, req.holds, got, l.atLeast)
+	if isNew {
+		h.keep(&l.family, asking.keepLink())
+	}
+	asking.close()
+	dropped := workDone
+	if coalesce {
+		dropped = workFailed
+	}
+	return publicHold(h, l, got, l.family.step(), dropped), 0, nil
+}

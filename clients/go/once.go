@@ -1,0 +1,94 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// Once makes a value once for all callers (single-flight over many processes): it returns what read finds, or what make
+// makes while this caller alone holds the lock. The callers that wait meanwhile read the new value.
+//
+// read reports whether there is a value; it runs before the lock is asked for, after the grant, and after the release of
+// another caller. make stores the value where read finds it; its context ends with the cause [ErrLost] if the lock is lost,
+// and [FromContext] has the hold. The lock is a mutex with a lease; with [WithAutoRenew] make may take longer than that.
+// [WithWait] limits the wait for another caller, and not read and make: then [ErrNotMade], if there is no value.
+//
+// An error of make is that of its caller alone: the next one makes the value. So it is after a panic, when the context
+// ends, and, after the lease, when the process dies. If the lock was lost while make ran, the result is what read finds
+// then, or what make returned if there is nothing.
+func Once[T any](
+	ctx context.Context,
+	lock *Lock,
+	read func(ctx context.Context) (value T, isThere bool, err error),
+	make func(ctx context.Context) (T, error),
+) (T, error) {
+	var none T
+	if lock.lease == 0 {
+		return none, usage("Once needs a lease: a maker that dies would keep all others waiting")
+	}
+	// WithWait is the time of all its waits together.
+	rest, ends := *lock, time.Now().Add(lock.wait)
+	for {
+		if value, isThere, err := read(ctx); err != nil || isThere {
+			return value, err
+		}
+		got, err := rest.LockCoalesced(ctx)
+		switch {
+		case errors.Is(err, ErrNotAcquired):
+			value, isThere, failed := read(ctx)
+			if failed != nil || isThere {
+				return value, failed
+			}
+			return none, errors.Join(ErrNotMade, err)
+		case err != nil:
+			return none, err
+		case got.Hold != nil:
+			return makeUnder(ctx, got.Hold, read, make)
+		}
+		// Done but not there (the lock was held for something else, or the value has gone): ask again.
+		if lock.wait > 0 {
+			rest.wait = max(1, time.Until(ends))
+		}
+	}
+}
+
+func makeUnder[T any](
+	ctx context.Context,
+	hold *Hold,
+	read func(context.Context) (T, bool, error),
+	make func(context.Context) (T, error),
+) (T, error) {
+	under, end := hold.working(ctx)
+	isReturned := false
+	defer func() {
+		end()
+		if !isReturned {
+			hold.unlockBehind(workFailed)
+		}
+	}()
+	// Another caller may have made it while this one asked for the lock.
+	value, isThere, err := read(under)
+	if err == nil && !isThere && under.Err() == nil {
+		value, err = make(under)
+	} else if err == nil && !isThere {
+		err = under.Err()
+	}
+	isReturned = true
+	if err != nil {
+		hold.unlockBehind(workFailed)
+		return value, err
+	}
+	switch err := hold.Unlock(ctx); {
+	case errors.Is(err, ErrLost):
+		// Another caller may have made the value too: all have what is read now.
+		if found, isThere, err := read(ctx); err != nil || isThere {
+			return found, err
+		}
+	case err != nil && !errors.Is(err, ErrUnlocked):
+		// The value was made under the lock, whose lease ends it.
+		slog.WarnContext(ctx, "redislock: the lock of a value that was made is not released", "key", hold.Keys(), "error", err)
+	}
+	return value, nil
+}

@@ -1,0 +1,46 @@
+package redislock
+
+import (
+	crand "crypto/rand"
+	"encoding/hex"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The server stores tokens of up to 38 bytes without a second object.
+const longestToken = 38
+
+// makeToken makes an owner that people can read in LOCK.INFO: host:pid:random.
+func makeToken() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	return tokenOf(host)
+}
+
+func tokenOf(host string) string {
+	tail := ":" + strconv.Itoa(os.Getpid()) + ":" + randomHex()
+	host = strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, host)
+	return host[:min(len(host), longestToken-len(tail))] + tail
+}
+
+// randomHex gives 64 random bits.
+func randomHex() string {
+	var random [8]byte
+	_, _ = crand.Read(random[:]) // It never fails: the program ends instead.
+	return hex.EncodeToString(random[:])
+}
+
+// jittered multiplies by a random number from low to high.
+func jittered(d time.Duration, low, high float64) time.Duration {
+	return time.Duration(float64(d) * (low + (high-low)*rand.Float64()))
+}
