@@ -128,7 +128,8 @@ func isPermanent(err error) bool {
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
 	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &host) ||
-		errors.As(err, &record) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUsage) || isUnknownPrimary(err)
+		errors.As(err, &record) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUsage) ||
+		errors.Is(err, ErrCancelled) || isUnknownPrimary(err)
 }
 
 // isUnknownPrimary: the sentinels know no primary of this name, or are none. go-redis has no error for it, but words.

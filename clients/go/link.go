@@ -75,7 +75,7 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 		conn = end.conn
 	case <-ctx.Done():
 		go func() {
-			if end := <-done; end.conn != nil {
+			if end := <-done; end.err == nil {
 				_ = end.conn.Close()
 			}
 		}()
@@ -111,7 +111,12 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, l.close)
-	err = l.conn.Ping(context.WithoutCancel(ctx)).Err()
+	ping := redis.NewStatusCmd(ctx, "PING")
+	if failed := l.exchange(undoFor, ping); failed != nil {
+		err = failed.err
+	} else {
+		err = ping.Err()
+	}
 	if !stop() && err != nil {
 		err = context.Cause(ctx)
 	}

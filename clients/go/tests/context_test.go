@@ -1,0 +1,280 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redislock "github.com/redis-lock/redis-lock/clients/go"
+	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
+)
+
+func TestUnlockWithAContextThatHasEnded(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client := over(t, proxy.Addr())
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(), redislock.WithAutoRenew()} {
+		ctx, end := context.WithCancel(context.Background())
+		hold := must(client.Mutex("k", kind).Lock(ctx))(t)
+		end()
+		isTrue(t, hold.Context().Err() == nil, "the hold ends with the context of Lock")
+		ok(t, hold.Unlock(ctx))
+		isTrue(t, server.IsFree("k"), "not free")
+		// On a network that is silent it goes on in the background.
+		hold = locked(t, client.Mutex("k", kind))
+		proxy.Silence()
+		began := time.Now()
+		err := hold.Unlock(ctx)
+		isTrue(t, err == context.Canceled && time.Since(began) < time.Second+busy, "%v after %v", err, time.Since(began))
+		proxy.Speak()
+		servertest.Eventually(t, "a free lock", func() bool { return server.IsFree("k") })
+		ok(t, client.Settled(context.Background()))
+	}
+}
+
+func TestTheContextOfDoEndsWithTheLoss(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	lock := client.Mutex("k", redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
+	err := lock.Do(ctx, func(ctx context.Context) error {
+		server.Break("k")
+		<-ctx.Done()
+		isTrue(t, context.Cause(ctx) == redislock.ErrLost, "%v", context.Cause(ctx))
+		return ctx.Err()
+	})
+	isTrue(t, errors.Is(err, redislock.ErrLost) && errors.Is(err, context.Canceled), "%v", err)
+	// Work that does not listen is told by the release.
+	err = lock.Do(ctx, func(context.Context) error { server.Break("k"); return nil })
+	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
+	// The caller's own end is no loss, and the lock is free behind it.
+	caller, end := context.WithCancel(ctx)
+	err = lock.Do(caller, func(ctx context.Context) error { end(); <-ctx.Done(); return ctx.Err() })
+	isTrue(t, err == context.Canceled && server.IsFree("k"), "%v", err)
+	var under context.Context
+	ok(t, lock.Do(ctx, func(ctx context.Context) error {
+		under = ctx
+		isTrue(t, redislock.FromContext(ctx).Fence() > 0 && !server.IsFree("k"), "no hold")
+		return nil
+	}))
+	isTrue(t, under.Err() == context.Canceled && redislock.FromContext(ctx) == nil && server.IsFree("k"), "not over")
+	// The work may unlock by itself.
+	ok(t, lock.Do(ctx, func(ctx context.Context) error { return redislock.FromContext(ctx).Unlock(ctx) }))
+}
+
+func TestAPanicInDoFreesTheLock(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	lock := over(t, server.Addr()).Mutex("k", redislock.WithLease(long))
+	func() {
+		defer func() { isTrue(t, recover() == "broken", "another panic") }()
+		_ = lock.Do(context.Background(), func(context.Context) error { panic("broken") })
+	}()
+	isTrue(t, server.IsFree("k"), "held")
+	var done sync.WaitGroup
+	done.Add(1)
+	go func() {
+		defer done.Done()
+		_ = lock.Do(context.Background(), func(context.Context) error { runtime.Goexit(); return nil })
+	}()
+	done.Wait()
+	isTrue(t, server.IsFree("k"), "held")
+}
+
+// The context's deadline and go-redis's time-outs of sockets are apart, whatever ContextTimeoutEnabled says.
+func TestDeadlinesBesideTimeOutsOfSockets(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	for _, enabled := range []bool{false, true} {
+		for _, timeout := range []time.Duration{0, -1, -2, 200 * time.Millisecond} {
+			client := overWith(t, &redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: enabled, ReadTimeout: timeout})
+			for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession()} {
+				name := fmt.Sprint(enabled, timeout)
+				hold := locked(t, client.Mutex("k", redislock.WithLease(long)))
+				ctx, end := context.WithTimeout(context.Background(), 500*time.Millisecond)
+				began := time.Now()
+				_, err := client.Mutex("k", kind).Lock(ctx)
+				took := time.Since(began)
+				isTrue(t, err == context.DeadlineExceeded, "%s: %v", name, err)
+				isTrue(t, took >= 500*time.Millisecond && took < time.Second+busy, "%s: %v", name, took)
+				isTrue(t, len(server.Waiters("k")) == 0, "%s: still queued", name)
+				end()
+				unlock(t, hold)
+				// A deadline of the caller's ends no hold, and its release is not cut by it.
+				ctx, end = context.WithTimeout(context.Background(), 100*time.Millisecond)
+				hold = must(client.Mutex("k", kind).Lock(ctx))(t)
+				<-ctx.Done()
+				isTrue(t, !hold.IsLost(), "%s: lost", name)
+				ok(t, hold.Unlock(ctx))
+				end()
+			}
+		}
+	}
+}
+
+func TestAPoolOfOneConnectionThatIsBusy(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PoolTimeout: 100 * time.Millisecond})
+	client := of(t, rdb)
+	busy := rdb.Conn() // The only connection of the pool.
+	ok(t, busy.Ping(context.Background()).Err())
+	lock := client.Mutex("k", redislock.WithLease(long))
+	hold := locked(t, lock)
+	var all []*waiting
+	for range 20 {
+		all = append(all, wait(t, server, lock, "k"))
+	}
+	unlock(t, hold)
+	for _, w := range all {
+		unlock(t, w.granted())
+	}
+	ok(t, busy.Close())
+}
+
+func TestAReplyThatNeverComesIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client := overWith(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
+	lock := client.Mutex("k", redislock.WithLease(long))
+	proxy.HoldReply("LOCK.ACQUIRE")
+	hold := locked(t, lock)
+	isTrue(t, proxy.Done() == 1 && server.Holds("k") == 1, "not asked again")
+	proxy.HoldReply("LOCK.RELEASE")
+	unlock(t, hold)
+	isTrue(t, proxy.Done() == 2 && server.IsFree("k"), "not free")
+	proxy.HoldReply("LOCK.ACQUIRE")
+	unlock(t, must(lock.TryLock(context.Background()))(t))
+	isTrue(t, proxy.Done() == 3, "%d", proxy.Done())
+}
+
+func TestAnUnreachableServerEndsTheWaitInTime(t *testing.T) {
+	t.Parallel()
+	// Nobody listens there.
+	client := over(t, "127.0.0.1:1")
+	began := time.Now()
+	_, err := client.Mutex("k").TryLock(context.Background())
+	isTrue(t, err != nil && !errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 2*time.Second+busy, "%v", err)
+	began = time.Now()
+	_, err = client.Mutex("k", redislock.WithWait(200*time.Millisecond)).Lock(context.Background())
+	isTrue(t, err != nil && !errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 2200*time.Millisecond, "%v", err)
+	ctx, end := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer end()
+	began = time.Now()
+	_, err = client.Mutex("k").Lock(ctx)
+	isTrue(t, err == context.DeadlineExceeded && time.Since(began) < 1200*time.Millisecond, "%v", err)
+	// A silent one.
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	proxy.Silence()
+	began = time.Now()
+	_, err = over(t, proxy.Addr()).Mutex("k", redislock.WithWait(200*time.Millisecond)).Lock(context.Background())
+	isTrue(t, err != nil && time.Since(began) < 2200*time.Millisecond+busy, "%v after %v", err, time.Since(began))
+	began = time.Now()
+	_, err = over(t, proxy.Addr()).Mutex("k").TryLock(context.Background())
+	isTrue(t, err != nil && time.Since(began) < 12*time.Second, "%v after %v", err, time.Since(began))
+}
+
+func TestAServerThatComesBackGrantsWhoWaited(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr())
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession()} {
+		hold := locked(t, client.Mutex("k", redislock.WithLease(long)))
+		waiter := wait(t, server, client.Mutex("k", kind), "k")
+		server.Kill()
+		server.Run()
+		unlock(t, waiter.granted())
+		isTrue(t, errors.Is(hold.Unlock(context.Background()), redislock.ErrLost), "no loss")
+	}
+}
+
+func TestAConnectionThatBreaksKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	there := over(t, server.Addr())
+	hold := locked(t, there.Mutex("k", redislock.WithLease(long)))
+	first := wait(t, server, over(t, proxy.Addr()).Mutex("k", redislock.WithToken("first")), "k")
+	second := wait(t, server, there.Mutex("k", redislock.WithToken("second")), "k")
+	asked := server.Calls("lock.acquire")
+	proxy.Disconnect()
+	servertest.Eventually(t, "asked again", func() bool { return server.Calls("lock.acquire") > asked })
+	servertest.Eventually(t, "both, in order", func() bool {
+		waiters := server.Waiters("k")
+		return len(waiters) == 2 && waiters[0] == "first"
+	})
+	unlock(t, hold)
+	unlock(t, first.granted())
+	unlock(t, second.granted())
+}
+
+func TestCloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr())
+	session := locked(t, client.Mutex("s", redislock.WithSession()))
+	hold := locked(t, client.Mutex("k", redislock.WithAutoRenew()))
+	waiter := wait(t, server, client.Mutex("k"), "k")
+	client.Close()
+	_, err := waiter.result()
+	isTrue(t, errors.Is(err, redislock.ErrClosed), "%v", err)
+	lost(t, session)
+	_, err = client.Mutex("k").Lock(context.Background())
+	isTrue(t, errors.Is(err, redislock.ErrClosed), "%v", err)
+	isTrue(t, hold.Unlock(context.Background()) != nil, "released over nothing")
+	servertest.Eventually(t, "nobody is queued", func() bool { return len(server.Waiters("k")) == 0 && server.IsFree("s") })
+}
+
+// A handler locks within the request's context; its client goes away while it waits.
+func TestCancelledRequestsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr(), redislock.WithLease(long))
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = client.Mutex("user:"+r.FormValue("user")).Do(r.Context(), func(ctx context.Context) error {
+			return pause(ctx, 5*time.Millisecond)
+		})
+	}))
+	defer web.Close()
+	var all sync.WaitGroup
+	browser := &http.Client{Transport: &http.Transport{}}
+	for number := range 300 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ctx, end := context.WithTimeout(context.Background(), time.Duration(1+number%60)*time.Millisecond)
+			defer end()
+			request, _ := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprint(web.URL, "?user=", number%3), nil)
+			if reply, err := browser.Do(request); err == nil {
+				_ = reply.Body.Close()
+			}
+		}()
+	}
+	all.Wait()
+	browser.CloseIdleConnections()
+	servertest.Eventually(t, "nothing is left", func() bool { return server.Ask("DBSIZE") == int64(0) })
+	for user := range 3 {
+		isTrue(t, server.IsFree(fmt.Sprint("user:", user)), "somebody waits")
+	}
+	ok(t, client.Settled(context.Background()))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,329 @@
+package tests
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redislock "github.com/redis-lock/redis-lock/clients/go"
+	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
+)
+
+func TestAtLeast(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client, ctx := over(t, proxy.Addr()), context.Background()
+	for _, lease := range []time.Duration{time.Second, time.Hour} {
+		for _, cut := range []bool{false, true} {
+			renewals := server.Calls("lock.renew")
+			hold := locked(t, client.Mutex("k", redislock.WithLease(lease), redislock.WithAtLeast(40*time.Second)))
+			if cut {
+				proxy.CutReply("LOCK.RENEW", 0)
+			}
+			unlock(t, hold)
+			left := server.Ask("PTTL", "k").(int64)
+			isTrue(t, left > 30_000 && left <= 40_000, "%d", left)
+			more := 1
+			if cut {
+				more = 2
+			}
+			isTrue(t, server.Calls("lock.renew") == renewals+more, "%d", server.Calls("lock.renew"))
+			server.Break("k")
+		}
+	}
+	// A later release, and one that says that the work failed, free it.
+	hold := locked(t, client.Mutex("k", redislock.WithAtLeast(time.Millisecond)))
+	time.Sleep(2 * time.Millisecond)
+	unlock(t, hold)
+	isTrue(t, server.IsFree("k"), "held")
+	hold = locked(t, client.Mutex("k", redislock.WithAtLeast(time.Hour)))
+	ok(t, hold.UnlockFailed(ctx))
+	isTrue(t, server.IsFree("k"), "held")
+	hold = locked(t, client.Mutex("k", redislock.WithAtLeast(time.Hour)))
+	server.Break("k")
+	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
+	// One of several keys was lost: the others are free.
+	both := locked(t, client.Multi([]string{"a", "b"}, redislock.WithAtLeast(time.Hour)))
+	server.Break("a")
+	isTrue(t, errors.Is(both.Unlock(ctx), redislock.ErrLost) && server.IsFree("b"), "b is held")
+	// Only the release that would free it.
+	first := locked(t, client.Reentrant("r", redislock.WithAtLeast(time.Hour)))
+	second := locked(t, client.Reentrant("r", redislock.WithAtLeast(time.Hour), redislock.AsOwnerOf(first)))
+	unlock(t, second)
+	isTrue(t, server.Holds("r") == 1, "%d", server.Holds("r"))
+	unlock(t, first)
+	isTrue(t, server.Holds("r") == 1 && server.Ask("PTTL", "r").(int64) > 3_500_000, "not kept")
+}
+
+func TestFromToken(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	here, there, ctx := over(t, server.Addr()), over(t, server.Addr()), context.Background()
+	hold := locked(t, here.Mutex("k"))
+	taken := must(there.Mutex("k").FromToken(ctx, hold.Token()))(t)
+	left, ends := taken.Remaining()
+	isTrue(t, taken.Fence() == hold.Fence() && ends && left > 0 && !taken.IsLost(), "%v", left)
+	ok(t, taken.Extend(ctx, time.Minute))
+	left, _ = taken.Remaining()
+	isTrue(t, left > time.Minute, "%v", left)
+	ok(t, taken.Exec(ctx, "SET", "v", "used").Err())
+	unlock(t, taken)
+	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "the first one is told")
+	_, err := there.Mutex("k").FromToken(ctx, "somebody")
+	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
+	_, err = there.Mutex("k", redislock.WithSession()).FromToken(ctx, "somebody")
+	isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
+	// Handed on, and renewed there.
+	token := locked(t, here.Mutex("k", redislock.WithAutoRenew())).Detach()
+	lock := there.Mutex("k", redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
+	taken = must(lock.FromToken(ctx, token))(t)
+	before := server.Calls("lock.renew")
+	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
+	isTrue(t, !taken.IsLost(), "lost")
+	unlock(t, taken)
+	// All that the token holds, and its slot.
+	first := locked(t, here.Reentrant("r"))
+	locked(t, here.Reentrant("r", redislock.AsOwnerOf(first)))
+	unlock(t, must(there.Reentrant("r").FromToken(ctx, first.Token()))(t))
+	locked(t, here.Semaphore("s", 3, redislock.WithSlot()))
+	slot := locked(t, here.Semaphore("s", 3, redislock.WithSlot()))
+	again := must(there.Semaphore("s", 3, redislock.WithSlot()).FromToken(ctx, slot.Token()))(t)
+	isTrue(t, again.Slot() == 1 && server.IsFree("r"), "%d", again.Slot())
+	unlock(t, again)
+}
+
+func TestSlot(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client := over(t, proxy.Addr())
+	lock := client.Semaphore("s", 3, redislock.WithSlot())
+	var holds []*redislock.Hold
+	for number := range 3 {
+		holds = append(holds, locked(t, lock))
+		isTrue(t, holds[number].Slot() == number, "%d", holds[number].Slot())
+	}
+	waiter := wait(t, server, lock, "s")
+	unlock(t, holds[1])
+	next := waiter.granted()
+	isTrue(t, next.Slot() == 1, "%d", next.Slot())
+	unlock(t, next)
+	proxy.CutReply("SEM.ACQUIRE", 3)
+	next = locked(t, lock)
+	for _, holder := range server.Holders("s") {
+		if holder["owner"] == next.Token() {
+			isTrue(t, holder["slot"] == int64(next.Slot()) && next.Slot() == 1, "%v", holder)
+		}
+	}
+	isTrue(t, locked(t, client.Mutex("k")).Slot() == -1, "a mutex has no slot")
+}
+
+func TestExtend(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	hold := locked(t, client.Mutex("k", redislock.WithLease(20*time.Second)))
+	ok(t, hold.Extend(ctx, 40*time.Second))
+	left := server.Ask("PTTL", "k").(int64)
+	isTrue(t, left > 50_000 && left <= 60_000, "%d", left)
+	ok(t, hold.Renew(ctx, 5*time.Second))
+	isTrue(t, server.Ask("PTTL", "k").(int64) <= 5000, "not shorter")
+	server.Break("k")
+	isTrue(t, errors.Is(hold.Renew(ctx, time.Second), redislock.ErrLost) && hold.IsLost(), "no loss")
+	hold = locked(t, client.Mutex("k", redislock.WithoutLease()))
+	isTrue(t, errors.Is(hold.Extend(ctx, time.Second), redislock.ErrUsage), "no lease to extend")
+	unlock(t, hold)
+	isTrue(t, errors.Is(hold.Renew(ctx, time.Second), redislock.ErrUnlocked), "renewed after Unlock")
+	// Renewals begin anew, with a third of the new length.
+	hold = locked(t, client.Mutex("k", redislock.WithLease(long), redislock.WithAutoRenew()))
+	ok(t, hold.Renew(ctx, 900*time.Millisecond))
+	before := server.Calls("lock.renew")
+	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
+	unlock(t, hold)
+}
+
+func TestMixed(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	lock := client.Mutex("k", redislock.WithMixed(20*time.Millisecond))
+	server.Ask("SET", "k", "old", "NX", "PX", 300)
+	_, err := lock.TryLock(ctx)
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)
+	hold := locked(t, lock)
+	isTrue(t, server.Ask("SET", "k", "old", "NX") == nil, "both hold it")
+	_, err = client.Mutex("k", redislock.WithMixed(20*time.Millisecond), redislock.WithWait(100*time.Millisecond)).Lock(ctx)
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && len(server.Waiters("k")) == 0, "%v", err)
+	unlock(t, hold)
+}
+
+func TestInfo(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	ctx := context.Background()
+	for _, protocol := range []int{2, 3} {
+		client := overWith(t, &redis.Options{Addr: server.Addr(), Protocol: protocol})
+		isTrue(t, must(client.Mutex("k").Info(ctx))(t) == nil, "not free")
+		holds := []*redislock.Hold{
+			locked(t, client.Mutex("k", redislock.WithToken("a\xff"), redislock.WithoutLease())),
+			locked(t, client.Reentrant("r", redislock.WithSession())),
+			locked(t, client.RW("w").Read()),
+			locked(t, client.Semaphore("s", 3, redislock.WithSlot())),
+			locked(t, client.Multi([]string{"m1", "m2"})),
+		}
+		waiter := wait(t, server, client.Mutex("k"), "k")
+		info := must(client.Mutex("k").Info(ctx))(t)
+		holder := info.Holders[0]
+		isTrue(t, info.Kind == "mutex" && info.Limit == 1 && info.Waiters == 1 && info.Holding == 1 && info.TTL == nil, "%+v", info)
+		isTrue(t, holder.Owner == "a\xff" && holder.Mode == "exclusive" && holder.Holds == 1 && holder.TTL == nil &&
+			holder.Lease == nil && holder.Fence == holds[0].Fence() && holder.Session == 0 && holder.Slot == nil, "%+v", holder)
+		holder = must(client.Reentrant("r").Info(ctx))(t).Holders[0]
+		isTrue(t, holder.Session > 0 && *holder.Lease == 30*time.Second && *holder.TTL <= 30*time.Second && holder.Age < long, "%+v", holder)
+		isTrue(t, must(client.RW("w").Write().Info(ctx))(t).Holders[0].Mode == "read", "no reader")
+		info = must(client.Semaphore("s", 3).Info(ctx))(t)
+		isTrue(t, info.Limit == 3 && *info.Holders[0].Slot == 0 && info.Holders[0].Mode == "permits", "%+v", info)
+		isTrue(t, must(client.Multi([]string{"free", "m2"}).Info(ctx))(t).Holding == 1, "m2 is held")
+		waiter.end()
+		for _, hold := range holds {
+			unlock(t, hold)
+		}
+		_, _ = waiter.result()
+	}
+}
+
+func TestHolderOfNotAcquired(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	hold := locked(t, client.Mutex("k", redislock.WithToken("worker-1"), redislock.WithTellHolder()))
+	_, err := client.Mutex("k").TryLock(ctx)
+	isTrue(t, server.Calls("lock.info") == 0 && !strings.Contains(err.Error(), "worker-1"), "asked: %v", err)
+	_, err = client.Mutex("k", redislock.WithTellHolder()).TryLock(ctx)
+	refusal := (*redislock.NotAcquiredError)(nil)
+	isTrue(t, errors.As(err, &refusal) && refusal.Holder == "worker-1" && strings.Contains(err.Error(), "worker-1"), "%v", err)
+	isTrue(t, server.Calls("lock.info") == 1, "%d", server.Calls("lock.info"))
+	unlock(t, hold)
+}
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	ctx := context.Background()
+	events := make(chan redislock.Event, 100)
+	client := over(t, server.Addr(), redislock.WithObserver(func(e redislock.Event) {
+		events <- e
+		panic("an observer that fails")
+	}))
+	next := func(kind redislock.EventKind, hold *redislock.Hold) {
+		t.Helper()
+		select {
+		case e := <-events:
+			isTrue(t, e.Kind == kind && len(e.Keys) > 0 && e.Owner != "" && e.Context != nil, "%v", e)
+			isTrue(t, hold == nil || (e.Fence == hold.Fence() && e.Owner == hold.Token()), "%v", e)
+		case <-time.After(60 * time.Second):
+			t.Fatalf("not told: %s", kind)
+		}
+	}
+	for _, lock := range []*redislock.Lock{client.Mutex("k"), client.Reentrant("r"), client.RW("w").Read(),
+		client.RW("w").Write(), client.Semaphore("s", 1), client.Multi([]string{"m", "n"})} {
+		hold := locked(t, lock)
+		next(redislock.EventGranted, hold)
+		ok(t, hold.Renew(ctx, time.Minute))
+		next(redislock.EventRenewed, hold)
+		unlock(t, hold)
+		next(redislock.EventReleased, hold)
+	}
+	hold := locked(t, client.Mutex("k"))
+	next(redislock.EventGranted, hold)
+	_, _ = client.Mutex("k").TryLock(ctx)
+	next(redislock.EventNotGranted, nil)
+	waiter := wait(t, server, client.Mutex("k"), "k")
+	next(redislock.EventQueued, nil)
+	unlock(t, hold)
+	hold = waiter.granted()
+	// Of two goroutines: in any order.
+	both := []redislock.EventKind{(<-events).Kind, (<-events).Kind}
+	slices.Sort(both)
+	isTrue(t, slices.Equal(both, []redislock.EventKind{redislock.EventGranted, redislock.EventReleased}), "%v", both)
+	server.Break("k")
+	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
+	next(redislock.EventLost, hold)
+	isTrue(t, len(events) == 0, "told twice")
+}
+
+func TestErrorOfTheWork(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	ctx, broken := context.Background(), errors.New("broken")
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(), redislock.WithAutoRenew()} {
+		proxy := servertest.NewProxy(t, server)
+		client := over(t, proxy.Addr())
+		err := client.Mutex("k", kind).Do(ctx, func(context.Context) error { return broken })
+		isTrue(t, err == broken && server.IsFree("k"), "%v", err)
+		for number, work := range []func(func()) error{
+			func(silence func()) error {
+				return client.Mutex("k", kind).Do(ctx, func(context.Context) error { silence(); return broken })
+			},
+			func(silence func()) error {
+				_, err := redislock.Once(ctx, client.Mutex("k", kind),
+					func(context.Context) (int, bool, error) { return 0, false, nil },
+					func(context.Context) (int, error) { silence(); return 0, broken })
+				return err
+			},
+		} {
+			var began time.Time
+			err := work(func() { proxy.Silence(); began = time.Now() })
+			isTrue(t, err == broken && time.Since(began) < time.Second+busy, "%d: %v after %v", number, err, time.Since(began))
+			proxy.Speak()
+			servertest.Eventually(t, "a free lock", func() bool { return server.IsFree("k") })
+		}
+	}
+}
+
+func TestConnectionState(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	server.Replica()
+	server.Ask("ACL", "SETUSER", "app", "on", ">secret", "~*", "&redislock:*", "+@all")
+	client := overWith(t, &redis.Options{Addr: server.Addr(), DB: 5, Username: "app", Password: "secret"})
+	session := locked(t, client.Mutex("a", redislock.WithSession()))
+	unlock(t, locked(t, client.Mutex("b", redislock.WithReplicas(1, long))))
+	hold := locked(t, client.Mutex("k"))
+	server.Ask("SELECT", 0)
+	waiter := begin(t, client.Mutex("k"))
+	servertest.Eventually(t, "a waiter", func() bool {
+		return strings.Contains(server.Ask("INFO", "lock").(string), "lock_waiters:1")
+	})
+	mine := 0
+	for _, line := range strings.Split(server.Ask("CLIENT", "LIST").(string), "\n") {
+		if strings.Contains(line, "user=app") {
+			mine++
+			isTrue(t, strings.Contains(line, " db=5 "), "%s", line)
+		}
+	}
+	isTrue(t, mine == 3, "%d connections: of requests, of messages, of the session", mine)
+	unlock(t, hold)
+	unlock(t, waiter.granted())
+	unlock(t, session)
+	wrong := overWith(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "wrong"})
+	_, err := wrong.Mutex("k").Lock(context.Background())
+	isTrue(t, err != nil && strings.Contains(err.Error(), "WRONGPASS"), "%v", err)
+}
+
+func TestAWrongCertificateEndsTheWait(t *testing.T) {
+	t.Parallel()
+	// Its certificate is of an unknown authority.
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	client := overWith(t, &redis.Options{Addr: server.Listener.Addr().String(), TLSConfig: &tls.Config{}})
+	_, err := client.Mutex("k").Lock(context.Background())
+	isTrue(t, err != nil && strings.Contains(err.Error(), "certificate"), "%v", err)
+}
