@@ -508,14 +508,14 @@ func (h *Hold) release(left int, keptUntil time.Time, done work, wasLost bool, i
 		case !isNumber:
 			return false, unexpected(reply)
 		case isKept && number == 1:
-			return true, nil
+			return !wasLost, nil
 		case isKept:
 			keptUntil = time.Time{} // One of several keys was lost: the others are released.
 			continue
 		}
-		// It finds nothing where an earlier one, whose reply was lost, has released the lock; not so if the lock was known to
-		// be lost before. If it finds some of several keys, no earlier one has run.
-		return f.wasHeld(number) || (mayBeDone && !wasLost && number <= 0), nil
+		// It finds nothing where an earlier one, whose reply was lost, has released the lock. If it finds some of several
+		// keys, no earlier one has run. A loss that was known before stays one, whatever the server has.
+		return !wasLost && (f.wasHeld(number) || (mayBeDone && number <= 0)), nil
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"testing"
 )
 
 // Proxy forwards to a server, and cuts or holds back the reply to a chosen request.
@@ -34,7 +33,7 @@ type fate struct {
 }
 
 // NewProxy listens on a port of its own.
-func NewProxy(t testing.TB, server *Server) *Proxy {
+func NewProxy(t T, server *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

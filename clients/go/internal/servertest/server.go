@@ -13,17 +13,57 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
+// T is a *testing.T, or the process of a test ([Process]).
+type T interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+	TempDir() string
+}
+
+// Process is for examples, which have no *testing.T: End ends its servers.
+type Process struct{ cleanups []func() }
+
+// Helper is of T.
+func (p *Process) Helper() {}
+
+// Fatal is of T.
+func (p *Process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// Fatalf is of T.
+func (p *Process) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Cleanup is of T.
+func (p *Process) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+
+// TempDir is of T.
+func (p *Process) TempDir() string {
+	dir, err := os.MkdirTemp("", "redislock-")
+	if err != nil {
+		panic(err)
+	}
+	p.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// End ends what was started, the latest first.
+func (p *Process) End() {
+	for i := len(p.cleanups) - 1; i >= 0; i-- {
+		p.cleanups[i]()
+	}
+}
+
 // patience: no test depends on the machine's speed. It waits for a late state, and fails if the state never comes.
 const patience = 60 * time.Second
 
 // Eventually waits for a state.
-func Eventually(t testing.TB, what string, state func() bool) {
+func Eventually(t T, what string, state func() bool) {
 	t.Helper()
 	ends := time.Now().Add(patience)
 	for !state() {
@@ -47,7 +87,7 @@ func module() string {
 }
 
 // FreePort is free, and so is that of the cluster bus, which is 10,000 above.
-func FreePort(t testing.TB) int {
+func FreePort(t T) int {
 	t.Helper()
 	for {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +104,7 @@ func FreePort(t testing.TB) int {
 
 // Server is a redis-server with a port and a directory of its own.
 type Server struct {
-	t       testing.TB
+	t       T
 	Port    int
 	Admin   *redis.Client
 	dir     string
@@ -73,18 +113,18 @@ type Server struct {
 }
 
 // Start starts a server with the module.
-func Start(t testing.TB, options ...string) *Server {
+func Start(t T, options ...string) *Server {
 	t.Helper()
 	return start(t, append([]string{"--loadmodule", module()}, options...)...)
 }
 
 // Bare starts a server without the module.
-func Bare(t testing.TB) *Server {
+func Bare(t T) *Server {
 	t.Helper()
 	return start(t)
 }
 
-func start(t testing.TB, options ...string) *Server {
+func start(t T, options ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, Port: FreePort(t), dir: t.TempDir()}
 	config := filepath.Join(s.dir, "redis.conf")
@@ -234,7 +274,7 @@ func (s *Server) Replica() *Server {
 }
 
 // Sentinel starts one that watches a primary with replicas as "main".
-func Sentinel(t testing.TB, primary *Server) *Server {
+func Sentinel(t T, primary *Server) *Server {
 	t.Helper()
 	sentinel := start(t, "--sentinel")
 	sentinel.Ask("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.Port, 1)
@@ -250,7 +290,7 @@ func Sentinel(t testing.TB, primary *Server) *Server {
 }
 
 // Cluster starts two primaries that share the slots.
-func Cluster(t testing.TB) [2]*Server {
+func Cluster(t T) [2]*Server {
 	t.Helper()
 	var nodes [2]*Server
 	for i := range nodes {

@@ -1,0 +1,112 @@
+package redislock
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
+	// Of CLUSTER KEYSLOT.
+	for key, slot := range map[string]int{"k": 7629, "foo": 12182, "{k}1": 7629, "a{}b": 13694, "{": 4092, "123456789": 12739} {
+		if found := slotOf(key); found != slot {
+			t.Errorf("%q: %d", key, found)
+		}
+	}
+}
+
+func TestATokenIsShortReadableAndNew(t *testing.T) {
+	token := tokenOf("a-host-with-a-name-that-is-far-too-long.example.org")
+	parts := strings.Split(token, ":")
+	if len(token) > longestToken || len(parts) != 3 || len(parts[2]) != 16 || !strings.HasPrefix(token, "a-host-w") {
+		t.Error(token)
+	}
+	if makeToken() == makeToken() {
+		t.Error("twice the same")
+	}
+	if host := tokenOf("zürich"); !strings.HasPrefix(host, "z?rich:") {
+		t.Error(host)
+	}
+}
+
+func TestASliceEndsBeforeTheReplyIsLate(t *testing.T) {
+	if sliceOf(0) != slice {
+		t.Error(sliceOf(0))
+	}
+	for _, ms := range []int{50, 500, 990, 1000, 1500, 2000, 5000, 30_000, 600_000} {
+		timeout := time.Duration(ms) * time.Millisecond
+		got := sliceOf(timeout)
+		if got <= 0 || got > timeout*3/4 || (ms >= 1000 && got+500*time.Millisecond > timeout) {
+			t.Errorf("%v: %v", timeout, got)
+		}
+	}
+}
+
+func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
+	b := newBackoff()
+	if first := b.pause(); first > firstPause {
+		t.Error(first)
+	}
+	for range 20 {
+		b.pause()
+	}
+	if last := b.pause(); last < longestPause/2 || last > longestPause {
+		t.Error(last)
+	}
+	again := resendWithin(0)
+	if again.isOver() || !again.isOver() {
+		t.Error("there is a second try, and no third")
+	}
+}
+
+// reply is an error as the server gives it.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (r reply) RedisError()   {}
+
+func TestWhatAnErrorReplyMeans(t *testing.T) {
+	for words, isTransient := range map[string]bool{
+		"LOADING Redis is loading": true, "MOVED 1 a:1": true, "ASK 1 a:1": true, "TRYAGAIN x": true, "READONLY x": true,
+		"CLUSTERDOWN x": true, "MASTERDOWN x": true, "NOREPLICAS x": true, "MISCONF x": true, "BUSY x": true, "GRACE x": true,
+		"ERR max number of clients reached": true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)": true,
+		"UNBLOCKED cancelled": false, "UNBLOCKED client unblocked via CLIENT UNBLOCK": false, "DEADLOCK x": false,
+		"MAXWAITERS x": false, "WRONGTYPE x": false, "WRONGKIND x": false, "NOPERM x": false, "NOAUTH x": false,
+		"OOM x": false, "CROSSSLOT x": false, "ERR syntax error": false,
+	} {
+		if f := failureOf(reply(words)); f.isTransient() != isTransient || f.isSent {
+			t.Error(words)
+		}
+	}
+	for words, expected := range map[string]error{"DEADLOCK x": ErrDeadlock, "WRONGTYPE x": ErrWrongType,
+		"WRONGKIND x": ErrWrongKind, "MAXWAITERS x": ErrTooManyWaiters, "UNBLOCKED cancelled": ErrCancelled,
+		"NOTHELD x": ErrLost, "ERR unknown command 'SEM.ACQUIRE', with": ErrNoModule,
+		"ERR unknown command `LOCK.ACQUIRE`, with": ErrNoModule} {
+		if err := failureOf(reply(words)).error(); !errors.Is(err, expected) {
+			t.Error(words, err)
+		}
+	}
+	if err := failureOf(reply("ERR unknown command 'NOSUCH', with")).error(); errors.Is(err, ErrNoModule) {
+		t.Error(err)
+	}
+	if f := failureOf(errors.New("reset by peer")); !f.isSent || !f.isTransient() {
+		t.Error("a broken connection may have run it")
+	}
+}
+
+func FuzzReplies(f *testing.F) {
+	f.Add("granted", int64(1), int64(0))
+	f.Fuzz(func(_ *testing.T, text string, one, two int64) {
+		// No reply ends the program.
+		for _, reply := range []any{nil, text, one, []any{}, []any{text}, []any{text, one}, []any{nil, one},
+			[]any{text, one, two}, []any{text, one, two, two}, []any{one, two, text}, []any{text, []any{text, one}},
+			map[any]any{text: one, one: text}} {
+			_, _ = answerOf(reply)
+			_, _ = heldOf(reply)
+			_, _ = infoOf(reply)
+		}
+		(&inbox{}).deliver(text)
+	})
+}
