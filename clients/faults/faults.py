@@ -39,6 +39,7 @@ WORKERS: Dict[str, List[str]] = {
     "ioredis-6": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "ioredis 6"],
     "node-redis-6": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "node-redis 6"],
     "rust": [str(TARGET / "quick/examples/faults_worker")],
+    "go": [str(TARGET / "go/faultsworker")],
 }
 
 # What the READMEs promise, in milliseconds.

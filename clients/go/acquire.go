@@ -261,7 +261,9 @@ func (a *asking) inQueue(ctx context.Context) (answer, *failure) {
 }
 
 // told waits for the message about a request that is queued.
-func (a *asking) told(ctx context.Context, n *node, w *waiter, sent time.Time, block, patience time.Duration) (answer, *failure) {
+func (a *asking) told(
+	ctx context.Context, n *node, w *waiter, sent time.Time, block, patience time.Duration,
+) (answer, *failure) {
 	queued := answer{outcome: isQueued}
 	isLate := a.isUntold
 	a.isUntold = true

@@ -60,9 +60,9 @@ func (c *Client) Reentrant(name string, options ...Option) *Lock {
 	return c.lock(family{kind: kindReentrant, keys: []string{name}}, options)
 }
 
-// RW is a read/write lock: many readers or one writer. The server serves them in the order of arrival, so that no writer
-// starves. With [AsOwnerOf] the writer may take the read side too and keep it, and the only reader may take the write
-// side.
+// RW is a read/write lock: many readers or one writer. The server serves them in the order of arrival, so that no
+// writer starves. With [AsOwnerOf] the writer may take the read side too and keep it, and the only reader may take the
+// write side.
 func (c *Client) RW(name string, options ...Option) RW { return RW{c, name, options} }
 
 // RW has two sides, each a lock: see [Client.RW].
@@ -83,8 +83,8 @@ func (rw RW) side(kind string, options []Option) *Lock {
 		options...))
 }
 
-// Semaphore lets out at most limit permits at once, 1 to 1,000,000; each hold has one, or as many as [WithPermits] says.
-// The limit of the newest request counts. With [WithSlot] a hold has a number that no other has.
+// Semaphore lets out at most limit permits at once, 1 to 1,000,000; each hold has one, or as many as [WithPermits]
+// says. The limit of the newest request counts. With [WithSlot] a hold has a number that no other has.
 func (c *Client) Semaphore(name string, limit int, options ...Option) *Lock {
 	return c.lock(family{kind: kindSemaphore, keys: []string{name}, limit: limit, permits: 1}, options)
 }
@@ -122,8 +122,8 @@ func (c *Client) Settled(ctx context.Context) error {
 	}
 }
 
-// Close ends the connections and all that goes on in the background, at once. Locks that are held end with their leases,
-// those of a session now. The go-redis client stays open.
+// Close ends the connections and all that goes on in the background, at once. Locks that are held end with their
+// leases, those of a session now. The go-redis client stays open.
 func (c *Client) Close() {
 	c.close()
 	if c.servers != nil {

@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -190,5 +189,3 @@ func isUnknownCommand(words string) bool {
 func unexpected(reply any) *failure {
 	return &failure{err: fmt.Errorf("redislock: not a reply of the lock module: %v", reply), isSent: false}
 }
-
-func isEnded(ctx context.Context) bool { return ctx.Err() != nil }

@@ -101,7 +101,8 @@ func (f *family) acquire(token string, holds int, lease time.Duration) []any {
 	return withLease(words, lease)
 }
 
-// release: holds is the owner's count in this mode after it. In other families than the mutex no request waits for work.
+// release: holds is the owner's count in this mode after it. In other families than the mutex no request waits for
+// work.
 func (f *family) release(token string, holds int, done work) []any {
 	words := f.moded(f.command("RELEASE", token))
 	if f.counts() {

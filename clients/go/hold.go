@@ -284,16 +284,16 @@ func (h *Hold) Slot() int { return h.slot }
 // Keys are the names that are locked.
 func (h *Hold) Keys() []string { return append([]string(nil), h.family.keys...) }
 
-// Context ends when the hold does: with the cause [ErrLost] if it was lost, with context.Canceled after Unlock. It has the
-// values of Lock's context, and not its end. A loss is known within a third of the lease where it is renewed, when the
-// connection of a session ends, and at the local deadline otherwise, whatever the network does.
+// Context ends when the hold does: with the cause [ErrLost] if it was lost, with context.Canceled after Unlock. It has
+// the values of Lock's context, and not its end. A loss is known within a third of the lease where it is renewed, when
+// the connection of a session ends, and at the local deadline otherwise, whatever the network does.
 func (h *Hold) Context() context.Context { return h.ctx }
 
 // IsLost is true if the lock is known to be lost.
 func (h *Hold) IsLost() bool { return h.isLost() }
 
-// Remaining is how long the lease lasts at least, counted from before the request by a monotonic clock; 0 if it is over.
-// false: it has no deadline.
+// Remaining is how long the lease lasts at least, counted from before the request by a monotonic clock; 0 if it is
+// over. false: it has no deadline.
 func (h *Hold) Remaining() (time.Duration, bool) { return h.remaining() }
 
 // IsHeld asks the server.
@@ -327,8 +327,8 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-// Extend adds to what is left of the lease, by the server's clock. Errors as of Renew, and [ErrUsage] for a lock without a
-// lease.
+// Extend adds to what is left of the lease, by the server's clock. Errors as of Renew, and [ErrUsage] for a lock
+// without a lease.
 func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	if h.isUnlocked.Load() {
 		return ErrUnlocked
@@ -347,8 +347,9 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	return h.Renew(ctx, found.left+by)
 }
 
-// Exec runs a command on the server only while the lock is held, in one step (LOCK.EXEC). Its keys are in the lock's slot.
-// The command's error is [ErrLost] if the lock was lost: then it did not run. After a broken connection it may have run.
+// Exec runs a command on the server only while the lock is held, in one step (LOCK.EXEC). Its keys are in the lock's
+// slot. The command's error is [ErrLost] if the lock was lost: then it did not run. After a broken connection it may
+// have run.
 func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	r := route{client: h.client, key: h.family.key()}
 	command := r.exec(ctx, &h.family, h.token, args)
@@ -358,8 +359,8 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	return command
 }
 
-// Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold counts
-// as unlocked. The other process calls [Lock.FromToken] within the lease.
+// Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
+// counts as unlocked. The other process calls [Lock.FromToken] within the lease.
 func (h *Hold) Detach() string {
 	if h.isUnlocked.CompareAndSwap(false, true) && h.count(h.family.mode()) == h.holds && h.count(1-h.family.mode()) == 0 {
 		h.over()
@@ -368,9 +369,10 @@ func (h *Hold) Detach() string {
 }
 
 // Unlock gives the lock back; within [WithAtLeast] it leaves it to its lease. It does so with a context that has ended,
-// too. [ErrLost] if the lock was lost before; [ErrUnlocked] after an Unlock; go-redis's error if the server could not be
-// told for 10 s: then nothing renews the lock, and Unlock may be called again. If the context ends first, the release has
-// a second more, and goes on in the background until it has run or the lease is over; the error is the context's.
+// too. [ErrLost] if the lock was lost before; [ErrUnlocked] after an Unlock; go-redis's error if the server could not
+// be told for 10 s: then nothing renews the lock, and Unlock may be called again. If the context ends first, the
+// release has a second more, and goes on in the background until it has run or the lease is over; the error is the
+// context's.
 func (h *Hold) Unlock(ctx context.Context) error { return h.unlockAs(ctx, workDone) }
 
 // UnlockFailed is Unlock after work that was not done: of the requests that wait for its result ([Once]) the next is
@@ -467,7 +469,9 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 }
 
 // release is false if the token did not hold the lock.
-func (h *Hold) release(left int, keptUntil time.Time, done work, wasLost bool, isGone *atomic.Bool, session *link) (bool, *failure) {
+func (h *Hold) release(
+	left int, keptUntil time.Time, done work, wasLost bool, isGone *atomic.Bool, session *link,
+) (bool, *failure) {
 	f := &h.family
 	r := route{client: h.client, key: f.key()}
 	patient, gone := resendWithin(releaseFor), resendBehind(h.lock.lease)

@@ -114,7 +114,8 @@ func infoOf(reply any) (*Info, *failure) {
 		return nil, nil
 	}
 	f := fieldsOf(reply)
-	info := &Info{Kind: f.text("kind"), Limit: int(f.number("limit")), Fence: uint64(f.number("fence")), TTL: f.time("ttl"),
+	info := &Info{Kind: f.text("kind"), Limit: int(f.number("limit")), Fence: uint64(f.number("fence")),
+		TTL:     f.time("ttl"),
 		Waiters: int(f.number("waiters")), Holding: int(f.number("holding"))}
 	if f.number("ttl") == -2 {
 		info.TTL = new(time.Duration)

@@ -83,7 +83,8 @@ func (h *hold) renewOnce(r *route, f *family, lease time.Duration) (bool, *failu
 	return true, nil
 }
 
-// watchSession tells the loss when the connection ends, or when LOCK.HELD, asked after each third of the lease, says so.
+// watchSession tells the loss when the connection ends, or when LOCK.HELD, asked after each third of the lease, says
+// so.
 func (h *hold) watchSession(f family, lease time.Duration) {
 	h.mu.Lock()
 	link := h.link

@@ -14,14 +14,14 @@ type Lock struct {
 	config
 }
 
-// Lock waits for the lock until the context ends, in the server's queue: first come, first served. A broken connection, a
-// failover, a moved slot do not end the wait, nor does a time-out of the socket.
+// Lock waits for the lock until the context ends, in the server's queue: first come, first served. A broken connection,
+// a failover, a moved slot do not end the wait, nor does a time-out of the socket.
 //
 // The context's error, if it ends first: then nothing is queued and nothing is held, or is withdrawn in the background
 // where the server cannot be reached, and the call has taken a second longer at most. With [WithWait], [ErrNotAcquired]
 // when that time is over. [ErrDeadlock], [ErrWrongType], [ErrWrongKind], [ErrTooManyWaiters] if waiting cannot help;
-// [ErrCancelled] by an operator; [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf] has
-// lost its hold; go-redis's errors that are not transient.
+// [ErrCancelled] by an operator; [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf]
+// has lost its hold; go-redis's errors that are not transient.
 func (l *Lock) Lock(ctx context.Context) (*Hold, error) {
 	hold, _, err := l.take(ctx, false)
 	return hold, err
@@ -39,9 +39,9 @@ func (l *Lock) TryLock(ctx context.Context) (*Hold, error) {
 // and with the cause [ErrLost] when the lock is lost; [FromContext] has the hold. Use [WithAutoRenew] or [WithSession]
 // where the work may take longer than the lease.
 //
-// The work's error is returned as it is, and never hidden or delayed by a release that fails (a second at most); where the
-// work ended since the lock was lost, the error is [ErrLost] too. A panic passes through behind the release. Other errors
-// as of Lock and [Hold.Unlock].
+// The work's error is returned as it is, and never hidden or delayed by a release that fails (a second at most); where
+// the work ended since the lock was lost, the error is [ErrLost] too. A panic passes through behind the release. Other
+// errors as of Lock and [Hold.Unlock].
 func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	hold, err := l.Lock(ctx)
 	if err != nil {
@@ -52,15 +52,15 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 
 // Coalesced is how [Lock.LockCoalesced] ended.
 type Coalesced struct {
-	// Hold, if the work is this caller's: Unlock tells those that wait that it is done, UnlockFailed grants the lock to the
-	// next of them.
+	// Hold, if the work is this caller's: Unlock tells those that wait that it is done, UnlockFailed grants the lock to
+	// the next of them.
 	Hold *Hold
 	// Done: another caller did the work meanwhile, under the grant with this fence. 0: not.
 	Done uint64
 }
 
-// LockCoalesced waits as Lock does, but is told "done" when the holder unlocks (COALESCE): for work whose result all can
-// share. Only of a mutex, without [WithMixed] and [WithAtLeast]. See [Once], which does all of it.
+// LockCoalesced waits as Lock does, but is told "done" when the holder unlocks (COALESCE): for work whose result all
+// can share. Only of a mutex, without [WithMixed] and [WithAtLeast]. See [Once], which does all of it.
 func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
 	if l.family.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
 		return Coalesced{}, usage("only a mutex coalesces, without WithMixed and WithAtLeast")
@@ -96,10 +96,10 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 	return waitedFor, nil
 }
 
-// FromToken is the hold of a lock that was taken elsewhere, by its token ([Hold.Detach]): for a job that is queued here and
-// done there. It asks the server at once. Its Unlock gives back all that the token holds. With [WithAutoRenew] it is
-// renewed from here on. Not with [WithSession] and [WithAtLeast], which begin with the grant. [ErrLost] if the token does
-// not hold the lock.
+// FromToken is the hold of a lock that was taken elsewhere, by its token ([Hold.Detach]): for a job that is queued here
+// and done there. It asks the server at once. Its Unlock gives back all that the token holds. With [WithAutoRenew] it
+// is renewed from here on. Not with [WithSession] and [WithAtLeast], which begin with the grant. [ErrLost] if the token
+// does not hold the lock.
 func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if l.isSession || l.atLeast > 0 {
 		return nil, usage("a session and WithAtLeast begin with a grant: FromToken goes without them")

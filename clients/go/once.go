@@ -10,10 +10,11 @@ import (
 // Once makes a value once for all callers (single-flight over many processes): it returns what read finds, or what make
 // makes while this caller alone holds the lock. The callers that wait meanwhile read the new value.
 //
-// read reports whether there is a value; it runs before the lock is asked for, after the grant, and after the release of
-// another caller. make stores the value where read finds it; its context ends with the cause [ErrLost] if the lock is lost,
-// and [FromContext] has the hold. The lock is a mutex with a lease; with [WithAutoRenew] make may take longer than that.
-// [WithWait] limits the wait for another caller, and not read and make: then [ErrNotMade], if there is no value.
+// read reports whether there is a value; it runs before the lock is asked for, after the grant, and after the release
+// of another caller. make stores the value where read finds it; its context ends with the cause [ErrLost] if the lock
+// is lost, and [FromContext] has the hold. The lock is a mutex with a lease; with [WithAutoRenew] make may take longer
+// than that. [WithWait] limits the wait for another caller, and not read and make: then [ErrNotMade], if there is no
+// value.
 //
 // An error of make is that of its caller alone: the next one makes the value. So it is after a panic, when the context
 // ends, and, after the lease, when the process dies. If the lock was lost while make ran, the result is what read finds
@@ -88,7 +89,8 @@ func makeUnder[T any](
 		}
 	case err != nil && !errors.Is(err, ErrUnlocked):
 		// The value was made under the lock, whose lease ends it.
-		slog.WarnContext(ctx, "redislock: the lock of a value that was made is not released", "key", hold.Keys(), "error", err)
+		slog.WarnContext(ctx, "redislock: the lock of a value that was made is not released", "key",
+			hold.Keys(), "error", err)
 	}
 	return value, nil
 }

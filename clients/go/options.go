@@ -34,23 +34,23 @@ func WithLease(lease time.Duration) Option {
 	}
 }
 
-// WithoutLease holds the lock without a deadline (PERSIST): only Unlock, an operator or Redis's own commands end it. Not
-// with [WithAutoRenew], [WithSession] and [WithAtLeast].
+// WithoutLease holds the lock without a deadline (PERSIST): only Unlock, an operator or Redis's own commands end it.
+// Not with [WithAutoRenew], [WithSession] and [WithAtLeast].
 func WithoutLease() Option { return func(l *Lock) { l.lease = 0 } }
 
 // WithWait limits the wait, whatever the context's time is: then [Lock.Lock] fails with [ErrNotAcquired].
 func WithWait(wait time.Duration) Option { return func(l *Lock) { l.wait = max(wait, 1) } }
 
-// WithAutoRenew renews the lease after each third of it, in a goroutine that ends with the hold. A hold that the program
-// forgets without Unlock is not renewed any more once the garbage collector has found it.
+// WithAutoRenew renews the lease after each third of it, in a goroutine that ends with the hold. A hold that the
+// program forgets without Unlock is not renewed any more once the garbage collector has found it.
 func WithAutoRenew() Option { return func(l *Lock) { l.isRenewed = true } }
 
 // WithSession binds the lock to a connection of its own: the server renews the lease while that lives, and releases the
 // lock when it ends. A program that stands still for longer than its lease keeps the lock.
 func WithSession() Option { return func(l *Lock) { l.isSession = true } }
 
-// WithAtLeast is for work at most once per interval: an Unlock within this time of the grant does not free the lock, but
-// sets its lease to the rest of that time. So a job that takes a second does not run again on a host whose clock
+// WithAtLeast is for work at most once per interval: an Unlock within this time of the grant does not free the lock,
+// but sets its lease to the rest of that time. So a job that takes a second does not run again on a host whose clock
 // differs. A process that dies leaves the lock to its lease. Not with [WithSession] and [WithToken].
 func WithAtLeast(time time.Duration) Option { return func(l *Lock) { l.atLeast = time } }
 
@@ -68,8 +68,8 @@ func WithMixed(poll time.Duration) Option { return func(l *Lock) { l.poll = poll
 // WithTellHolder names the holder in a [NotAcquiredError], by one LOCK.INFO then.
 func WithTellHolder() Option { return func(l *Lock) { l.tellsHolder = true } }
 
-// WithToken sets the owner, in place of a new one for each Lock (host:pid:random): 1 to 1,024 bytes, any bytes. One owner
-// is one line of execution: a mutex is granted again to the token that holds it.
+// WithToken sets the owner, in place of a new one for each Lock (host:pid:random): 1 to 1,024 bytes, any bytes. One
+// owner is one line of execution: a mutex is granted again to the token that holds it.
 func WithToken(token string) Option {
 	return func(l *Lock) {
 		l.token = token
@@ -79,8 +79,8 @@ func WithToken(token string) Option {
 	}
 }
 
-// AsOwnerOf takes the lock as the owner of a hold of the same name, which keeps its token: of [Client.Reentrant] again, of
-// [Client.RW] also the other side.
+// AsOwnerOf takes the lock as the owner of a hold of the same name, which keeps its token: of [Client.Reentrant] again,
+// of [Client.RW] also the other side.
 func AsOwnerOf(h *Hold) Option {
 	return func(l *Lock) {
 		l.of = h.hold
@@ -99,8 +99,8 @@ func WithPermits(permits int) Option { return func(l *Lock) { l.family.permits =
 // number, a port, a GPU. See [Hold.Slot].
 func WithSlot() Option { return func(l *Lock) { l.family.slots = true } }
 
-// WithObserver is told of each event of the lock, in the goroutine of the event, so it should return soon. A panic in it
-// is caught and logged, and changes no outcome.
+// WithObserver is told of each event of the lock, in the goroutine of the event, so it should return soon. A panic in
+// it is caught and logged, and changes no outcome.
 func WithObserver(observer func(Event)) Option { return func(l *Lock) { l.observer = observer } }
 
 // check finds options that exclude each other before anything is sent.

@@ -9,7 +9,8 @@ import (
 
 func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
 	// Of CLUSTER KEYSLOT.
-	for key, slot := range map[string]int{"k": 7629, "foo": 12182, "{k}1": 7629, "a{}b": 13694, "{": 4092, "123456789": 12739} {
+	for key, slot := range map[string]int{"k": 7629, "foo": 12182, "{k}1": 7629, "a{}b": 13694, "{": 4092,
+		"123456789": 12739} {
 		if found := slotOf(key); found != slot {
 			t.Errorf("%q: %d", key, found)
 		}
@@ -22,7 +23,7 @@ func TestATokenIsShortReadableAndNew(t *testing.T) {
 	if len(token) > longestToken || len(parts) != 3 || len(parts[2]) != 16 || !strings.HasPrefix(token, "a-host-w") {
 		t.Error(token)
 	}
-	if makeToken() == makeToken() {
+	if first, second := makeToken(), makeToken(); first == second {
 		t.Error("twice the same")
 	}
 	if host := tokenOf("zürich"); !strings.HasPrefix(host, "z?rich:") {

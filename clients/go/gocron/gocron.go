@@ -12,9 +12,9 @@ import (
 	redislock "github.com/redis-lock/redis-lock/clients/go"
 )
 
-// NewLocker gives each run of a job the lock of the job's name, which is not waited for: a scheduler that does not get it
-// skips this run. For jobs that are shorter than the clocks of the hosts differ use [redislock.WithAtLeast], for jobs that
-// may take longer than the lease [redislock.WithAutoRenew].
+// NewLocker gives each run of a job the lock of the job's name, which is not waited for: a scheduler that does not get
+// it skips this run. For jobs that are shorter than the clocks of the hosts differ use [redislock.WithAtLeast], for
+// jobs that may take longer than the lease [redislock.WithAutoRenew].
 func NewLocker(locks *redislock.Client, options ...redislock.Option) gocron.Locker {
 	return locker{locks, options}
 }

@@ -38,7 +38,8 @@ func TestAJobRunsOnceHoweverManySchedulersThereAre(t *testing.T) {
 	server := servertest.Start(t)
 	var runs atomic.Int32
 	for range 5 {
-		s := scheduler(t, upstream.WithDistributedLocker(gocron.NewLocker(client(t, server), redislock.WithAtLeast(time.Hour))))
+		locker := gocron.NewLocker(client(t, server), redislock.WithAtLeast(time.Hour))
+		s := scheduler(t, upstream.WithDistributedLocker(locker))
 		_, err := s.NewJob(upstream.OneTimeJob(upstream.OneTimeJobStartImmediately()),
 			upstream.NewTask(func() { runs.Add(1) }), upstream.WithName("nightly"))
 		if err != nil {

@@ -23,8 +23,8 @@ var seconds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 
 // Observer is for [redislock.WithObserver]: the spans redislock.acquire and redislock.hold, and the histograms
 // redislock.wait.duration and redislock.hold.duration in seconds, with the attributes redislock.kind and
-// redislock.outcome (granted, not_granted; released, lost). Key, owner and fence are attributes of the spans only. nil: the
-// global providers, as they are when Observer is called.
+// redislock.outcome (granted, not_granted; released, lost). Key, owner and fence are attributes of the spans only. nil:
+// the global providers, as they are when Observer is called.
 func Observer(tracers trace.TracerProvider, meters metric.MeterProvider) (func(redislock.Event), error) {
 	if tracers == nil {
 		tracers = otel.GetTracerProvider()

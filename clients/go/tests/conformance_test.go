@@ -132,7 +132,8 @@ func TestWait(t *testing.T) {
 	began := time.Now()
 	_, err := client.Mutex("k", redislock.WithWait(300*time.Millisecond)).Lock(context.Background())
 	took := time.Since(began)
-	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && took >= 300*time.Millisecond && took < time.Second, "%v %v", err, took)
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && took >= 300*time.Millisecond && took < time.Second,
+		"%v %v", err, took)
 	ctx, end := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer end()
 	began = time.Now()
@@ -304,7 +305,8 @@ func TestFailoverWhileWaiting(t *testing.T) {
 	// Sentinel refuses until it has seen the replica's INFO.
 	servertest.Eventually(t, "a failover that sentinel agrees to", func() bool {
 		err := sentinel.Admin.Do(context.Background(), "SENTINEL", "FAILOVER", "main").Err()
-		isTrue(t, err == nil || strings.Contains(err.Error(), "NOGOODSLAVE") || strings.Contains(err.Error(), "INPROG"), "%v", err)
+		isTrue(t, err == nil || strings.Contains(err.Error(), "NOGOODSLAVE") || strings.Contains(err.Error(), "INPROG"),
+			"%v", err)
 		return err == nil
 	})
 	servertest.Eventually(t, "a new primary", func() bool { return role(replica) == "master" })
@@ -479,7 +481,8 @@ func TestLossIsTold(t *testing.T) {
 	began := time.Now()
 	hold = locked(t, client.Mutex("k", redislock.WithLease(300*time.Millisecond)))
 	lost(t, hold)
-	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 300*time.Millisecond+busy, "%v", time.Since(began))
+	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 300*time.Millisecond+busy,
+		"%v", time.Since(began))
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
 	// READ is lost while WRITE waits.
 	reader := locked(t, client.RW("w").Read(redislock.WithLease(long)))
@@ -601,8 +604,10 @@ func TestKeyBecameSomethingElse(t *testing.T) {
 	isTrue(t, errors.Is(hold.Extend(ctx, time.Second), redislock.ErrLost) && hold.IsLost(), "no loss")
 	isTrue(t, errors.Is(hold.Renew(ctx, time.Second), redislock.ErrLost), "no loss")
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost) && server.Ask("GET", "k") == "else", "no loss")
-	for _, again := range []func(context.Context) (*redislock.Hold, error){client.Mutex("k").Lock, client.Mutex("k").TryLock} {
-		_, err := again(ctx)
+	for _, lock := range []func(context.Context) (*redislock.Hold, error){
+		client.Mutex("k").Lock, client.Mutex("k").TryLock,
+	} {
+		_, err := lock(ctx)
 		isTrue(t, errors.Is(err, redislock.ErrWrongType) && strings.Contains(err.Error(), "is a string"), "%v", err)
 	}
 	server.Ask("DEL", "k")
@@ -671,7 +676,8 @@ func TestEndsOfAWait(t *testing.T) {
 	you := locked(t, client.Mutex("j", redislock.WithToken("you")))
 	waiter := wait(t, server, client.Mutex("k", redislock.WithToken("you")), "k")
 	_, err := client.Mutex("j", redislock.WithToken("me")).Lock(ctx)
-	isTrue(t, errors.Is(err, redislock.ErrDeadlock) && strings.Contains(err.Error(), "'you' waits for 'me' on 'k'"), "%v", err)
+	isTrue(t, errors.Is(err, redislock.ErrDeadlock) && strings.Contains(err.Error(), "'you' waits for 'me' on 'k'"),
+		"%v", err)
 	server.Ask("CONFIG", "SET", "lock.max-waiters", 1)
 	_, err = client.Mutex("k").Lock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrTooManyWaiters), "%v", err)

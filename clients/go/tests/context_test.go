@@ -22,7 +22,8 @@ func TestUnlockWithAContextThatHasEnded(t *testing.T) {
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
 	client := over(t, proxy.Addr())
-	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(), redislock.WithAutoRenew()} {
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(),
+		redislock.WithAutoRenew()} {
 		ctx, end := context.WithCancel(context.Background())
 		hold := must(client.Mutex("k", kind).Lock(ctx))(t)
 		end()
@@ -167,7 +168,8 @@ func TestAnUnreachableServerEndsTheWaitInTime(t *testing.T) {
 	isTrue(t, err != nil && !errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 2*time.Second+busy, "%v", err)
 	began = time.Now()
 	_, err = client.Mutex("k", redislock.WithWait(200*time.Millisecond)).Lock(context.Background())
-	isTrue(t, err != nil && !errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 2200*time.Millisecond, "%v", err)
+	isTrue(t, err != nil && !errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 2200*time.Millisecond,
+		"%v", err)
 	ctx, end := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer end()
 	began = time.Now()
@@ -233,7 +235,9 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	_, err = client.Mutex("k").Lock(context.Background())
 	isTrue(t, errors.Is(err, redislock.ErrClosed), "%v", err)
 	isTrue(t, hold.Unlock(context.Background()) != nil, "released over nothing")
-	servertest.Eventually(t, "nobody is queued", func() bool { return len(server.Waiters("k")) == 0 && server.IsFree("s") })
+	servertest.Eventually(t, "nobody is queued", func() bool {
+		return len(server.Waiters("k")) == 0 && server.IsFree("s")
+	})
 }
 
 // A handler locks within the request's context; its client goes away while it waits.

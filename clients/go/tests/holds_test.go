@@ -160,7 +160,8 @@ func TestMixed(t *testing.T) {
 	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)
 	hold := locked(t, lock)
 	isTrue(t, server.Ask("SET", "k", "old", "NX") == nil, "both hold it")
-	_, err = client.Mutex("k", redislock.WithMixed(20*time.Millisecond), redislock.WithWait(100*time.Millisecond)).Lock(ctx)
+	mixed := []redislock.Option{redislock.WithMixed(20 * time.Millisecond), redislock.WithWait(100 * time.Millisecond)}
+	_, err = client.Mutex("k", mixed...).Lock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && len(server.Waiters("k")) == 0, "%v", err)
 	unlock(t, hold)
 }
@@ -182,11 +183,14 @@ func TestInfo(t *testing.T) {
 		waiter := wait(t, server, client.Mutex("k"), "k")
 		info := must(client.Mutex("k").Info(ctx))(t)
 		holder := info.Holders[0]
-		isTrue(t, info.Kind == "mutex" && info.Limit == 1 && info.Waiters == 1 && info.Holding == 1 && info.TTL == nil, "%+v", info)
+		isTrue(t, info.Kind == "mutex" && info.Limit == 1 && info.Waiters == 1 && info.Holding == 1 && info.TTL == nil,
+			"%+v", info)
 		isTrue(t, holder.Owner == "a\xff" && holder.Mode == "exclusive" && holder.Holds == 1 && holder.TTL == nil &&
 			holder.Lease == nil && holder.Fence == holds[0].Fence() && holder.Session == 0 && holder.Slot == nil, "%+v", holder)
 		holder = must(client.Reentrant("r").Info(ctx))(t).Holders[0]
-		isTrue(t, holder.Session > 0 && *holder.Lease == 30*time.Second && *holder.TTL <= 30*time.Second && holder.Age < long, "%+v", holder)
+
+		isTrue(t, holder.Session > 0 && *holder.Lease == 30*time.Second && *holder.TTL <= 30*time.Second &&
+			holder.Age < long, "%+v", holder)
 		isTrue(t, must(client.RW("w").Write().Info(ctx))(t).Holders[0].Mode == "read", "no reader")
 		info = must(client.Semaphore("s", 3).Info(ctx))(t)
 		isTrue(t, info.Limit == 3 && *info.Holders[0].Slot == 0 && info.Holders[0].Mode == "permits", "%+v", info)
@@ -208,7 +212,8 @@ func TestHolderOfNotAcquired(t *testing.T) {
 	isTrue(t, server.Calls("lock.info") == 0 && !strings.Contains(err.Error(), "worker-1"), "asked: %v", err)
 	_, err = client.Mutex("k", redislock.WithTellHolder()).TryLock(ctx)
 	refusal := (*redislock.NotAcquiredError)(nil)
-	isTrue(t, errors.As(err, &refusal) && refusal.Holder == "worker-1" && strings.Contains(err.Error(), "worker-1"), "%v", err)
+	isTrue(t, errors.As(err, &refusal) && refusal.Holder == "worker-1" && strings.Contains(err.Error(), "worker-1"),
+		"%v", err)
 	isTrue(t, server.Calls("lock.info") == 1, "%d", server.Calls("lock.info"))
 	unlock(t, hold)
 }
@@ -263,7 +268,8 @@ func TestErrorOfTheWork(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	ctx, broken := context.Background(), errors.New("broken")
-	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(), redislock.WithAutoRenew()} {
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession(),
+		redislock.WithAutoRenew()} {
 		proxy := servertest.NewProxy(t, server)
 		client := over(t, proxy.Addr())
 		err := client.Mutex("k", kind).Do(ctx, func(context.Context) error { return broken })

@@ -1,5 +1,5 @@
-// Package tests has the cases of clients/conformance.md and Go's own, on real servers. It is a module of its own, so that
-// the client depends on go-redis and nothing else.
+// Package tests has the cases of clients/conformance.md and Go's own, on real servers. It is a module of its own, so
+// that the client depends on go-redis and nothing else.
 package tests
 
 import (

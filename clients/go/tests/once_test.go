@@ -104,7 +104,8 @@ func TestOnceInTime(t *testing.T) {
 	began := time.Now()
 	_, err := c.once(ctx, client.Mutex("fill", redislock.WithWait(300*time.Millisecond)))
 	isTrue(t, errors.Is(err, redislock.ErrNotMade) && errors.Is(err, redislock.ErrNotAcquired), "%v", err)
-	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 2300*time.Millisecond, "%v", time.Since(began))
+	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 2300*time.Millisecond,
+		"%v", time.Since(began))
 	// A holder that releases without having made anything.
 	done := started(func() (string, error) { return c.once(ctx, client.Mutex("fill", redislock.WithWait(long))) })
 	servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("fill")) == 1 })
@@ -160,7 +161,10 @@ func TestOnceMakerIsCancelled(t *testing.T) {
 	lock := over(t, server.Addr()).Mutex("fill", redislock.WithLease(long))
 	ctx, end := context.WithCancel(context.Background())
 	first := started(func() (string, error) {
-		return redislock.Once(ctx, lock, c.read, func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+		return redislock.Once(ctx, lock, c.read, func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
 	})
 	servertest.Eventually(t, "a maker", func() bool { return !server.IsFree("fill") })
 	second := started(func() (string, error) { return c.once(context.Background(), lock) })
@@ -236,7 +240,8 @@ func TestOnceMakerLosesItsLock(t *testing.T) {
 	isTrue(t, awaited(t, second) == result{"made", nil}, "not made")
 	close(goesOn)
 	end := awaited(t, first)
-	isTrue(t, end == result{"made", nil} && context.Cause(maker.Context()) == context.Canceled, "%v %v", end, context.Cause(maker.Context()))
+	isTrue(t, end == result{"made", nil} && context.Cause(maker.Context()) == context.Canceled,
+		"%v %v", end, context.Cause(maker.Context()))
 }
 
 func TestCoalesce(t *testing.T) {

@@ -70,7 +70,7 @@ func (p *Proxy) Done() int {
 	return p.done
 }
 
-// Silence: from here on no data passes, no connection ends, and new ones are accepted.
+// Silence stops all: from here on no data passes, no connection ends, and new ones are accepted.
 func (p *Proxy) Silence() { p.set(func() { p.silent = true }) }
 
 // Speak delivers the held-back data, as a network does that retransmits its packets.

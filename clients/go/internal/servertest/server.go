@@ -1,5 +1,5 @@
-// Package servertest starts real servers for the tests: single ones, with replicas, a sentinel, a cluster; and a proxy that
-// loses replies.
+// Package servertest starts real servers for the tests: single ones, with replicas, a sentinel, a cluster; and a proxy
+// that loses replies.
 package servertest
 
 import (
@@ -240,7 +240,7 @@ func (s *Server) Holds(key string) int64 {
 	return 0
 }
 
-// IsFree: nobody holds the key, and nobody waits.
+// IsFree is true if nobody holds the key, and nobody waits.
 func (s *Server) IsFree(key string) bool { return s.Ask("LOCK.INFO", key) == nil }
 
 // Break is LOCK.BREAK, which finds a holder.
