@@ -26,7 +26,8 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
 .PHONY: help setup build run test test-module test-clients module-built tests-built module-tested rules-tested \
-	clients-built pages-tested test-clients-faults test-all test-newest check check-long test-platforms \
+	clients-built pages-tested test-clients-faults test-go-versions test-all \
+	test-newest check check-long test-platforms \
 	test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
 	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc images test-images demo bench \
 	bench-quick bench-clients bench-peers book
@@ -35,7 +36,7 @@ help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
-	@scripts/setup compiler libclang redis cli faketime python node openssl lint languages
+	@scripts/setup compiler libclang redis cli faketime python node go openssl lint languages
 
 build: ## the release module
 	@scripts/setup compiler libclang
@@ -47,7 +48,7 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 # The release build of the module keeps one core busy for a minute: beside it all else is compiled and installed, and
 # the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
-	@scripts/setup compiler libclang redis cli faketime deb python node openssl languages
+	@scripts/setup compiler libclang redis cli faketime deb python node go openssl languages
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
 	@$(MANY_FILES); scripts/test-clients
@@ -65,7 +66,7 @@ module-tested:
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
 	@$(MANY_FILES); scripts/test-module
 
-test-clients: module-built clients-built ## the clients (Python, Node, Rust) and the command line; needs PyPI and npm
+test-clients: module-built clients-built ## the clients (Python, Node, Rust, Go) and the command line; needs PyPI, npm and Go's modules
 	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients pages && scripts/test-clients
 
 module-built:
@@ -78,7 +79,7 @@ tests-built:
 
 # Only the release of the module is under test: the command line is packed as the tests have it.
 clients-built:
-	@scripts/setup compiler libclang redis cli python node openssl deb languages
+	@scripts/setup compiler libclang redis cli python node go openssl deb languages
 	CLI_BUILD=quick scripts/build cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	scripts/test-crates --quiet --no-run
@@ -87,9 +88,13 @@ pages-tested:
 	@$(MANY_FILES); scripts/test-clients pages
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
-	@scripts/setup compiler libclang redis cli python node
+	@scripts/setup compiler libclang redis cli python node go
 	scripts/build
 	@$(MANY_FILES); scripts/test-clients-faults
+
+test-go-versions: ## the client for Go on Go's two current releases and the oldest that it takes, on go-redis old and new
+	@scripts/setup compiler redis go
+	@$(MANY_FILES); clients/go/test-versions
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
@@ -161,8 +166,8 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@scripts/setup compiler libclang servers valgrind
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
-lint: ## formatting, clippy, rustdoc and the pictures; a warning is an error
-	@scripts/setup compiler libclang lint python
+lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet and staticcheck; a warning is an error
+	@scripts/setup compiler libclang lint python go
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
@@ -170,6 +175,7 @@ lint: ## formatting, clippy, rustdoc and the pictures; a warning is an error
 	scripts/pictures --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
 
 # install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
 install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
@@ -189,11 +195,11 @@ deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with
 	@scripts/deb module cli
 
 dist: ## all that a release hands out, in target/dist: archives, packages, checksums (DIST_PLATFORMS)
-	@scripts/setup compiler libclang deb python node
+	@scripts/setup compiler libclang deb python node go
 	@scripts/dist
 
 test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/dist.md
-	@scripts/setup compiler libclang redis cli deb python node
+	@scripts/setup compiler libclang redis cli deb python node go
 	@scripts/test-dist
 
 notes: ## what CHANGELOG.md says about a version (VERSION=0.2.0), for the page of a release
@@ -240,7 +246,7 @@ bench-quick: ## the same in some minutes, printed only
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
 bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/benchmarks-clients.md
-	@scripts/setup compiler libclang redis cli python node
+	@scripts/setup compiler libclang redis cli python node go
 	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 

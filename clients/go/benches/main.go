@@ -1,3 +1,4 @@
+// Benches is the section of docs/benchmarks-clients.md about Go: `make bench-clients`.
 package main
 
 func main() {}

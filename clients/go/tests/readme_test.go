@@ -1,0 +1,105 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
+)
+
+// programs are those of a page, as it prints them.
+func programs(t *testing.T, page string) []string {
+	text, err := os.ReadFile(page)
+	ok(t, err)
+	var found []string
+	for _, block := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		found = append(found, block[1])
+	}
+	return found
+}
+
+// built compiles a program for a server of the test: the text is that of the page, only the addresses are others.
+func built(t *testing.T, program string, server *servertest.Server, replace ...string) string {
+	dir, err := os.MkdirTemp(".", "page-")
+	ok(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	text := strings.NewReplacer(append(replace, "localhost:6379", server.Addr())...).Replace(program)
+	isTrue(t, strings.Contains(text, server.Addr()), "it connects to another server")
+	ok(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o600))
+	binary := filepath.Join(t.TempDir(), "program")
+	printed, err := exec.Command("go", "build", "-o", binary, "./"+dir).CombinedOutput()
+	isTrue(t, err == nil, "%s", printed)
+	return binary
+}
+
+func TestTheServerOfTheReadme(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	pages := programs(t, "../README.md")
+	isTrue(t, len(pages) == 1 && strings.Count(pages[0], "\n") <= 50, "%d programs", len(pages))
+	addr := fmt.Sprint("localhost:", servertest.FreePort(t))
+	web := exec.Command(built(t, pages[0], server, "localhost:8080", addr))
+	ok(t, web.Start())
+	t.Cleanup(func() { _ = web.Process.Kill(); _ = web.Wait() })
+	browser := &http.Client{Transport: &http.Transport{}}
+	get := func(ctx context.Context, user int) int {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprint("http://", addr, "/pay?user=", user), nil)
+		ok(t, err)
+		reply, err := browser.Do(request)
+		if err != nil {
+			return 0
+		}
+		defer func() { _ = reply.Body.Close() }()
+		return reply.StatusCode
+	}
+	servertest.Eventually(t, "an answer", func() bool { return get(context.Background(), 1) == http.StatusOK })
+	// Of a user whose lock is held, and whose requests go away while they wait.
+	server.Ask("LOCK.ACQUIRE", "user:7", "somebody", "PX", 60_000)
+	var all sync.WaitGroup
+	for number := range 200 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ctx, end := context.WithTimeout(context.Background(), time.Duration(200+number)*time.Millisecond)
+			defer end()
+			if status := get(ctx, 7); status != 0 {
+				t.Error(status)
+			}
+		}()
+	}
+	servertest.Eventually(t, "waiters", func() bool { return len(server.Waiters("user:7")) > 100 })
+	all.Wait()
+	servertest.Eventually(t, "nobody waits", func() bool { return len(server.Waiters("user:7")) == 0 })
+	server.Ask("LOCK.RELEASE", "user:7", "somebody")
+	isTrue(t, server.IsFree("user:7"), "a request that had gone was granted it")
+	isTrue(t, get(context.Background(), 7) == http.StatusOK, "not served")
+	browser.CloseIdleConnections()
+	servertest.Eventually(t, "nothing is left", func() bool { return server.Ask("DBSIZE") == int64(0) })
+}
+
+func TestTheProgramOfStart(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	pages := programs(t, "../../../docs/start.md")
+	isTrue(t, len(pages) == 1, "%d programs", len(pages))
+	binary := built(t, pages[0], server)
+	server.Ask("LOCK.ACQUIRE", "report", "somebody", "PX", 60_000)
+	program := exec.Command(binary)
+	var printed strings.Builder
+	program.Stdout, program.Stderr = &printed, &printed
+	ok(t, program.Start())
+	servertest.Eventually(t, "its turn is waited for", func() bool { return len(server.Waiters("report")) == 1 })
+	server.Ask("LOCK.RELEASE", "report", "somebody")
+	ok(t, program.Wait())
+	isTrue(t, regexp.MustCompile(`^making the report under fence \d+\n$`).MatchString(printed.String()), "%s", &printed)
+	isTrue(t, server.IsFree("report"), "held")
+}
