@@ -28,6 +28,9 @@ DIST = Path(os.environ.get("DIST_FOLDER") or Path(os.environ.get("CARGO_TARGET_D
 COMPLETE = os.environ.get("DIST_COMPLETE") == "yes"
 PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-generate"]
 LICENCE = (ROOT / "LICENSE").read_bytes()
+# Where scripts/setup installs it.
+CACHE = Path(os.environ.get("TOOLS_CACHE") or Path.home() / ".cache/redis-lock/tools")
+GO_OF_SETUP = [str(go) for go in CACHE.glob("go-*/go/bin/go")]
 
 
 def found(test: unittest.TestCase, pattern: str) -> List[Path]:
@@ -233,6 +236,32 @@ class Clients(unittest.TestCase):
                 self.assertNotIn("publish = false", manifest)
                 # What is only a path is not in a registry.
                 self.assertNotIn("path = \"..", manifest)
+
+    def test_go_get_takes_the_modules_and_they_have_no_tests_of_the_repository(self) -> None:
+        go = next((go for go in [shutil.which("go"), *GO_OF_SETUP] if go and os.access(go, os.X_OK)), None)
+        if go is None:
+            self.skipTest("there is no Go")
+        name = "github.com/redis-lock/redis-lock/clients/go"
+        with tarfile.open(one(self, "redislock-go-*.tar")) as archive, tempfile.TemporaryDirectory() as folder:
+            archive.extractall(folder)
+            page = (ROOT / "clients/go/README.md").read_text()
+            program = re.search(r"^```go\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+            assert program
+            Path(folder, "main.go").write_text(program[1])
+            Path(folder, "go.mod").write_text("module readers\n\ngo 1.24.0\n")
+            [at] = {entry.split("@v/")[1][: -len(".zip")] for entry in archive.getnames() if entry.endswith(".zip")}
+            proxies = subprocess.run([go, "env", "GOPROXY"], capture_output=True, text=True).stdout.strip()
+            environment = {**os.environ, "GOTOOLCHAIN": "local", "GOPROXY": f"file://{folder},{proxies}",
+                           "GONOSUMDB": f"{name},{name}/*", "GOFLAGS": "-mod=mod -modcacherw",
+                           "GOMODCACHE": f"{folder}/cache"}
+            for words in [["get", name, f"{name}/gocron", f"{name}/opentelemetry"], ["build", "-o", "program", "."]]:
+                done = subprocess.run([go, *words], cwd=folder, env=environment, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            with zipfile.ZipFile(Path(folder, name, "@v", f"{at}.zip")) as core:
+                files = {entry.split("@", 1)[1].split("/", 1)[1] for entry in core.namelist()}
+                self.assertEqual(core.read(f"{name}@{at}/LICENSE"), LICENCE)
+            self.assertIn("lock.go", files)
+            self.assertFalse([file for file in files if file.startswith(("tests/", "gocron/", "benches/"))], files)
 
 
 def version(text: str) -> List[int]:
