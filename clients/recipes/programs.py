@@ -19,6 +19,8 @@ STANDINS = Path(__file__).resolve().parent / "standins"
 NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 URL = "redis://127.0.0.1/"
+# The programs in Go, and what they are compiled to.
+GO = TARGET / "go/recipes"
 
 Name = Tuple[str, str]
 
@@ -39,7 +41,8 @@ IN_ANY_LANGUAGE = programs(ANY_LANGUAGE)
 
 
 def languages(title: str) -> List[str]:
-    return [language for name, language in PROGRAMS if name == title]
+    """Those of the page; Go's are left out where there is no Go (`environment` says so)."""
+    return [language for name, language in PROGRAMS if name == title and (language != "go" or (GO / "bin").exists())]
 
 
 class Folder:
@@ -60,6 +63,7 @@ class Folder:
             "STANDIN_PYTHON": sys.executable,
             "STANDIN_SQL": str(STANDINS / "sql.py"),
             "REDIS_URL": f"redis://127.0.0.1:{port}/",
+            "REDIS_ADDR": f"127.0.0.1:{port}",
         }
 
     def script(self, name: str, text: str) -> None:
@@ -109,6 +113,8 @@ class Folder:
             return [language, str(file)]
         if language == "rust":
             return [str(TARGET / "quick/examples/recipes")]
+        if language == "go":
+            return [str(GO / "bin" / go_name(title))]
         assert language == "sh"
         return ["sh", "-c", program, "sh"]
 
@@ -168,6 +174,30 @@ def write_rust(folder: Path) -> None:
             file.write_text(text)
 
 
+def go_name(title: str) -> str:
+    return re.sub("[^a-z]+", "_", title.lower())
+
+
+def write_go() -> None:
+    """All programs in Go, a folder for each. `environment` compiles them."""
+    for (title, language), program in PROGRAMS.items():
+        if language == "go":
+            here = program.replace('"localhost:6379"', "addr")
+            assert here != program, f"{title}: it connects to another port"
+            folder = GO / go_name(title)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "main.go").write_text(here)
+            (folder / "addr.go").write_text('package main\n\nimport "os"\n\nvar addr = os.Getenv("REDIS_ADDR")\n')
+    client = "github.com/redis-lock/redis-lock/clients/go"
+    places = [(client, ROOT / "clients/go"), ("github.com/jackc/pgx/v5", STANDINS / "pgx")]
+    needs = re.findall(r"go-redis/v9 (v\S+)", (ROOT / "clients/go/go.mod").read_text())
+    lines = ["module recipes", "", "go 1.24.0", "", f"require github.com/redis/go-redis/v9 {needs[0]}"]
+    for module, place in places:
+        lines += [f"require {module} {'v5.0.0' if module.endswith('v5') else 'v0.1.0'}", f"replace {module} => {place}"]
+    (GO / "go.mod").write_text("\n".join(lines) + "\n")
+    shutil.copy(ROOT / "clients/go/go.sum", GO / "go.sum")
+
+
 def script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -188,4 +218,7 @@ def sql(folder: Folder, statement: str, *values: Any) -> Any:
 
 
 if __name__ == "__main__":
-    write_rust(Path(sys.argv[1]))
+    if sys.argv[1:] == ["go"]:
+        write_go()
+    else:
+        write_rust(Path(sys.argv[1]))

@@ -111,12 +111,11 @@ func TestDeadlinesBesideTimeOutsOfSockets(t *testing.T) {
 				end()
 				unlock(t, hold)
 				// A deadline of the caller's ends no hold, and its release is not cut by it.
-				ctx, end = context.WithTimeout(context.Background(), 100*time.Millisecond)
+				ctx, end = context.WithTimeout(context.Background(), long)
 				hold = must(client.Mutex("k", kind).Lock(ctx))(t)
-				<-ctx.Done()
+				end()
 				isTrue(t, !hold.IsLost(), "%s: lost", name)
 				ok(t, hold.Unlock(ctx))
-				end()
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func TestFromToken(t *testing.T) {
 	isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
 	// Handed on, and renewed there.
 	token := locked(t, here.Mutex("k", redislock.WithAutoRenew())).Detach()
-	lock := there.Mutex("k", redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
+	lock := there.Mutex("k", redislock.WithLease(3*time.Second), redislock.WithAutoRenew())
 	taken = must(lock.FromToken(ctx, token))(t)
 	before := server.Calls("lock.renew")
 	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
@@ -144,7 +144,7 @@ func TestExtend(t *testing.T) {
 	isTrue(t, errors.Is(hold.Renew(ctx, time.Second), redislock.ErrUnlocked), "renewed after Unlock")
 	// Renewals begin anew, with a third of the new length.
 	hold = locked(t, client.Mutex("k", redislock.WithLease(long), redislock.WithAutoRenew()))
-	ok(t, hold.Renew(ctx, 900*time.Millisecond))
+	ok(t, hold.Renew(ctx, 3*time.Second))
 	before := server.Calls("lock.renew")
 	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
 	unlock(t, hold)

@@ -121,7 +121,7 @@ func TestOnceMakerIsSlow(t *testing.T) {
 	server := servertest.Start(t)
 	c := newCache(t, server)
 	ctx := context.Background()
-	lock := over(t, server.Addr()).Mutex("fill", redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
+	lock := over(t, server.Addr()).Mutex("fill", redislock.WithLease(3*time.Second), redislock.WithAutoRenew())
 	first := started(func() (string, error) {
 		return redislock.Once(ctx, lock, c.read, func(ctx context.Context) (string, error) {
 			servertest.Eventually(t, "four renewals", func() bool { return server.Calls("lock.renew") >= 4 })
