@@ -44,6 +44,7 @@ func (r *request) words(block time.Duration, channel string) []any {
 // asking is an acquire that is under way.
 type asking struct {
 	*request
+	hold    *hold // the owner's
 	attempt *attempt
 	route   route
 	// link is the connection of its own, of a session and of replicas; it is replaced when it breaks.
@@ -55,8 +56,8 @@ type asking struct {
 	isUntold bool
 }
 
-func newAsking(req *request, a *attempt) *asking {
-	return &asking{request: req, attempt: a, route: route{client: req.lock.client, key: req.lock.family.key()}}
+func newAsking(req *request, h *hold, a *attempt) *asking {
+	return &asking{request: req, hold: h, attempt: a, route: route{client: req.lock.client, key: req.lock.family.key()}}
 }
 
 func (a *asking) hasOwnLink() bool { return a.lock.isSession || a.lock.replicas > 0 }
@@ -281,7 +282,8 @@ func (a *asking) told(
 				n.inbox.suspect()
 			}
 			if a.isOver() {
-				return answer{}, &failure{err: errNoReply, isSent: true}
+				a.withdraw(a.before)
+				return answer{outcome: notGranted}, nil
 			}
 			return queued, nil
 		}
@@ -304,7 +306,7 @@ func (a *asking) told(
 			}
 			if isLate {
 				// An earlier request may have been answered, while this one is queued behind the next holder.
-				a.withdraw(nil, a.before)
+				a.withdraw(a.before)
 			}
 			return answer{outcome: isDone, fence: message.fence}, nil
 		case "timeout":
@@ -421,7 +423,7 @@ func (a *asking) wrongType(ctx context.Context) error {
 
 // withdraw leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the
 // lease. It keeps the caller for a second at most. before: the owner's count that is restored.
-func (a *asking) withdraw(h *hold, before int) {
+func (a *asking) withdraw(before int) {
 	a.close()
 	if !a.isUncertain {
 		return
@@ -446,11 +448,11 @@ func (a *asking) withdraw(h *hold, before int) {
 			}
 		}
 		// What the owner still holds is in the other mode. It has the fence of an upgrade that was granted meanwhile.
-		if h != nil && a.beside != 0 {
+		if a.beside != 0 {
 			if found, failed := r.held(l.client.ctx, &l.family, token); failed == nil && found != nil {
-				h.adopt(found.fence)
+				a.hold.adopt(found.fence)
 			} else if failed == nil {
-				h.lose(l)
+				a.hold.lose(l)
 			}
 		}
 	})

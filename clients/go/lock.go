@@ -204,10 +204,10 @@ func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (
 		req.beside = h.fence()
 	}
 	isNew := before == 0 && h.count(1-mode) == 0
-	asking := newAsking(req, a)
+	asking := newAsking(req, h, a)
 	got, err := asking.acquire(ctx)
 	if err != nil {
-		asking.withdraw(h, before)
+		asking.withdraw(before)
 		return nil, 0, err
 	}
 	switch got.outcome {
@@ -222,12 +222,12 @@ func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (
 	if isShort || (before > 0 && h.fence() != got.fence) {
 		// A new grant: the earlier holds were lost, and the new grant is given back.
 		h.lose(l)
-		asking.withdraw(h, 0)
+		asking.withdraw(0)
 		return nil, 0, ErrLost
 	}
 	if l.replicas > 0 {
 		if err := asking.replicated(ctx); err != nil {
-			asking.withdraw(h, before)
+			asking.withdraw(before)
 			return nil, 0, err
 		}
 	}

@@ -133,6 +133,15 @@ func check(err error) {
 	}
 }
 
+const text = `## Go
+
+One process, one server; the median of %d rounds of %v and of %v. A pair is taken and given back by one
+goroutine, and nobody waits. Hand-offs are between %d goroutines, each of which asks again at once; a turn of
+the one that had the turn before is none. They hold the lock for no time. Requests are commands that the client
+sent, CPU is the server's own. redsync waits for 50 to 250 ms if nothing is set.
+
+`
+
 func main() {
 	lengths := []time.Duration{2 * time.Second, 5 * time.Second}
 	if slices.Contains(os.Args, "--quick") {
@@ -142,11 +151,7 @@ func main() {
 	defer process.End()
 	server := servertest.Start(process)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	fmt.Printf("## Go\n\nOne process, one server; the median of %d rounds of %v and of %v. A pair is taken and given back "+
-		"by one\ngoroutine, and nobody waits. Hand-offs are between %d goroutines, each of which asks again at once; a turn "+
-		"of\nthe one that had the turn before is none. They hold the lock for no time. Requests are commands that the client\n"+
-		"sent, CPU is the server's own. redsync waits for 50 to 250 ms if nothing is set.\n\n", rounds, lengths[0],
-		lengths[1], goroutines)
+	fmt.Printf(text, rounds, lengths[0], lengths[1], goroutines)
 	fmt.Println("| lock | a waiter | pairs per second | requests per pair | server CPU µs per pair | " +
 		"hand-offs per second | requests per hand-off | server CPU µs per hand-off |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -281,3 +281,21 @@ func pause(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+func TestALostMessageAtTheEndOfTheWait(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	hold := locked(t, over(t, server.Addr()).Mutex("k"))
+	client := over(t, proxy.Addr())
+	unlock(t, locked(t, client.Mutex("other")))
+	waiter := wait(t, server, client.Mutex("k", redislock.WithWait(2*time.Second)), "k")
+	began := time.Now()
+	proxy.Silence()
+	_, err := waiter.result()
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && time.Since(began) < 4*time.Second+busy, "%v", err)
+	proxy.Speak()
+	ok(t, client.Settled(context.Background()))
+	isTrue(t, len(server.Waiters("k")) == 0, "somebody waits")
+	unlock(t, hold)
+}
