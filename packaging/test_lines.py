@@ -29,7 +29,7 @@ SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
 # Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
 TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*|redis-cli (-p \d+ )?LOCK\.\w+( .*)?"
-INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+|go (mod edit|get) .*"
+INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+|go mod (edit .*|tidy)"
 COMPILED = r"cargo install --path \S+"
 
 # A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
@@ -219,17 +219,17 @@ class Installed(Clone):
     def test_the_go_client(self) -> None:
         if shutil.which("go") is None:
             self.skipTest("there is no Go on PATH")
-        found = here(r"go (mod edit|get) .*")
-        self.assertEqual(len(found), 2)
+        found = here(r"go mod (edit .*|tidy)")
+        self.assertEqual(len(found), 3)
         project = self.folder / "project"
         project.mkdir()
         (project / "go.mod").write_text("module project\n\ngo 1.24.0\n")
-        for line in found:
-            self.play(line, project, GOTOOLCHAIN="local")
         page = (ROOT / "clients/go/README.md").read_text()
         program = re.search(r"^```go\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         assert program
         (project / "main.go").write_text(program[1])
+        for line in found:
+            self.play(line, project, GOTOOLCHAIN="local")
         run("go", "build", "-o", "program", ".", cwd=project)
 
 
