@@ -29,7 +29,8 @@ SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
 # Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
 TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*|redis-cli (-p \d+ )?LOCK\.\w+( .*)?"
-INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+|go mod (edit .*|tidy)"
+INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"
+INSTALLED += r"|go mod (edit .*|tidy)"
 COMPILED = r"cargo install --path \S+"
 
 # A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
