@@ -53,6 +53,7 @@ const fn parts(name: &'static str, form: Form, parts: &'static [Arg]) -> Arg {
 pub(crate) const KEY: Arg = arg("key", Form::Key);
 pub(crate) const NUMKEYS: Arg = arg("numkeys", Form::Integer);
 pub(crate) const KEYS: Arg = Arg { is_multiple: true, ..arg("key", Form::Key) };
+pub(crate) const KEYS_AND_TOKENS: Arg = Arg { is_multiple: true, ..parts("pair", Form::Block, &[KEY, TOKEN]) };
 pub(crate) const TOKEN: Arg = arg("token", Form::Text);
 pub(crate) const OWNER: Arg = arg("owner", Form::Text);
 const MAKE_ONE: Arg = token("make-one", "*", Form::Token);

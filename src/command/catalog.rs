@@ -1,8 +1,9 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
+use crate::adopted::Container;
 use crate::argument_docs::{
-    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, LEASE, LIMIT,
-    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER, PATTERN, PERMITS,
+    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, KEYS_AND_TOKENS, LEASE,
+    LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER, PATTERN, PERMITS,
     PERMITS_OR_SLOT, SESSION, TOKEN, WAIT, WAIT_OR_COALESCE,
 };
 use crate::name::Prefix;
@@ -38,6 +39,8 @@ pub enum Action {
     Log,
     /// LOCK.HELP: what the commands are.
     Help,
+    /// LOCK.ADOPTED and LOCK.ADOPTED_RO: commands of clients that do not know the module.
+    Adopted(Container),
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
 }
@@ -49,6 +52,15 @@ impl Action {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
             Action::Held | Action::Exec | Action::Info | Action::Waiters | Action::Scan | Action::Top => false,
             Action::Break | Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
+            Action::Adopted(_) => false,
+        }
+    }
+
+    /// The subcommands, if it has any.
+    pub const fn container(self) -> Option<Container> {
+        match self {
+            Action::Adopted(container) => Some(container),
+            _ => None,
         }
     }
 
@@ -63,6 +75,8 @@ impl Action {
 pub enum Access {
     /// Reads them.
     Read,
+    /// Changes them, and may do so unread.
+    Write,
     /// Reads and changes them.
     Update,
     /// Reads them, and may remove them.
@@ -276,6 +290,20 @@ pub const CATALOG: &[Command] = &[
         "Tells of long holds and waits, of leases that ended while others waited, and of deadlocks.",
     ),
     command(
+        "LOCK.ADOPTED",
+        Action::Adopted(Container::Writes),
+        -3,
+        &[COMMAND, KEY, COMMAND_ARGS],
+        "A command of a client that does not know the module, on a key of lock.adopt: acts on a native lock.",
+    ),
+    command(
+        "LOCK.ADOPTED_RO",
+        Action::Adopted(Container::Reads),
+        -3,
+        &[COMMAND, KEY, COMMAND_ARGS],
+        "The same of a command that only reads.",
+    ),
+    command(
         "LOCK.APPLY",
         Action::Apply,
         -3,
@@ -286,6 +314,12 @@ pub const CATALOG: &[Command] = &[
 
 /// How many commands there are.
 pub const COUNT: usize = CATALOG.len();
+
+/// The arguments of a subcommand of LOCK.ADOPTED for one key.
+pub const ADOPTED_ARGS: &[Arg] = &[KEY, COMMAND_ARGS];
+
+/// Those of subcommands for several keys: of MGET, then of MSET and MSETNX.
+pub const SEVERAL_ADOPTED_ARGS: &[Arg] = &[KEYS, KEYS_AND_TOKENS];
 
 const fn command(
     name: &'static str,
@@ -307,10 +341,11 @@ const fn command(
         Action::Break => "O(N) with N holders that lose it, O(log M) with M other holders or waiters",
         Action::Log => "O(N) with N entries that are told or forgotten",
         Action::Help => "O(1)",
+        Action::Adopted(_) => "O(N) with N keys, for each what LOCK.ACQUIRE or LOCK.HELD takes",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
-        Action::Scan | Action::Top | Action::Log | Action::Help => None,
+        Action::Scan | Action::Top | Action::Log | Action::Help | Action::Adopted(_) => None,
         Action::Held | Action::Exec | Action::Info | Action::Waiters => Some(Access::Read),
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
         Action::Release(_) | Action::Break => Some(Access::Delete),
@@ -322,6 +357,8 @@ const fn command(
         Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read"),
         Action::Top | Action::Log => ("readonly admin", "admin dangerous"),
         Action::Break => ("write admin", "admin dangerous"),
+        Action::Adopted(Container::Writes) => ("write", "write fast"),
+        Action::Adopted(Container::Reads) => ("readonly", "read fast"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
 }
@@ -348,7 +385,8 @@ mod tests {
         };
         let old = of("0.1.0");
         assert!(["LOCK.ACQUIRE", "MLOCK.RENEW", "LOCK.APPLY"].iter().all(|name| old.iter().any(|it| it == name)));
-        assert_eq!(of("0.2.0"), ["LOCK.EXEC", "LOCK.SCAN", "LOCK.TOP", "LOCK.BREAK", "LOCK.HELP", "LOCK.LOG"]);
+        let new = ["LOCK.EXEC", "LOCK.SCAN", "LOCK.TOP", "LOCK.BREAK", "LOCK.HELP", "LOCK.LOG"];
+        assert_eq!(of("0.2.0"), [&new[..], &["LOCK.ADOPTED", "LOCK.ADOPTED_RO"]].concat());
         let of_another: Vec<_> = CATALOG.iter().filter(|command| command.action.has_keys_of_another()).collect();
         assert!(matches!(of_another[..], [exec] if exec.action == Action::Exec));
     }
@@ -383,6 +421,8 @@ mod tests {
             "LOCK.CANCEL key token".into(),
             "LOCK.HELP [command]".into(),
             "LOCK.LOG GET [count]|LEN|RESET".into(),
+            "LOCK.ADOPTED command key [arg [arg ...]]".into(),
+            "LOCK.ADOPTED_RO command key [arg [arg ...]]".into(),
             "LOCK.APPLY key effect".into(),
         ];
         assert_eq!(CATALOG.iter().map(hint).collect::<Vec<_>>(), hints);
@@ -396,6 +436,7 @@ mod tests {
                 Action::Acquire(prefix) => format!("{}.ACQUIRE", prefix.name().to_uppercase()),
                 Action::Release(prefix) => format!("{}.RELEASE", prefix.name().to_uppercase()),
                 Action::Renew(prefix) => format!("{}.RENEW", prefix.name().to_uppercase()),
+                Action::Adopted(container) => container.name().to_string(),
                 action => format!("LOCK.{}", format!("{action:?}").to_uppercase()),
             };
             assert_eq!(command.name, name);

@@ -117,6 +117,12 @@ pub const MAX_WAITERS_PER_KEY: ErrorReply = ErrorReply::of(
 /// The transaction paused the server's writes itself (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
     ErrorReply::of("ERR nothing is granted while this transaction keeps writes paused");
+/// A command of a client that does not know the module, of which the reply has no word for "not now".
+pub const NOT_NOW: ErrorReply =
+    ErrorReply::of("TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace runs");
+/// The caller may run LOCK.ADOPTED, and not the command that it stands for.
+pub const ORIGINAL_NOT_PERMITTED: ErrorReply =
+    ErrorReply::of("NOPERM this user may not run the command that lock.adopt has translated, on these keys");
 /// During lock.grace, without BLOCK.
 pub const GRACE: ErrorReply = ErrorReply::of(
     "GRACE the server has just started or been promoted: nothing new is granted during lock.grace, use BLOCK to wait",
@@ -351,6 +357,11 @@ mod tests {
                 MAX_WAITERS_PER_KEY,
                 "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, \
                  or without BLOCK",
+            ),
+            (NOT_NOW, "TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace runs"),
+            (
+                ORIGINAL_NOT_PERMITTED,
+                "NOPERM this user may not run the command that lock.adopt has translated, on these keys",
             ),
             (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
             (

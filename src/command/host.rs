@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Claim, LockRequest, Portion};
+use lock::value::claim::{Claim, Family, LockRequest, Portion};
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::owner::OwnerRef;
@@ -140,11 +140,46 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// Applies an effect, and passes the command on to the server's own replicas and append-only file.
     fn receive(self, key: Self::Argument, effect: Received<'_>);
 
+    /// Whether `lock.adopt` lets a lock of this family be granted on the key.
+    fn adopts(self, key: &[u8], family: Family) -> bool;
+
+    /// Whether the command comes from the primary, the append-only file or another node of a cluster. Cheaper than
+    /// [`CommandHost::is_replicated`], and exact where a client's command is translated.
+    fn is_from_log(self) -> bool;
+
+    /// Checks that the caller may run this command of the server, with its keys.
+    ///
+    /// # Errors
+    /// It may not, or the server has no such command.
+    fn check_permission(self, args: &[Self::Argument]) -> Result<(), ErrorReply>;
+
+    /// Runs a command of the server that is not translated. Its reply is the reply; only a WRONGTYPE is left to the
+    /// caller.
+    ///
+    /// # Errors
+    /// It did not run, or its reply cannot be passed on.
+    fn run_original(self, args: &[Self::Argument]) -> Result<Ran, ErrorReply>;
+
+    /// The strings that MGET, which is not translated, answers for these arguments.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    fn strings_under(self, args: &[Self::Argument]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply>;
+
     /// LOCK.EXEC: runs the command behind the lock's key and token, if the token holds the lock.
     ///
     /// # Errors
     /// NOTHELD, or another error because of which the command did not run.
     fn exec(self, args: &'a [Self::Argument]) -> Result<(), ErrorReply>;
+}
+
+/// What became of a command of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// It was answered.
+    Answered,
+    /// A key holds a value of another type: nothing was answered.
+    WrongType,
 }
 
 /// The clients that wait.

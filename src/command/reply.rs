@@ -36,6 +36,9 @@ pub trait ReplyWriter {
     /// Writes nil: in RESP2 a null array, in RESP3 `_`.
     fn null(&mut self);
 
+    /// Writes nil in the place of a string, as GET answers: in RESP2 a null string, in RESP3 `_`.
+    fn null_string(&mut self);
+
     /// Writes an error.
     fn error(&mut self, error: &ErrorReply);
 }

@@ -10,6 +10,7 @@ use std::ffi::CStr;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicI64, AtomicPtr};
 
+use command::adopted::AdoptedKeys;
 use lock::key::{ClientId, Key};
 use lock::manager::timers::NextTimer;
 use lock::value::claim::ByFamily;
@@ -22,6 +23,7 @@ use redis_module::raw;
 use super::event::Event;
 use super::ffi::context::Ctx;
 use super::ffi::main_thread::MainThread;
+use super::ffi::string::OwnedStr;
 use super::ffi::time::{TimerCallback, TimerId};
 use super::figures::{Durations, Pace, Windows};
 
@@ -56,6 +58,7 @@ pub struct MainState {
     pub key_events: KeyEvents,
     pub figures: Figures,
     pub exec: Exec,
+    pub adopt: Adopt,
     /// Known connections, by the last digits of their ids. Ids are never used again: a known connection is still one,
     /// or has ended and sends no more.
     pub connections: [Cell<Option<ClientId>>; KNOWN_CONNECTIONS],
@@ -229,6 +232,22 @@ pub struct Exec {
     pub is_telling: Cell<bool>,
 }
 
+/// Commands of clients that do not know the module: `adopt`.
+pub struct Adopt {
+    /// The patterns.
+    pub keys: RefCell<AdoptedKeys>,
+    /// The setting in the operator's words.
+    pub setting: RefCell<Option<OwnedStr>>,
+    /// The originals that the server has, a bit for each.
+    pub known: Cell<u32>,
+    /// Whether the filter is registered.
+    pub is_filtering: Cell<bool>,
+    /// The next command that the filter sees is the module's own.
+    pub is_calling_original: Cell<bool>,
+    /// How many locks a DEL of such a client has released.
+    pub released: Cell<u64>,
+}
+
 impl MainState {
     const fn new() -> MainState {
         MainState {
@@ -265,6 +284,14 @@ impl MainState {
                 lines: RefCell::new([Pace::NEVER; PACED_LINES]),
             },
             exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
+            adopt: Adopt {
+                keys: RefCell::new(AdoptedKeys::none()),
+                setting: RefCell::new(None),
+                known: Cell::new(0),
+                is_filtering: Cell::new(false),
+                is_calling_original: Cell::new(false),
+                released: Cell::new(0),
+            },
             connections: [const { Cell::new(None) }; KNOWN_CONNECTIONS],
             all_flushed: Cell::new(|| {}),
         }

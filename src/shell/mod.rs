@@ -1,8 +1,9 @@
 //! The shell: everything that touches the server, and all unsafe code.
 //!
-//! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`, `clients`,
-//! `background`, `replication`, `settings`, `clock`, `main_state`, `figures`, `event`, `slots`, `ffi`.
+//! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`,
+//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `main_state`, `figures`, `event`, `slots`, `ffi`.
 
+mod adopt;
 mod background;
 mod clients;
 mod clock;

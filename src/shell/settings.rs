@@ -9,7 +9,7 @@ use lock::manager::lock_manager::Limits;
 use lock::manager::observer::Observe;
 
 use super::ffi::context::Ctx;
-use super::ffi::module::{load_settings, register_flag, register_number};
+use super::ffi::module::{load_settings, register_flag, register_number, register_text, Text};
 
 /// A year in ms: the longest lease, and the longest grace.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -78,6 +78,9 @@ struct Settings {
     keyspace_events: Flag,
 }
 
+/// After `lock.`: patterns of keys on which other locks' commands act on native ones.
+const ADOPT: &str = "adopt";
+
 /// A static, as the server writes to the addresses of these values.
 static SETTINGS: Settings = Settings {
     default_lease: Setting::new("default-lease", 30_000, 1..=YEAR),
@@ -112,16 +115,17 @@ impl Settings {
     }
 }
 
-/// Registers all settings, with the module's arguments as defaults, and gives them their values; only while the module
+/// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values; only while the module
 /// is being loaded.
 ///
 /// # Errors
 /// An argument is not the name of a setting, or its value is missing or invalid; or a value from elsewhere is invalid.
-pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<(), String> {
+pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)], patterns: &'static Text) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {
             SETTINGS.numbers().into_iter().any(|setting| setting.name == name && setting.parse(text).is_some())
                 || SETTINGS.flags().into_iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
+                || name == ADOPT
         };
         if !value.as_ref().is_some_and(is_taken) {
             let settings = described();
@@ -139,6 +143,7 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
         register_flag(ctx, name, default, value);
     }
+    register_text(ctx, ADOPT, last(ADOPT).map_or("", |text| text), patterns);
     match load_settings(ctx) {
         true => Ok(()),
         false => Err(format!("a setting has a value that it does not take, see above: {}", described())),
@@ -161,7 +166,8 @@ fn described() -> String {
         .into_iter()
         .map(|setting| format!("{} ({} to {})", setting.name, setting.bounds.start(), setting.bounds.end()));
     let flags = SETTINGS.flags().into_iter().map(|flag| format!("{} (yes or no)", flag.name));
-    numbers.chain(flags).collect::<Vec<_>>().join(", ")
+    let texts = [format!("{ADOPT} (patterns of keys)")];
+    numbers.chain(flags).chain(texts).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether ends of holds are observed.

@@ -19,7 +19,7 @@ use super::ffi::{functions, main_thread, module};
 use super::keyspace::{datatype, held_counts};
 use super::observe::info;
 use super::replication;
-use super::{clock, settings, turn};
+use super::{adopt, clock, settings, turn};
 
 /// The module's name, as MODULE LIST tells it.
 const NAME: &CStr = c"lock";
@@ -89,7 +89,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
                 .into(),
         );
     }
-    settings::register(ctx, &pairs(args))?;
+    settings::register(ctx, &pairs(args), &adopt::PATTERNS)?;
     gate::start(ctx);
     find_commands(ctx)?;
     if !datatype::register(ctx) {
@@ -114,6 +114,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     events::set_replica(!ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER));
     server_events::note_begin();
     warn_of_eviction(ctx);
+    adopt::begin(ctx);
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! Argument lists into requests.
 
+mod adopted;
 mod inspect;
 mod options;
 mod request;
 mod values;
 
+pub use adopted::{pairs, range, released_token, Condition, Expiry, SetCommand};
 pub use inspect::{top_length, ListLength, LogCommand, ScanCommand};
 pub use options::WaitOptions;
 pub use request::{broken_holders, key_positions, AcquireCommand, ReleaseCommand, RenewCommand, Token};

@@ -12,6 +12,7 @@ pub(crate) enum Written {
     Bytes(Vec<u8>),
     Status(String),
     Null,
+    NullString,
     Error(String),
 }
 
@@ -60,6 +61,10 @@ impl ReplyWriter for Recorder {
 
     fn null(&mut self) {
         self.0.push(Written::Null);
+    }
+
+    fn null_string(&mut self) {
+        self.0.push(Written::NullString);
     }
 
     fn error(&mut self, error: &ErrorReply) {

@@ -5,8 +5,8 @@ use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
 use lock::queue::busiest::{busiest, BusyQueue};
 use lock::queue::request::QueuedRequest;
-use lock::value::claim::{Claim, Family};
-use lock::value::outcome::{Hold, LiveHolders};
+use lock::value::claim::{Claim, Family, InvalidClaim};
+use lock::value::outcome::{Hold, KeyError, LiveHolders};
 use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Instant, Now, Timestamp};
@@ -71,6 +71,40 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
     }
     Ok(told)
+}
+
+/// The holder of an exclusive lock, as the token that a client reads. `None`: the key is free, or the hold has ended.
+///
+/// # Errors
+/// The key holds something else.
+pub(super) fn holder_of<'h, H: CommandHost<'h>>(
+    host: H,
+    key: H::Argument,
+    family: Family,
+) -> Result<Option<Owner>, KeyError> {
+    let now = host.now();
+    let holder = host.read(key, |read| {
+        let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.is_over(now.timestamp())) else {
+            return Ok(None);
+        };
+        match lock.family() {
+            Some(other) if other != family => Err(KeyError::Invalid(InvalidClaim::WrongFamily(other))),
+            _ => Ok(lock.exclusive_owner().cloned()),
+        }
+    });
+    let Some(holder) = holder.map_err(|_| KeyError::WrongType)?? else { return Ok(None) };
+    if !host.has_more_than_keys() {
+        return Ok(Some(holder));
+    }
+    let (db, token) = (host.db(), holder.as_bytes());
+    let name = KeyRef { db, name: key.bytes() };
+    let inspected = host.inspect(|manager, _, _| has_session_ended(host, manager, name, token));
+    if inspected.unwrap_or(false) {
+        return Ok(None);
+    }
+    // As in LOCK.HELD: a client that has read its token believes that it holds the lock.
+    host.note(|manager| manager.confirm_grant(db, &[name.name], token));
+    Ok(Some(holder))
 }
 
 /// Whether the connection that the hold is bound to has ended, or ends with this turn, before the event of its end.

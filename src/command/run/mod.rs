@@ -1,5 +1,6 @@
 //! Whole commands: the arguments come in, the rules decide, the reply goes out. The [`CommandHost`] does the rest.
 
+mod adopted;
 mod inspect;
 mod request;
 
@@ -41,6 +42,7 @@ pub fn run<'h, H: CommandHost<'h>>(command: &Command, host: H, strings: &'h [H::
         Action::Acquire(prefix) if !prefix.takes_several_keys() => request::acquire(prefix, host, strings, strings),
         Action::Release(prefix) if !prefix.takes_several_keys() => request::release(prefix, host, strings, strings),
         Action::Exec => host.exec(strings),
+        Action::Adopted(container) => adopted::run(container, host, strings),
         action => {
             let bytes: SmallVec<[&[u8]; FEW]> = strings.iter().map(|string| string.bytes()).collect();
             run_with_bytes(action, host, Arguments { strings, bytes: &bytes })
@@ -69,6 +71,7 @@ fn run_with_bytes<'h, H: CommandHost<'h>>(
         Action::Help => inspect::help(&mut host, &args.bytes[1..]),
         Action::Apply => apply(host, args),
         Action::Exec => host.exec(args.strings),
+        Action::Adopted(container) => adopted::run(container, host, args.strings),
     }
 }
 

@@ -250,7 +250,7 @@ fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
 /// A transaction may have paused writes itself. Redis does not delete expired keys then, and asserts if one is
 /// overwritten.
 #[inline]
-fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
+pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
     if host.are_writes_paused() {
         return Err(errors::WRITES_PAUSED);
     }

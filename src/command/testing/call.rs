@@ -7,7 +7,7 @@ use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{LockRequest, Portion};
+use lock::value::claim::{Family, LockRequest, Portion};
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::rebuild::Received;
@@ -18,7 +18,7 @@ use super::native;
 use super::resp::Encoder;
 use super::server::SimulatedServer;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, NewWaiter, ReadLock, Scanned};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran, ReadLock, Scanned};
 use crate::lock_log::LockLog;
 use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
@@ -68,6 +68,10 @@ impl ReplyWriter for Call<'_> {
 
     fn null(&mut self) {
         self.reply.borrow_mut().null();
+    }
+
+    fn null_string(&mut self) {
+        self.reply.borrow_mut().null_string();
     }
 
     fn error(&mut self, error: &ErrorReply) {
@@ -231,6 +235,26 @@ impl<'a> CommandHost<'a> for Call<'a> {
 
     /// No effect comes here: every client is refused before.
     fn receive(self, _: &'a [u8], _: Received<'_>) {}
+
+    fn adopts(self, key: &[u8], family: Family) -> bool {
+        self.server.settings.borrow().adopted.adopt(key, family)
+    }
+
+    fn is_from_log(self) -> bool {
+        false
+    }
+
+    fn check_permission(self, _: &[&'a [u8]]) -> Result<(), ErrorReply> {
+        Ok(())
+    }
+
+    fn run_original(self, args: &[&'a [u8]]) -> Result<Ran, ErrorReply> {
+        Ok(native::run_original(self, args))
+    }
+
+    fn strings_under(self, args: &[&'a [u8]]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
+        Ok(args[1..].iter().map(|name| native::string(self, name)).collect())
+    }
 
     fn exec(self, args: &'a [&'a [u8]]) -> Result<(), ErrorReply> {
         let (key, command) = (args[1], &args[3..]);

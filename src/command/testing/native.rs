@@ -11,7 +11,9 @@ use lock::value::time::{Deadline, Timestamp};
 use super::call::{Call, Sender};
 use super::clients::Connection;
 use super::resp::{Encoder, Protocol};
+use crate::adopted::Original;
 use crate::catalog::CATALOG;
+use crate::host::Ran;
 use crate::parse::integer;
 use crate::reply::ReplyWriter;
 use crate::run;
@@ -47,6 +49,14 @@ pub fn run_of_connection(call: Call<'_>, args: &[&[u8]]) {
 
 /// Runs a command.
 pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
+    let container = Original::named(args[0]).and_then(|original| {
+        let adopted = &call.server.settings.borrow().adopted;
+        adopted.container_of(original, args.len(), |position| args.get(position).copied())
+    });
+    if let Some(container) = container {
+        let translated: Vec<&[u8]> = [container.name().as_bytes()].into_iter().chain(args.iter().copied()).collect();
+        return run(call, &translated);
+    }
     let name = args[0].to_ascii_uppercase();
     if let Some(command) = CATALOG.iter().find(|command| command.name.as_bytes() == name) {
         if let Err(error) = run::run(command, call, args) {
@@ -57,6 +67,25 @@ pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
     if let Err(words) = run_native(call, &name, args) {
         call.reply.borrow_mut().error_words(&words);
     }
+}
+
+/// A command of the simulated server itself.
+pub fn run_original(call: Call<'_>, args: &[&[u8]]) -> Ran {
+    match run_native(call, &args[0].to_ascii_uppercase(), args) {
+        Ok(()) => Ran::Answered,
+        Err(words) if words == WRONG_TYPE => Ran::WrongType,
+        Err(words) => {
+            call.reply.borrow_mut().error_words(&words);
+            Ran::Answered
+        }
+    }
+}
+
+/// The string under a key.
+pub fn string(call: Call<'_>, name: &[u8]) -> Option<Vec<u8>> {
+    let (key, mut keyspace) = (Key::new(call.db, name), call.server.keyspace.borrow_mut());
+    keyspace.expire(&key);
+    matches!(keyspace.primary.get(&key), Some(Stored::Foreign)).then(|| call.server.strings.borrow()[&key].clone())
 }
 
 /// The commands that a transaction has queued.
@@ -147,7 +176,9 @@ fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
             keys.iter().for_each(|key| keyspace.delete(key));
             reply.integer(keys.len() as i64);
         }
-        (b"SET", [name, value]) => {
+        (b"SET", [name, _, b"NX", ..]) if is_there(&mut keyspace, &key(name)) => reply.null_string(),
+        (b"SETNX", [name, _]) if is_there(&mut keyspace, &key(name)) => reply.integer(0),
+        (b"SET", [name, value] | [name, value, b"NX"]) => {
             keyspace.put(&key(name), Stored::Foreign);
             strings.insert(key(name), value.to_vec());
             reply.status("OK");
@@ -155,7 +186,7 @@ fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
         (b"GET", [name]) => {
             keyspace.expire(&key(name));
             match keyspace.primary.get(&key(name)) {
-                None => reply.null_bulk(),
+                None => reply.null_string(),
                 Some(Stored::Lock(..)) => return Err(WRONG_TYPE.into()),
                 Some(Stored::Foreign) => reply.bytes(&strings[&key(name)]),
             }
@@ -217,7 +248,7 @@ fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
             }
         }
         (b"DUMP", [name]) => match keyspace.take_copy(&key(name)) {
-            None => reply.null_bulk(),
+            None => reply.null_string(),
             Some(copy) => {
                 let mut dumps = call.server.dumps.borrow_mut();
                 reply.bytes(format!("dump:{}", dumps.len()).as_bytes());
@@ -349,6 +380,12 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
 }
 
 fn config_set(call: Call<'_>, name: &[u8], value: &[u8]) -> Answer {
+    if name == b"lock.adopt" {
+        let mut settings = call.server.settings.borrow_mut();
+        settings.adopted = settings.adopted.change(value).map_err(|_| SYNTAX)?;
+        call.reply.borrow_mut().status("OK");
+        return Ok(());
+    }
     let value = u64::try_from(number(value)?).map_err(|_| SYNTAX)?;
     let count = usize::try_from(value).map_err(|_| SYNTAX)?;
     let now = call.server.keyspace.borrow().now();

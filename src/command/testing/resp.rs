@@ -39,14 +39,6 @@ impl Encoder {
         }
     }
 
-    /// Nil in the place of a string, as GET answers: in RESP2 a null bulk string, in RESP3 `_`.
-    pub fn null_bulk(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.line("$-1"),
-            Protocol::Resp3 => self.line("_"),
-        }
-    }
-
     /// An error in these words.
     pub fn error_words(&mut self, words: &str) {
         self.line(&format!("-{words}"));
@@ -82,6 +74,13 @@ impl ReplyWriter for Encoder {
     fn null(&mut self) {
         match self.protocol {
             Protocol::Resp2 => self.line("*-1"),
+            Protocol::Resp3 => self.line("_"),
+        }
+    }
+
+    fn null_string(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.line("$-1"),
             Protocol::Resp3 => self.line("_"),
         }
     }

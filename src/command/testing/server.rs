@@ -13,6 +13,7 @@ use super::call::{Call, Sender};
 use super::clients::{AllClients, Words};
 use super::native;
 use super::resp::Encoder;
+use crate::adopted::AdoptedKeys;
 use crate::lock_log::LockLog;
 use crate::parse::LeaseSettings;
 
@@ -38,6 +39,7 @@ pub struct SimulatedServer {
 pub(super) struct Settings {
     pub leases: LeaseSettings,
     pub log_max_len: usize,
+    pub adopted: AdoptedKeys,
 }
 
 impl Default for SimulatedServer {
@@ -50,7 +52,7 @@ impl Default for SimulatedServer {
             keyspace: RefCell::new(keyspace),
             clients: RefCell::default(),
             log: RefCell::default(),
-            settings: RefCell::new(Settings { leases, log_max_len: 128 }),
+            settings: RefCell::new(Settings { leases, log_max_len: 128, adopted: AdoptedKeys::default() }),
             strings: RefCell::default(),
             dumps: RefCell::default(),
             tokens: Cell::new(1),

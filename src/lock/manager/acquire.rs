@@ -221,7 +221,7 @@ impl LockManager {
 
     /// Turns Admit into Wait if an earlier request or the grace period comes first. In a grace, a request that does not
     /// wait gets an error.
-    fn admission_in_queue<K: Keys, C>(
+    pub(super) fn admission_in_queue<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
@@ -295,7 +295,7 @@ impl LockManager {
 
     /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
     /// Without BLOCK it repeats none.
-    fn new_request<'a>(&self, request: &AcquireRequest<'a>, retried: Option<RequestId>, rank: Rank) -> NewRequest<'a> {
+    pub(super) fn new_request<'a>(&self, request: &AcquireRequest<'a>, retried: Option<RequestId>, rank: Rank) -> NewRequest<'a> {
         let AcquireRequest { db, names, request, wait, .. } = *request;
         let replaces = retried.filter(|_| wait.is_some());
         let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
@@ -313,7 +313,7 @@ impl LockManager {
     }
 
     /// Moves a request that repeats none to the place that it gets among requests for several keys.
-    fn find_place<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &mut NewRequest<'_>) {
+    pub(super) fn find_place<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &mut NewRequest<'_>) {
         if self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none() {
             new.place = place::new_place(&self.queues, &mut self.holders(&mut host.keys, host.now), new);
         }

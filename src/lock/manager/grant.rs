@@ -276,7 +276,7 @@ impl LockManager {
         Ok(first.grant())
     }
 
-    fn grant_key<E: Entry>(
+    pub(super) fn grant_key<E: Entry>(
         &mut self,
         now: &Now,
         key: KeyRef<'_>,
@@ -341,7 +341,7 @@ impl LockManager {
     }
 
     #[inline]
-    fn next_fence(&mut self, now: &Now) -> Result<Fence, KeyError> {
+    pub(super) fn next_fence(&mut self, now: &Now) -> Result<Fence, KeyError> {
         self.fences.next(now.us()).ok_or(KeyError::NoFence)
     }
 }

@@ -21,6 +21,8 @@ pub enum Removal {
     LeaseEnd,
     /// A command: DEL, RENAME and so on.
     Command,
+    /// The DEL by which a client that does not know the module releases its lock.
+    Release,
 }
 
 /// Events.
@@ -56,6 +58,8 @@ impl LockManager {
         };
         if has_expired {
             self.hold_expired(now, key, owner, fence);
+        } else if removal == Removal::Release {
+            self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Released);
         }
     }
 

@@ -21,6 +21,7 @@ mod recording;
 pub mod release;
 pub mod session;
 pub mod session_bindings;
+pub mod takeover;
 mod timer_set;
 pub mod timers;
 mod to_try;

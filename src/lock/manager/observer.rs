@@ -57,6 +57,10 @@ pub struct Statistics {
     pub execs: u64,
     /// LOCK.EXEC by an owner that did not hold the lock.
     pub execs_not_held: u64,
+    /// Grants to commands of clients that do not know the module.
+    pub adopted_acquires: u64,
+    /// Such commands that were refused.
+    pub adopted_refusals: u64,
 }
 
 /// What the fast path did with locks of one family.

@@ -85,7 +85,7 @@ impl LockManager {
     }
 
     /// Starts the owner's lease on an open key again, with `lease` or its present length.
-    fn renew_open<E: Entry>(
+    pub(super) fn renew_open<E: Entry>(
         &mut self,
         now: &Now,
         key: KeyRef<'_>,

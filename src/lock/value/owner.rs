@@ -22,7 +22,7 @@ enum Bytes {
 }
 
 /// An owner, borrowed: 1 to 1,024 bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRef<'a>(&'a [u8]);
 
 impl<'a> OwnerRef<'a> {

@@ -10,6 +10,7 @@ use redis_module::raw;
 use seq_macro::seq;
 
 use super::exec;
+use crate::shell::adopt;
 use crate::shell::background::gate;
 use crate::shell::ffi::command_info::{add_acl_category, register, CommandEntry};
 use crate::shell::ffi::context::{guard, Ctx};
@@ -29,14 +30,17 @@ pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
              rules with @lock are about the commands of both",
         );
     }
-    CATALOG
-        .iter()
-        .zip(ENTRIES)
-        .try_for_each(|(command, entry)| register(ctx, command, entry, CATEGORY).ok_or(command.name))
+    CATALOG.iter().zip(ENTRIES).try_for_each(|(command, entry)| {
+        let registered = match command.action.container() {
+            Some(_) => adopt::register(ctx, command, entry, CATEGORY),
+            None => register(ctx, command, entry, CATEGORY),
+        };
+        registered.ok_or(command.name)
+    })
 }
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
-seq!(INDEX in 0..26 {
+seq!(INDEX in 0..28 {
     /// The entry of every command of the catalog, in its order.
     const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });

@@ -3,13 +3,13 @@
 use std::ffi::CStr;
 
 use command::errors::{self, ErrorReply};
-use command::host::{CommandHost, KeyArguments, NewWaiter, ReadLock, Scanned, Waiting};
+use command::host::{CommandHost, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, Waiting};
 use command::lock_log::LockLog;
 use command::parse::{LeaseSettings, ScanCommand};
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{LockRequest, Portion};
+use lock::value::claim::{Family, LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::rebuild::Received;
 use lock::value::time::Now;
@@ -17,6 +17,7 @@ use redis_module::raw;
 use uuid::Uuid;
 
 use super::exec;
+use crate::shell::adopt;
 use crate::shell::background::{events, gate};
 use crate::shell::clients::{connection_of, TurnClients, WaitingClients};
 use crate::shell::ffi::call::{self, call_again};
@@ -185,6 +186,28 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     fn receive(self, key: Str<'a>, effect: Received<'_>) {
         effects::apply(self, key, effect);
         self.replicate_verbatim();
+    }
+
+    fn adopts(self, key: &[u8], family: Family) -> bool {
+        adopt::adopts(key, family)
+    }
+
+    fn is_from_log(self) -> bool {
+        /// The client of an append-only file that is being loaded.
+        const AOF: u64 = u64::MAX;
+        self.client_id() == AOF || (events::is_replica() || gate::is_in_cluster()) && self.is_replicated()
+    }
+
+    fn check_permission(self, args: &[Str<'a>]) -> Result<(), ErrorReply> {
+        adopt::original::check_permission(self, args)
+    }
+
+    fn run_original(self, args: &[Str<'a>]) -> Result<Ran, ErrorReply> {
+        adopt::original::run(self, args)
+    }
+
+    fn strings_under(self, args: &[Str<'a>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
+        adopt::original::strings(self, args)
     }
 
     fn exec(self, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {

@@ -29,6 +29,9 @@ impl CallFlags {
     /// As the context's client would in a script: with its permissions and, `0`, its protocol. `!`: replicate. `M`:
     /// respect maxmemory. `E`: a refusal is a reply.
     pub const EXEC: CallFlags = CallFlags(c"!CSE0Mv");
+    /// With an error as a reply, replicated, in the client's protocol. The server has accepted the command that stands
+    /// for it.
+    pub const ORIGINAL: CallFlags = CallFlags(c"!E0v");
     /// As `EXEC`, for a client without a user, another module: it has all permissions.
     pub const EXEC_WITHOUT_USER: CallFlags = CallFlags(c"!SE0Mv");
 }
@@ -83,7 +86,7 @@ impl CallReply {
     }
 
     /// A string in the reply: the reply itself, or the element that these indices lead to. `None`: there is none.
-    pub(super) fn text(&self, path: &[usize]) -> Option<&[u8]> {
+    pub fn text(&self, path: &[usize]) -> Option<&[u8]> {
         let mut len = 0;
         // SAFETY: the reply is ours, and its elements and bytes are valid as long as it lives. What is no array, or too
         // short, has no such element; what is no string has no bytes.

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int, c_void, CString};
 use std::ptr::{null, null_mut, NonNull};
 use std::slice;
 
-use command::catalog::{Access, Arg, Command, Form};
+use command::adopted::{OriginalCommand, Places};
+use command::catalog::{Access, Arg, Command, Form, ADOPTED_ARGS, SEVERAL_ADOPTED_ARGS};
 use redis_module::raw;
 
 use super::context::Ctx;
@@ -55,20 +56,136 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     if registered.is_null() {
         return None;
     }
-    // Where there is no place for another category, the command is still in the server's own: without `admin` and
-    // `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
-    if !set_acl_categories(registered, &format!("{} {category}", command.categories))
-        && !set_acl_categories(registered, command.categories)
-    {
-        return None;
-    }
-    let mut texts = Texts::default();
+    set_categories(registered, command.categories, category)?;
     let mut keys = key_specs(command);
     if asks_for_keys {
         // Without it the server believes the spec, and asks for no others.
         keys[0].flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
     }
-    let mut args = texts.args(command.args)?;
+    let Command { summary, complexity, arity, args, .. } = *command;
+    describe(registered, Description { summary, complexity, since: command.since(), arity, args }, &mut keys)
+}
+
+/// Registers a command that has subcommands, and does nothing itself. `None`: the server refuses it.
+pub fn register_container(ctx: Ctx<'_>, command: &Command, category: &str) -> Option<()> {
+    let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
+    let flags = CString::new(command.flags).ok()?;
+    // SAFETY: the strings end with a NUL and are copied.
+    let registered = unsafe {
+        if api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), None, flags.as_ptr(), 0, 0, 0))
+            != raw::REDISMODULE_OK as c_int
+        {
+            return None;
+        }
+        api!(RedisModule_GetCommand(ctx.raw(), name.as_ptr()))
+    };
+    if registered.is_null() {
+        return None;
+    }
+    set_categories(registered, command.categories, category)?;
+    let Command { summary, complexity, .. } = *command;
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut keys = unsafe { [std::mem::zeroed(); 3] };
+    describe(registered, Description { summary, complexity, since: command.since(), arity: -2, args: &[] }, &mut keys)
+}
+
+/// The keys of a subcommand, its container's name being argument 0.
+#[derive(Clone, Copy)]
+pub struct KeyRange {
+    /// The first.
+    pub first: c_int,
+    /// The last: 0 for the first, -1 for the last argument.
+    pub last: c_int,
+    /// From one to the next.
+    pub step: c_int,
+}
+
+/// Registers a subcommand. `None`: the server refuses it.
+pub fn register_subcommand(
+    ctx: Ctx<'_>,
+    container: &Command,
+    original: &OriginalCommand,
+    arity: c_int,
+    keys: KeyRange,
+    entry: CommandEntry,
+    category: &str,
+) -> Option<()> {
+    let KeyRange { first, last, step } = keys;
+    let parent = CString::new(container.name.to_ascii_lowercase()).ok()?;
+    let name = CString::new(original.name.to_ascii_lowercase()).ok()?;
+    let full_name = CString::new(format!("{}|{}", container.name, original.name).to_ascii_lowercase()).ok()?;
+    let flags = CString::new(original.flags).ok()?;
+    // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
+    let registered = unsafe {
+        let parent = api!(RedisModule_GetCommand(ctx.raw(), parent.as_ptr()));
+        if parent.is_null() {
+            return None;
+        }
+        let last_argument = if last == 0 { first } else { last };
+        let created = api!(RedisModule_CreateSubcommand(
+            parent,
+            name.as_ptr(),
+            Some(entry),
+            flags.as_ptr(),
+            first,
+            last_argument,
+            step
+        ));
+        if created != raw::REDISMODULE_OK as c_int {
+            return None;
+        }
+        api!(RedisModule_GetCommand(ctx.raw(), full_name.as_ptr()))
+    };
+    if registered.is_null() {
+        return None;
+    }
+    set_categories(registered, if original.access == Access::Read { "read fast" } else { "write fast" }, category)?;
+    // SAFETY: plain data, of which zero is a valid value.
+    let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    let mut spec = end;
+    spec.flags = u64::from(key_flags(original.access));
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = first;
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range =
+        raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: last, keystep: step, limit: 0 };
+    let args = match original.places {
+        Places::First if original.arity == 2 => &ADOPTED_ARGS[..1],
+        Places::First => ADOPTED_ARGS,
+        Places::All => &SEVERAL_ADOPTED_ARGS[..1],
+        Places::Pairs => &SEVERAL_ADOPTED_ARGS[1..],
+    };
+    let (summary, complexity) = (original.summary, container.complexity);
+    let since = container.since();
+    describe(registered, Description { summary, complexity, since, arity, args }, &mut [spec, end, end])
+}
+
+/// Where there is no place for another category, the command is still in the server's own: without `admin` and
+/// `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
+fn set_categories(registered: *mut raw::RedisModuleCommand, categories: &str, category: &str) -> Option<()> {
+    let are_set = set_acl_categories(registered, &format!("{categories} {category}"))
+        || set_acl_categories(registered, categories);
+    are_set.then_some(())
+}
+
+/// What `COMMAND DOCS` tells.
+struct Description {
+    summary: &'static str,
+    complexity: &'static str,
+    since: &'static str,
+    arity: c_int,
+    args: &'static [Arg],
+}
+
+/// `keys` end with a spec of zeros.
+fn describe(
+    registered: *mut raw::RedisModuleCommand,
+    description: Description,
+    keys: &mut [raw::RedisModuleCommandKeySpec; 3],
+) -> Option<()> {
+    let Description { summary, complexity, since, arity, args } = description;
+    let mut texts = Texts::default();
+    let mut args = texts.args(args)?;
     let version = raw::RedisModuleCommandInfoVersion {
         version: 1,
         sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
@@ -77,12 +194,12 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     };
     let info = raw::RedisModuleCommandInfo {
         version: &raw const version,
-        summary: texts.keep(command.summary)?,
-        complexity: texts.keep(command.complexity)?,
-        since: texts.keep(command.since())?,
+        summary: texts.keep(summary)?,
+        complexity: texts.keep(complexity)?,
+        since: texts.keep(since)?,
         history: null_mut(),
         tips: null(),
-        arity: command.arity,
+        arity,
         key_specs: keys.as_mut_ptr(),
         args: args.as_mut_ptr(),
     };
@@ -195,6 +312,7 @@ pub struct KeyArgument {
 pub fn key_flags(access: Access) -> u32 {
     match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Write => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
         Access::Update => {
             raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
         }

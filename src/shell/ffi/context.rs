@@ -161,6 +161,11 @@ impl ReplyWriter for Ctx<'_> {
         unsafe { api!(RedisModule_ReplyWithNullArray(self.raw())) };
     }
 
+    fn null_string(&mut self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
+    }
+
     fn error(&mut self, error: &ErrorReply) {
         let text = CString::new(error.as_str()).unwrap_or_default();
         // SAFETY: the string ends with a NUL and is copied.

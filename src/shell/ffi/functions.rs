@@ -69,7 +69,7 @@ table! {
         RedisModule_LoadStringBuffer RedisModule_LoadUnsigned RedisModule_Log RedisModule_Milliseconds
         RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue RedisModule_ModuleTypeSetValue
         RedisModule_OpenKey RedisModule_Replicate RedisModule_ReplicateVerbatim RedisModule_ReplyWithArray
-        RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong RedisModule_ReplyWithNull
         RedisModule_ReplyWithSimpleString RedisModule_ReplyWithStringBuffer RedisModule_SaveStringBuffer
         RedisModule_SaveUnsigned RedisModule_SelectDb RedisModule_SetModuleAttribs RedisModule_StringPtrLen
         RedisModule_UnblockClient;
@@ -78,7 +78,8 @@ table! {
         RedisModule_GetContextFlags RedisModule_IsModuleNameBusy RedisModule_SetDisconnectCallback
         RedisModule_StopTimer;
     "6.0":
-        RedisModule_AvoidReplicaTraffic RedisModule_CommandFilterArgGet RedisModule_CommandFilterArgReplace
+        RedisModule_AvoidReplicaTraffic RedisModule_CommandFilterArgGet RedisModule_CommandFilterArgInsert
+        RedisModule_CommandFilterArgReplace RedisModule_CommandFilterArgsCount
         RedisModule_DbSize RedisModule_FreeModuleUser
         RedisModule_FreeServerInfo RedisModule_GetClientInfoById RedisModule_GetKeyNameFromIO
         RedisModule_GetServerInfo RedisModule_InfoAddFieldCString RedisModule_InfoAddFieldULongLong
@@ -92,6 +93,7 @@ table! {
     "6.2":
         RedisModule_GetDetachedThreadSafeContext;
     "7.0":
+        RedisModule_CreateSubcommand RedisModule_RegisterStringConfig
         RedisModule_ACLCheckChannelPermissions RedisModule_ACLCheckCommandPermissions
         RedisModule_ACLCheckKeyPermissions
         RedisModule_EventLoopAddOneShot RedisModule_GetClientUserNameById RedisModule_GetCommand

@@ -29,6 +29,7 @@ pub mod blocked;
 pub mod call;
 pub mod command_info;
 pub mod context;
+pub mod filter;
 pub mod functions;
 pub mod key;
 pub mod main_thread;

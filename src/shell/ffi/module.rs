@@ -9,8 +9,9 @@ use redis_module::configuration::{register_bool_configuration, register_i64_conf
 use redis_module::{raw, Context};
 
 use super::api;
-use super::context::Ctx;
+use super::context::{guard, Ctx};
 use super::functions::required;
+use super::string::{OwnedStr, Str};
 
 /// The callback for an event of the server.
 pub type EventCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
@@ -184,6 +185,62 @@ pub fn register_number(
 pub fn register_flag(ctx: Ctx<'_>, name: &str, default: bool, value: &'static AtomicBool) {
     let ctx = Context::new(ctx.raw());
     register_bool_configuration(&ctx, name, value, default, ConfigurationFlags::DEFAULT, None);
+}
+
+/// A setting that is a text.
+pub struct Text {
+    /// Its value, which the server copies.
+    pub get: fn() -> *mut raw::RedisModuleString,
+    /// Changes it, or says why not.
+    pub set: fn(&[u8]) -> Result<(), String>,
+}
+
+/// Registers a setting that is a text; only while the module is being loaded.
+pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static Text) {
+    let (Ok(name), Ok(default)) = (CString::new(name), CString::new(default)) else { return };
+    let (flags, data) = (raw::REDISMODULE_CONFIG_DEFAULT, (&raw const *text).cast_mut().cast());
+    // SAFETY: the server copies both strings; the callbacks get the static that is passed here.
+    unsafe {
+        api!(RedisModule_RegisterStringConfig(
+            ctx.raw(),
+            name.as_ptr(),
+            default.as_ptr(),
+            flags,
+            Some(get_text),
+            Some(set_text),
+            None,
+            data
+        ))
+    };
+}
+
+unsafe extern "C" fn get_text(_: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: as `register_text` says.
+    let text = unsafe { &*data.cast::<Text>() };
+    guard("a setting", text.get).unwrap_or(null_mut())
+}
+
+unsafe extern "C" fn set_text(
+    _: *const c_char,
+    value: *mut raw::RedisModuleString,
+    data: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: as `register_text` says; the value lives as long as the callback, and the server owns the error.
+    let set = guard("a setting", || unsafe {
+        let value = Str::new(value).map_or(&[][..], Str::bytes);
+        let text = &*data.cast::<Text>();
+        (text.set)(value).inspect_err(|reason| {
+            let reason = OwnedStr::new(reason.as_bytes());
+            *error = reason.as_str().raw();
+            std::mem::forget(reason);
+        })
+    });
+    if matches!(set, Some(Ok(()))) {
+        raw::REDISMODULE_OK as c_int
+    } else {
+        raw::REDISMODULE_ERR as c_int
+    }
 }
 
 /// Gives the registered settings their values: from the configuration file, the command that loads the module, or their

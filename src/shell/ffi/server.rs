@@ -226,6 +226,16 @@ impl Drop for User<'_> {
     }
 }
 
+/// Whether the user of the context's client may run this command with its keys; an error other than a refusal counts as
+/// yes.
+///
+/// # Safety
+/// The client has a user: see [`has_user`].
+pub unsafe fn may_run_as_caller(ctx: Ctx<'_>, command: &[Str<'_>]) -> bool {
+    // SAFETY: the caller vouches for the user.
+    unsafe { User::of(ctx) }.is_some_and(|user| user.may_run(command))
+}
+
 /// The subscribers that get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {

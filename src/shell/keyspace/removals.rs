@@ -3,11 +3,13 @@
 
 use lock::key::{Key, KeyRef};
 use lock::manager::keyspace_changes::Removal;
+use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
 use redis_module::raw;
 
+use crate::shell::adopt;
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -36,8 +38,13 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if has_expired {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
+    // An old client releases by DEL.
+    let is_release = !has_expired && is_released_by_del(name, lock);
     let Some((owner, fence)) = lock.latest_holder() else { return };
-    if !(events::has_waiters_or_sessions() || has_expired && settings::observes_holds()) {
+    if is_release {
+        MAIN.adopt.released.set(MAIN.adopt.released.get() + 1);
+    }
+    if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;
     }
     // Neither the fast path nor an inspection takes over the removals of its own turn.
@@ -51,9 +58,19 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if is_in_turn {
         MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
     } else {
-        let removal = if has_expired { Removal::LeaseEnd } else { Removal::Command };
+        let removal = match () {
+            () if has_expired => Removal::LeaseEnd,
+            () if is_release => Removal::Release,
+            () => Removal::Command,
+        };
         events::note(Event::HoldRemoved(key, owner.clone(), fence, removal));
     }
+}
+
+/// Whether a removal by a command counts as a release: the lock is a mutex on a key of `lock.adopt`. `unlink` does not
+/// tell DEL from RENAME, eviction and so on, which are rare on such keys.
+fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
+    lock.family() == Some(Family::Mutex) && adopt::may_hold_adopted(name.bytes())
 }
 
 /// Notes that a lock has left its key, for the requests that wait for the key and the connection that its hold is bound

@@ -63,7 +63,7 @@ fn write(section: &Section, state: &State) {
         ("deadlocks", statistics.deadlocks),
         ("max_waiters_refusals", statistics.max_waiters_refusals),
         ("grace_refusals", statistics.grace_refusals),
-        ("releases", statistics.releases()),
+        ("releases", statistics.releases() + MAIN.adopt.released.get()),
         ("renewals", statistics.renewals),
         ("leases_expired", statistics.leases_expired + removals::expired()),
         ("broken", statistics.broken),
@@ -71,6 +71,8 @@ fn write(section: &Section, state: &State) {
         ("effects_not_applied", statistics.effects_not_applied),
         ("execs", statistics.execs),
         ("execs_not_held", statistics.execs_not_held),
+        ("adopted_acquires", statistics.adopted_acquires),
+        ("adopted_refusals", statistics.adopted_refusals),
     ] {
         section.number(name, number);
     }

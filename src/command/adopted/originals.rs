@@ -1,0 +1,175 @@
+//! The commands of other locks, each a subcommand of `LOCK.ADOPTED` or `LOCK.ADOPTED_RO`.
+
+use crate::catalog::Access;
+
+/// The command in front of a translated one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// LOCK.ADOPTED: commands that may write.
+    Writes,
+    /// LOCK.ADOPTED_RO: commands that only read, so they work on a replica and in read-only scripts.
+    Reads,
+}
+
+impl Container {
+    /// Its name, in upper case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Container::Writes => "LOCK.ADOPTED",
+            Container::Reads => "LOCK.ADOPTED_RO",
+        }
+    }
+}
+
+/// Where a command has its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// The first argument.
+    First,
+    /// All arguments.
+    All,
+    /// Every other argument, from the first.
+    Pairs,
+}
+
+/// A command that may be translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // They have the names of the commands.
+pub enum Original {
+    Set,
+    SetNx,
+    SetEx,
+    PSetEx,
+    GetSet,
+    GetDel,
+    MSet,
+    MSetNx,
+    DelIfEq,
+    DelEx,
+    Get,
+    GetRange,
+    MGet,
+}
+
+/// All that the server is told about a subcommand, and the filter has to know.
+#[derive(Debug)]
+pub struct OriginalCommand {
+    /// The command.
+    pub original: Original,
+    /// Its name, in upper case.
+    pub name: &'static str,
+    /// Where it is.
+    pub container: Container,
+    /// How many arguments the original has, its name among them; negative: at least as many.
+    pub arity: i32,
+    /// Where its keys are, the name being argument 0.
+    pub places: Places,
+    /// The flags, separated by spaces.
+    pub flags: &'static str,
+    /// What it does to its keys, at least: the rights that the original wants are checked when it runs.
+    pub access: Access,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+const GRANTS: &str = "write deny-oom fast";
+const WAITS: &str = "write deny-oom fast blocking";
+const FREES: &str = "write fast";
+const READS: &str = "readonly fast";
+
+/// All of them, in the order of [`Original`].
+pub const ORIGINALS: &[OriginalCommand] = &[
+    of(Original::Set, "SET", -3, Places::First, WAITS, "With NX acquires a mutex; otherwise the token holds it now."),
+    of(Original::SetNx, "SETNX", 3, Places::First, GRANTS, "Acquires a mutex without a lease."),
+    of(Original::SetEx, "SETEX", 4, Places::First, GRANTS, "The token holds the mutex now, for some seconds."),
+    of(Original::PSetEx, "PSETEX", 4, Places::First, GRANTS, "The token holds the mutex now, for some milliseconds."),
+    of(Original::GetSet, "GETSET", 3, Places::First, GRANTS, "The token holds the mutex now; tells which one did."),
+    of(Original::GetDel, "GETDEL", 2, Places::First, FREES, "Releases a mutex and tells its token."),
+    of(Original::MSet, "MSET", -3, Places::Pairs, GRANTS, "Each token holds its mutex now, all or nothing."),
+    of(Original::MSetNx, "MSETNX", -3, Places::Pairs, GRANTS, "Acquires several mutexes, all or nothing."),
+    of(Original::DelIfEq, "DELIFEQ", 3, Places::First, FREES, "Releases a mutex if the token holds it."),
+    of(Original::DelEx, "DELEX", -2, Places::First, FREES, "With IFEQ releases a mutex if the token holds it."),
+    of(Original::Get, "GET", 2, Places::First, READS, "Tells the token that holds a mutex."),
+    of(Original::GetRange, "GETRANGE", 4, Places::First, READS, "Tells a part of the token that holds a mutex."),
+    of(Original::MGet, "MGET", -2, Places::All, READS, "Tells the tokens that hold mutexes, beside strings."),
+];
+
+const fn of(
+    original: Original,
+    name: &'static str,
+    arity: i32,
+    places: Places,
+    flags: &'static str,
+    summary: &'static str,
+) -> OriginalCommand {
+    let (container, access) = match flags.as_bytes() {
+        [b'r', ..] => (Container::Reads, Access::Read),
+        _ => (Container::Writes, Access::Write),
+    };
+    OriginalCommand { original, name, container, arity, places, flags, access, summary }
+}
+
+impl OriginalCommand {
+    /// Whether it may have that many arguments, its name among them.
+    #[inline]
+    pub const fn accepts(&self, arguments: usize) -> bool {
+        let arity = self.arity.unsigned_abs() as usize;
+        if self.arity.is_negative() {
+            arguments >= arity
+        } else {
+            arguments == arity
+        }
+    }
+}
+
+impl Original {
+    /// What the server is told about it.
+    #[inline]
+    pub fn command(self) -> &'static OriginalCommand {
+        &ORIGINALS[self as usize]
+    }
+
+    /// The command of this name, in any case. Asked for every command of the server.
+    #[inline]
+    pub fn named(name: &[u8]) -> Option<Original> {
+        use Original::*;
+        let is = |other: &str, original| name.eq_ignore_ascii_case(other.as_bytes()).then_some(original);
+        match name.len() {
+            3 => is("GET", Get).or_else(|| is("SET", Set)),
+            4 => is("MGET", MGet).or_else(|| is("MSET", MSet)),
+            5 => is("SETNX", SetNx).or_else(|| is("SETEX", SetEx)).or_else(|| is("DELEX", DelEx)),
+            6 => (is("PSETEX", PSetEx).or_else(|| is("GETSET", GetSet)).or_else(|| is("GETDEL", GetDel)))
+                .or_else(|| is("MSETNX", MSetNx)),
+            7 => is("DELIFEQ", DelIfEq),
+            8 => is("GETRANGE", GetRange),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_original_is_found_by_its_name_and_in_its_place() {
+        for (index, command) in ORIGINALS.iter().enumerate() {
+            assert_eq!(command.original as usize, index, "{}", command.name);
+            assert_eq!(Original::named(command.name.as_bytes()), Some(command.original));
+            assert_eq!(Original::named(command.name.to_ascii_lowercase().as_bytes()), Some(command.original));
+            assert!(command.summary.ends_with('.'));
+        }
+        for name in ["", "DEL", "GETX", "SETX", "LOCK.ACQUIRE", "GETEX", "MSETEX", "SUBSTR"] {
+            assert_eq!(Original::named(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_reading_commands_are_read_only() {
+        for command in ORIGINALS {
+            let reads = matches!(command.original, Original::Get | Original::GetRange | Original::MGet);
+            assert_eq!(command.container == Container::Reads, reads, "{}", command.name);
+            assert_eq!(command.flags.contains("readonly"), reads, "{}", command.name);
+        }
+    }
+}

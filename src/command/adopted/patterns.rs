@@ -1,0 +1,266 @@
+//! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. Those behind `hash:` are for locks that
+//! count in a hash.
+
+use lock::value::claim::Family;
+
+use super::originals::{Container, Original, Places};
+
+/// The patterns of the setting, and those that it had before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdoptedKeys {
+    patterns: Vec<Pattern>,
+}
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    glob: Box<[u8]>,
+    /// How many bytes of the glob stand for themselves, from its beginning.
+    literal: usize,
+    family: Family,
+    /// False: the setting had it before. Native locks there are answered until they have ended.
+    is_set: bool,
+}
+
+/// A part of the setting that is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPattern(pub Vec<u8>);
+
+impl AdoptedKeys {
+    /// No pattern.
+    pub const fn none() -> AdoptedKeys {
+        AdoptedKeys { patterns: Vec::new() }
+    }
+
+    /// These patterns from now on; the present ones become former ones.
+    ///
+    /// # Errors
+    /// `hash:` without a pattern behind it.
+    pub fn change(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPattern> {
+        let words = setting.split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|word| !word.is_empty());
+        let mut patterns = words.map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
+        for former in &self.patterns {
+            let is_same = |other: &Pattern| other.glob == former.glob && other.family == former.family;
+            if !patterns.iter().any(is_same) {
+                patterns.push(Pattern { is_set: false, ..former.clone() });
+            }
+        }
+        Ok(AdoptedKeys { patterns })
+    }
+
+    /// True if there never was a pattern.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Whether a lock of this family may be granted on the key.
+    pub fn adopt(&self, key: &[u8], family: Family) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == family && pattern.matches(key))
+    }
+
+    /// Whether the key is or was among the patterns.
+    #[inline]
+    pub fn may_hold_adopted(&self, key: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(key))
+    }
+
+    /// The container that a command belongs into; `None`: it is not translated. `arg` reads an argument of it, its name
+    /// being argument 0.
+    #[inline]
+    pub fn container_of<'a>(
+        &self,
+        original: Original,
+        len: usize,
+        arg: impl Fn(usize) -> Option<&'a [u8]>,
+    ) -> Option<Container> {
+        let command = original.command();
+        let is_adopted = |position: usize| arg(position).is_some_and(|key| self.may_hold_adopted(key));
+        let is_translated = command.accepts(len)
+            && match command.places {
+                Places::First => is_adopted(1),
+                Places::All => (1..len).any(is_adopted),
+                Places::Pairs => len % 2 == 1 && (1..len).step_by(2).all(is_adopted),
+            };
+        is_translated.then_some(command.container)
+    }
+}
+
+impl Pattern {
+    fn parse(word: &[u8]) -> Result<Pattern, BadPattern> {
+        let (glob, family) = match word.strip_prefix(b"hash:") {
+            Some([]) => return Err(BadPattern(word.to_vec())),
+            Some(glob) => (glob, Family::Reentrant),
+            None => (word, Family::Mutex),
+        };
+        let literal = glob.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(glob.len());
+        Ok(Pattern { glob: glob.into(), literal, family, is_set: true })
+    }
+
+    /// Most keys differ in the first bytes.
+    #[inline]
+    fn matches(&self, key: &[u8]) -> bool {
+        let (literal, rest) = self.glob.split_at(self.literal);
+        match key.strip_prefix(literal) {
+            Some(_) if rest == b"*" => true,
+            Some(key) => matches(rest, key),
+            None => false,
+        }
+    }
+}
+
+/// Glob-style, as KEYS: `*`, `?`, `[a-z]`, `[^a]`, `\` before any of them. Takes as long as pattern times name, whatever
+/// they are.
+fn matches(mut glob: &[u8], mut name: &[u8]) -> bool {
+    // Where to go on if the rest does not match: the last `*` takes a byte more.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = glob {
+            retry = Some((rest, name));
+            glob = rest;
+            continue;
+        }
+        match name.split_first() {
+            None => return glob.is_empty(),
+            Some((byte, rest_of_name)) => {
+                if let Some(rest) = after(glob, *byte) {
+                    (glob, name) = (rest, rest_of_name);
+                    continue;
+                }
+            }
+        }
+        let Some((behind_star, [_, from @ ..])) = retry else { return false };
+        retry = Some((behind_star, from));
+        (glob, name) = (behind_star, from);
+    }
+}
+
+/// The glob behind its first element, if that matches the byte.
+fn after(glob: &[u8], byte: u8) -> Option<&[u8]> {
+    match glob {
+        [] => None,
+        [b'?', rest @ ..] => Some(rest),
+        [b'\\', literal, rest @ ..] => (*literal == byte).then_some(rest),
+        [b'[', class @ ..] => after_class(class, byte),
+        [literal, rest @ ..] => (*literal == byte).then_some(rest),
+    }
+}
+
+/// The same behind `[`. As in Redis, a class may lack its `]`, and a range may begin with its end.
+fn after_class(class: &[u8], byte: u8) -> Option<&[u8]> {
+    let (mut class, is_negated) = match class {
+        [b'^', class @ ..] => (class, true),
+        class => (class, false),
+    };
+    let mut is_in = false;
+    loop {
+        class = match class {
+            [] => break,
+            [b']', rest @ ..] => {
+                class = rest;
+                break;
+            }
+            [b'\\', literal, rest @ ..] => {
+                is_in |= *literal == byte;
+                rest
+            }
+            [one, b'-', other, rest @ ..] => {
+                is_in |= (*one.min(other)..=*one.max(other)).contains(&byte);
+                rest
+            }
+            [literal, rest @ ..] => {
+                is_in |= *literal == byte;
+                rest
+            }
+        };
+    }
+    (is_in != is_negated).then_some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(setting: &str) -> AdoptedKeys {
+        AdoptedKeys::default().change(setting.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn globs_match_as_in_redis() {
+        let cases = [
+            ("lock:*", "lock:", true),
+            ("lock:*", "lock:a", true),
+            ("lock:*", "lock", false),
+            ("lock:*", "Lock:a", false),
+            ("lock", "lock", true),
+            ("lock", "locks", false),
+            ("bull:*:lock", "bull:q:1:lock", true),
+            ("bull:*:lock", "bull:lock", false),
+            ("*", "", true),
+            ("**a", "ba", true),
+            ("?", "", false),
+            ("l?ck", "lock", true),
+            ("[ab]x", "bx", true),
+            ("[^ab]x", "bx", false),
+            ("[^ab]x", "cx", true),
+            ("[a-c]", "b", true),
+            ("[c-a]", "b", true),
+            ("[a\\-c]", "-", true),
+            ("[a\\-c]", "b", false),
+            ("[ab", "b", true),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            ("*a*b", "xaxxb", true),
+            ("*a*b", "xaxx", false),
+            ("*ab", "aab", true),
+        ];
+        for (glob, key, expected) in cases {
+            assert_eq!(keys(glob).adopt(key.as_bytes(), Family::Mutex), expected, "{glob} {key}");
+        }
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        let (glob, key) = ("a*".repeat(200) + "b", "a".repeat(50_000));
+        assert!(!keys(&glob).adopt(key.as_bytes(), Family::Mutex));
+    }
+
+    #[test]
+    fn patterns_are_separated_by_blanks_or_commas_and_have_a_family() {
+        let keys = keys(" lock:*,job:? hash:h:*  ");
+        assert!(keys.adopt(b"lock:a", Family::Mutex) && !keys.adopt(b"lock:a", Family::Reentrant));
+        assert!(keys.adopt(b"job:1", Family::Mutex) && !keys.adopt(b"job:12", Family::Mutex));
+        assert!(keys.adopt(b"h:1", Family::Reentrant) && !keys.adopt(b"h:1", Family::Mutex));
+        assert!(keys.may_hold_adopted(b"h:1") && !keys.may_hold_adopted(b"other"));
+        assert_eq!(AdoptedKeys::default().change(b"a hash:"), Err(BadPattern(b"hash:".to_vec())));
+    }
+
+    #[test]
+    fn former_patterns_hold_no_new_locks() {
+        let former = keys("a:* b:*").change(b"b:*").unwrap();
+        assert!(!former.adopt(b"a:1", Family::Mutex) && former.may_hold_adopted(b"a:1"));
+        assert!(former.adopt(b"b:1", Family::Mutex));
+        let off = former.change(b"").unwrap();
+        assert!(!off.adopt(b"b:1", Family::Mutex) && off.may_hold_adopted(b"b:1") && !off.is_empty());
+        assert!(off.change(b"a:*").unwrap().adopt(b"a:1", Family::Mutex));
+        assert!(AdoptedKeys::default().change(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_command_is_translated_by_its_keys() {
+        let keys = keys("l:* hash:h:*");
+        let container = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let original = Original::named(words[0])?;
+            keys.container_of(original, words.len(), |position| words.get(position).copied())
+        };
+        for line in ["SET l:1 a NX", "set l:1 a", "setnx l:1 a", "MSETNX l:1 a l:2 b", "GETDEL l:1", "SET h:1 a"] {
+            assert_eq!(container(line), Some(Container::Writes), "{line}");
+        }
+        for line in ["GET l:1", "MGET x l:1", "MGET l:1 x", "GETRANGE l:1 0 1"] {
+            assert_eq!(container(line), Some(Container::Reads), "{line}");
+        }
+        for line in ["SET x a NX", "SET l:1", "GET l:1 x", "MSET l:1 a x b", "MSET l:1 a l:2", "MGET x", "INCR l:1"] {
+            assert_eq!(container(line), None, "{line}");
+        }
+    }
+}

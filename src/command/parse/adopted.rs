@@ -1,0 +1,276 @@
+//! Commands of clients that do not know the module into requests. What is no request for a lock is `None`: the command
+//! acts as it does without the module, with the server's own errors.
+
+use std::num::NonZeroU64;
+
+use lock::value::owner::OwnerRef;
+use lock::value::time::{Lease, Timestamp};
+
+use super::values::{integer, Argument};
+use crate::adopted::Original;
+
+/// `SET key token …` and its kin: the token is to hold the mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetCommand<'a> {
+    /// The owner.
+    pub token: OwnerRef<'a>,
+    /// On which condition.
+    pub condition: Condition<'a>,
+    /// For how long.
+    pub expiry: Expiry,
+    /// Whether it is answered with the token that held the mutex before.
+    pub gets: bool,
+}
+
+/// The condition of a SET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition<'a> {
+    /// None: another holder loses the mutex.
+    Always,
+    /// NX: the key is free.
+    Free,
+    /// XX: the mutex is held.
+    Held,
+    /// IFEQ: this token holds it.
+    HeldBy(&'a [u8]),
+}
+
+/// When a SET's key ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// EX, PX, or never.
+    Lease(Lease),
+    /// EXAT, PXAT.
+    At(Timestamp),
+    /// KEEPTTL.
+    Kept,
+}
+
+impl Expiry {
+    /// The lease of a hold that begins now; `Some(None)`: the end is left as it is. `None`: it is over already.
+    pub fn lease(self, now: Timestamp) -> Option<Option<Lease>> {
+        match self {
+            Expiry::Lease(lease) => Some(Some(lease)),
+            Expiry::Kept => Some(None),
+            Expiry::At(at) => {
+                let ms = NonZeroU64::new(at.ms_since(now))?;
+                Some(Some(Lease::Ms(ms)))
+            }
+        }
+    }
+}
+
+impl<'a> SetCommand<'a> {
+    /// Reads SET, SETNX, SETEX, PSETEX or GETSET, the command's name being argument 0.
+    pub fn parse<A: Argument<'a>>(original: Original, args: &[A]) -> Option<SetCommand<'a>> {
+        let (condition, gets, never) = (Condition::Always, false, Expiry::Lease(Lease::Persist));
+        let unit_ms = if original == Original::PSetEx { 1 } else { 1_000 };
+        match (original, args) {
+            (Original::Set, [_, _, token, options @ ..]) => SetCommand::with_options(token.bytes(), options),
+            (Original::SetNx, [_, _, token]) => {
+                let token = OwnerRef::new(token.bytes())?;
+                Some(SetCommand { token, condition: Condition::Free, expiry: never, gets })
+            }
+            (Original::SetEx | Original::PSetEx, [_, _, time, token]) => {
+                let (token, expiry) = (OwnerRef::new(token.bytes())?, Expiry::Lease(lease(time.bytes(), unit_ms)?));
+                Some(SetCommand { token, condition, expiry, gets })
+            }
+            (Original::GetSet, [_, _, token]) => {
+                Some(SetCommand { token: OwnerRef::new(token.bytes())?, condition, expiry: never, gets: true })
+            }
+            _ => None,
+        }
+    }
+
+    fn with_options<A: Argument<'a>>(token: &'a [u8], options: &[A]) -> Option<SetCommand<'a>> {
+        let (mut condition, mut expiry, mut gets) = (None, None, false);
+        let mut options = options.iter().map(|option| option.bytes());
+        while let Some(option) = options.next() {
+            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+            // One given twice is none of ours.
+            let is_new = match () {
+                () if is("NX") => condition.replace(Condition::Free).is_none(),
+                () if is("XX") => condition.replace(Condition::Held).is_none(),
+                () if is("IFEQ") => condition.replace(Condition::HeldBy(options.next()?)).is_none(),
+                () if is("GET") => !std::mem::replace(&mut gets, true),
+                () if is("EX") => expiry.replace(Expiry::Lease(lease(options.next()?, 1_000)?)).is_none(),
+                () if is("PX") => expiry.replace(Expiry::Lease(lease(options.next()?, 1)?)).is_none(),
+                () if is("EXAT") => expiry.replace(Expiry::At(timestamp(options.next()?, 1_000)?)).is_none(),
+                () if is("PXAT") => expiry.replace(Expiry::At(timestamp(options.next()?, 1)?)).is_none(),
+                () if is("KEEPTTL") => expiry.replace(Expiry::Kept).is_none(),
+                () => false,
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(SetCommand {
+            token: OwnerRef::new(token)?,
+            condition: condition.unwrap_or(Condition::Always),
+            expiry: expiry.unwrap_or(Expiry::Lease(Lease::Persist)),
+            gets,
+        })
+    }
+}
+
+/// A time above which the server itself refuses some of the leases: it adds them to the time of day.
+const MOST_MS: u64 = i64::MAX as u64 / 2;
+
+fn lease(time: &[u8], unit_ms: u64) -> Option<Lease> {
+    NonZeroU64::new(ms(time, unit_ms)?).map(Lease::Ms)
+}
+
+fn timestamp(time: &[u8], unit_ms: u64) -> Option<Timestamp> {
+    ms(time, unit_ms).map(Timestamp::from_ms)
+}
+
+fn ms(time: &[u8], unit_ms: u64) -> Option<u64> {
+    let ms = u64::try_from(integer(time)?).ok()?.checked_mul(unit_ms)?;
+    (1..=MOST_MS).contains(&ms).then_some(ms)
+}
+
+/// The most keys of one MSET or MSETNX that act on native locks.
+const MOST_KEYS: usize = 128;
+
+/// `MSET key token [key token …]` and MSETNX: keys and tokens. `None`: a value is no token, there are too many keys, or
+/// one is named twice.
+pub fn pairs<'a, A: Argument<'a>>(args: &[A]) -> Option<Vec<(&'a [u8], OwnerRef<'a>)>> {
+    let pairs = args.get(1..)?.chunks_exact(2);
+    if pairs.len() > MOST_KEYS || !pairs.remainder().is_empty() {
+        return None;
+    }
+    let pairs: Vec<_> =
+        pairs.map(|pair| Some((pair[0].bytes(), OwnerRef::new(pair[1].bytes())?))).collect::<Option<_>>()?;
+    let mut names: Vec<_> = pairs.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names.dedup();
+    (names.len() == pairs.len()).then_some(pairs)
+}
+
+/// `DELIFEQ key token` and `DELEX key IFEQ token`: the token.
+pub fn released_token<'a, A: Argument<'a>>(args: &[A]) -> Option<&'a [u8]> {
+    match args {
+        [_, _, token] => Some(token.bytes()),
+        [_, _, option, token] if option.bytes().eq_ignore_ascii_case(b"IFEQ") => Some(token.bytes()),
+        _ => None,
+    }
+}
+
+/// `GETRANGE key start end` of this value, as Redis cuts it. `None`: start or end is no integer.
+pub fn range<'v, 'a, A: Argument<'a>>(value: &'v [u8], args: &[A]) -> Option<&'v [u8]> {
+    let [_, _, start, end] = args else { return None };
+    let (start, end) = (integer(start.bytes())?, integer(end.bytes())?);
+    let len = i64::try_from(value.len()).ok()?;
+    if start < 0 && end < 0 && start > end {
+        return Some(&[]);
+    }
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    let range = usize::try_from(start).ok()?..usize::try_from(end + 1).unwrap_or(0);
+    Some(value.get(range).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::words;
+    use super::*;
+
+    fn set(line: &str) -> Option<SetCommand<'_>> {
+        let words = words(line);
+        SetCommand::parse(Original::named(words[0]).unwrap(), &words)
+    }
+
+    fn ms(ms: i64) -> Expiry {
+        Expiry::Lease(Lease::from_ms(ms).unwrap())
+    }
+
+    #[test]
+    fn every_form_of_set_is_read() {
+        let at = Expiry::At(Timestamp::from_ms(5_000));
+        let cases = [
+            ("SET k t", Condition::Always, ms(-1), false),
+            ("SET k t NX PX 5", Condition::Free, ms(5), false),
+            ("SET k t ex 5 nx", Condition::Free, ms(5_000), false),
+            ("SET k t XX EXAT 5", Condition::Held, at, false),
+            ("SET k t PXAT 5000 GET", Condition::Always, at, true),
+            ("SET k t KEEPTTL", Condition::Always, Expiry::Kept, false),
+            ("SET k t IFEQ o PX 5", Condition::HeldBy(b"o"), ms(5), false),
+            ("SETNX k t", Condition::Free, ms(-1), false),
+            ("SETEX k 5 t", Condition::Always, ms(5_000), false),
+            ("PSETEX k 5 t", Condition::Always, ms(5), false),
+            ("GETSET k t", Condition::Always, ms(-1), true),
+        ];
+        for (line, condition, expiry, gets) in cases {
+            let token = OwnerRef::new(b"t").unwrap();
+            assert_eq!(set(line), Some(SetCommand { token, condition, expiry, gets }), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_lock_is_left_to_the_server() {
+        let lines = [
+            "SET k ",
+            "SET k t NX XX",
+            "SET k t NX NX",
+            "SET k t EX 5 PX 5",
+            "SET k t EX",
+            "SET k t EX 0",
+            "SET k t PX -1",
+            "SET k t PX x",
+            "SET k t PX 9223372036854775807",
+            "SET k t EX 9223372036854775807",
+            "SET k t EX 5 KEEPTTL",
+            "SET k t IFNE o",
+            "SET k t IFEQ",
+            "SET k t WHAT",
+            "SETNX k ",
+            "SETEX k 0 t",
+        ];
+        for line in lines {
+            assert_eq!(set(line), None, "{line}");
+        }
+        let (long, name) = (vec![b'x'; 1_025], &b"SET"[..]);
+        assert_eq!(SetCommand::parse(Original::Set, &[name, b"k", &long]), None);
+    }
+
+    #[test]
+    fn an_end_in_the_past_is_no_lease() {
+        let at = Expiry::At(Timestamp::from_ms(5_000));
+        assert_eq!(at.lease(Timestamp::from_ms(4_000)), Some(Lease::from_ms(1_000)));
+        assert_eq!(at.lease(Timestamp::from_ms(5_000)), None);
+        assert_eq!(Expiry::Kept.lease(Timestamp::from_ms(5_000)), Some(None));
+    }
+
+    #[test]
+    fn several_keys_have_a_token_each() {
+        let read = |line: &str| pairs(&words(line)).map(|pairs| pairs.len());
+        assert_eq!(read("MSETNX a x b x"), Some(2));
+        for line in ["MSETNX a x a y", "MSETNX a x b", "MSETNX a "] {
+            assert_eq!(read(line), None, "{line}");
+        }
+        let keys = |number: usize| (0..number).map(|n| format!(" k{n} t")).collect::<String>();
+        assert_eq!(read(&format!("MSET{}", keys(128))), Some(128));
+        assert_eq!(read(&format!("MSET{}", keys(129))), None);
+    }
+
+    #[test]
+    fn a_range_is_cut_as_redis_cuts_it() {
+        let cases = [
+            ("0 -1", "hello"),
+            ("0 0", "h"),
+            ("1 3", "ell"),
+            ("-3 -1", "llo"),
+            ("-100 100", "hello"),
+            ("5 10", ""),
+            ("3 1", ""),
+            ("-1 -3", ""),
+            ("0 -100", "h"),
+        ];
+        for (range_of, expected) in cases {
+            let line = format!("GETRANGE k {range_of}");
+            assert_eq!(range(b"hello", &words(&line)), Some(expected.as_bytes()), "{range_of}");
+        }
+        assert_eq!(range(b"hello", &words("GETRANGE k 0 x")), None);
+        assert_eq!(range(b"hello", &words("GETRANGE k -9223372036854775808 9223372036854775807")), Some(&b"hello"[..]));
+    }
+}

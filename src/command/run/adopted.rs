@@ -1,0 +1,340 @@
+//! `LOCK.ADOPTED command key …`: a command of a client that does not know the module, on a native lock.
+//!
+//! What is no lock goes to the server as it came: a key with a string, a value that is no token, a command from a
+//! primary or an append-only file.
+
+use lock::host::{Host, Keys, Park};
+use lock::key::KeyRef;
+use lock::manager::lock_manager::LockManager;
+use lock::manager::release::Work;
+use lock::manager::takeover::{TakenOver, Takeover};
+use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
+use lock::value::outcome::{KeyError, Released};
+use lock::value::owner::{Owner, OwnerRef};
+use lock::value::time::Lease;
+
+use super::inspect::holder_of;
+use super::request::refuse_while_paused;
+use crate::adopted::{Container, Original};
+use crate::errors::{self, ErrorReply};
+use crate::host::{CommandHost, KeyArguments, Ran};
+use crate::parse::{self, Argument, Condition, Expiry, SetCommand};
+use crate::reply::ReplyWriter;
+
+/// Runs the command behind the container's name.
+pub(super) fn run<'h, H: CommandHost<'h>>(
+    container: Container,
+    host: H,
+    strings: &'h [H::Argument],
+) -> Result<(), ErrorReply> {
+    let args = &strings[1..];
+    let named = Original::named(args[0].bytes()).map(Original::command);
+    let Some(command) = named.filter(|command| command.container == container) else {
+        return Err(errors::no_help(args[0].bytes()));
+    };
+    if !command.accepts(args.len()) {
+        return Err(errors::wrong_arity(command.name));
+    }
+    if container == Container::Writes && host.is_from_log() {
+        return run_original(host, args);
+    }
+    host.check_permission(args)?;
+    match command.original {
+        Original::Set | Original::SetNx | Original::SetEx | Original::PSetEx | Original::GetSet => {
+            match SetCommand::parse(command.original, args) {
+                Some(set) => run_set(host, args, command.original, set),
+                None => run_original(host, args),
+            }
+        }
+        Original::MSet => set_several(host, args, Several::Always),
+        Original::MSetNx => set_several(host, args, Several::Free),
+        Original::GetDel => get_and_release(host, args),
+        Original::DelIfEq | Original::DelEx => release(host, args),
+        Original::Get => get(host, args),
+        Original::GetRange => get_range(host, args),
+        Original::MGet => get_several(host, args),
+    }
+}
+
+/// The server's own command.
+fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
+    match host.run_original(args)? {
+        Ran::Answered => Ok(()),
+        Ran::WrongType => Err(errors::WRONG_TYPE),
+    }
+}
+
+/// What a SET has come to.
+enum Set {
+    /// The token holds the mutex now; another one did before.
+    Done(Option<Owner>),
+    /// The condition does not hold, because of this holder or of none.
+    Refused(Option<Owner>),
+    /// A free key cannot be granted now.
+    NotNow,
+    /// The key holds a lock of another family.
+    OtherFamily,
+    /// The key has nothing to do with a lock.
+    Original,
+}
+
+/// SET, SETNX, SETEX, PSETEX, GETSET.
+fn run_set<'h, H: CommandHost<'h>>(
+    mut host: H,
+    args: &'h [H::Argument],
+    original: Original,
+    set: SetCommand<'h>,
+) -> Result<(), ErrorReply> {
+    // Not every server knows IFEQ. Of a lock it says WRONGTYPE, if it does.
+    if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == Ran::Answered {
+        return Ok(());
+    }
+    refuse_while_paused(host)?;
+    let key = args[1];
+    if let (Condition::Free, false, Expiry::Lease(lease)) = (set.condition, set.gets, set.expiry) {
+        let request = LockRequest { owner: set.token, claim: Claim::Mutex, lease };
+        if host.adopts(key.bytes(), Family::Mutex) {
+            if let Some(granted) = host.acquire_uncontended(key, &request, None) {
+                granted?;
+                host.note(|manager| manager.statistics.adopted_acquires += 1);
+                reply_set(&mut host, original, true);
+                return Ok(());
+            }
+        }
+    }
+    let (db, name) = (host.db(), key.bytes());
+    let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
+    let may_grant = || host.adopts(name, Family::Mutex);
+    let decided = host.decide(keys, None, |manager, rules| {
+        let decided = decide_set(manager, rules, KeyRef { db, name }, &set, may_grant);
+        manager.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        decided
+    });
+    let is_nx = set.condition == Condition::Free;
+    match decided {
+        // A replica that lets clients write.
+        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
+        decided => match decided?? {
+            Set::Original => return run_original(host, args),
+            Set::OtherFamily if !is_nx || set.gets => return Err(errors::WRONG_TYPE),
+            Set::NotNow if !is_nx || set.gets => return Err(errors::NOT_NOW),
+            Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
+            Set::Done(former) | Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
+            Set::Done(_) => reply_set(&mut host, original, true),
+            Set::Refused(_) => reply_set(&mut host, original, false),
+        },
+    }
+    Ok(())
+}
+
+fn decide_set<K: Keys, C: Park>(
+    manager: &mut LockManager,
+    rules: &mut Host<'_, K, C>,
+    key: KeyRef<'_>,
+    set: &SetCommand<'_>,
+    may_grant: impl FnOnce() -> bool,
+) -> Result<Set, ErrorReply> {
+    let holder = match manager.mutex_holder(rules, key) {
+        Ok(holder) => holder,
+        Err(KeyError::WrongType) => return Ok(Set::Original),
+        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Ok(Set::OtherFamily),
+        Err(error) => return Err(error.into()),
+    };
+    if holder.is_none() && !may_grant() {
+        return Ok(Set::Original);
+    }
+    let is_met = match (set.condition, &holder) {
+        (Condition::Always, _) => true,
+        (Condition::Free, holder) => holder.is_none(),
+        (Condition::Held, holder) => holder.is_some(),
+        (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|holder| holder.as_bytes() == token),
+    };
+    if !is_met {
+        return Ok(Set::Refused(holder));
+    }
+    // An end in the past is no lease: the server removes what is there.
+    let Some(lease) = set.expiry.lease(rules.now.timestamp()) else { return Ok(Set::Original) };
+    let takeover = Takeover { name: key.name, owner: set.token, lease };
+    match take_over(manager, rules, key.db, &[takeover])? {
+        TakenOver::All(_) => Ok(Set::Done(holder)),
+        TakenOver::NotNow => Ok(Set::NotNow),
+    }
+}
+
+fn take_over<K: Keys, C: Park>(
+    manager: &mut LockManager,
+    rules: &mut Host<'_, K, C>,
+    db: i32,
+    takeovers: &[Takeover<'_>],
+) -> Result<TakenOver, ErrorReply> {
+    let taken = manager.take_mutexes_over(rules, db, takeovers)?;
+    if let TakenOver::All(grants) = taken {
+        manager.statistics.adopted_acquires += u64::from(grants > 0);
+    }
+    Ok(taken)
+}
+
+fn reply_set(out: &mut impl ReplyWriter, original: Original, is_done: bool) {
+    match (original, is_done) {
+        (Original::SetNx | Original::MSetNx, is_done) => out.integer(i64::from(is_done)),
+        (_, true) => out.status("OK"),
+        (_, false) => out.null_string(),
+    }
+}
+
+fn reply_token(out: &mut impl ReplyWriter, token: Option<&Owner>) {
+    match token {
+        Some(token) => out.bytes(token.as_bytes()),
+        None => out.null_string(),
+    }
+}
+
+/// The condition of a SET of several keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Several {
+    /// MSET.
+    Always,
+    /// MSETNX: all are free.
+    Free,
+}
+
+/// MSET and MSETNX.
+fn set_several<'h, H: CommandHost<'h>>(
+    mut host: H,
+    args: &'h [H::Argument],
+    condition: Several,
+) -> Result<(), ErrorReply> {
+    let is_mutex = |name: &[u8]| host.adopts(name, Family::Mutex);
+    let pairs = parse::pairs(args).filter(|pairs| pairs.iter().all(|(name, _)| is_mutex(name)));
+    let Some(pairs) = pairs else { return run_original(host, args) };
+    refuse_while_paused(host)?;
+    let keys: Vec<_> = args[1..].iter().step_by(2).copied().collect();
+    host.check_slots(&keys)?;
+    let (db, names): (_, Vec<&[u8]>) = (host.db(), pairs.iter().map(|(name, _)| *name).collect());
+    let decided = host.decide(KeyArguments { arguments: &keys, names: &names }, None, |manager, rules| {
+        let decided = decide_several(manager, rules, db, &pairs, condition);
+        manager.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        decided
+    });
+    let original = if condition == Several::Free { Original::MSetNx } else { Original::MSet };
+    match decided {
+        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
+        decided => match decided?? {
+            Set::Original => return run_original(host, args),
+            Set::OtherFamily if condition == Several::Always => return Err(errors::WRONG_TYPE),
+            Set::NotNow if condition == Several::Always => return Err(errors::NOT_NOW),
+            Set::OtherFamily | Set::NotNow | Set::Refused(_) => reply_set(&mut host, original, false),
+            Set::Done(_) => reply_set(&mut host, original, true),
+        },
+    }
+    Ok(())
+}
+
+fn decide_several<K: Keys, C: Park>(
+    manager: &mut LockManager,
+    rules: &mut Host<'_, K, C>,
+    db: i32,
+    pairs: &[(&[u8], OwnerRef<'_>)],
+    condition: Several,
+) -> Result<Set, ErrorReply> {
+    let (mut is_any_held, mut is_of_other_family) = (false, false);
+    for (name, _) in pairs {
+        match manager.mutex_holder(rules, KeyRef { db, name }) {
+            Ok(holder) => is_any_held |= holder.is_some(),
+            Err(KeyError::WrongType) => return Ok(Set::Original),
+            Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => is_of_other_family = true,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if is_of_other_family {
+        return Ok(Set::OtherFamily);
+    }
+    if is_any_held && condition == Several::Free {
+        return Ok(Set::Refused(None));
+    }
+    let lease = Some(Lease::Persist);
+    let takeovers: Vec<_> = pairs.iter().map(|(name, owner)| Takeover { name, owner: *owner, lease }).collect();
+    match take_over(manager, rules, db, &takeovers)? {
+        TakenOver::All(_) => Ok(Set::Done(None)),
+        TakenOver::NotNow => Ok(Set::NotNow),
+    }
+}
+
+/// GETDEL.
+fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    let key = KeyRef { db: host.db(), name: args[1].bytes() };
+    let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
+    let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
+        let Some(holder) = manager.mutex_holder(rules, key)? else { return Ok(None) };
+        manager.release(rules, key, holder.as_bytes(), &Portion::Mutex, Work::Done)?;
+        Ok(Some(holder))
+    });
+    match decided {
+        Err(error) if error == errors::READ_ONLY => run_original(host, args),
+        Ok(Err(KeyError::WrongType)) => run_original(host, args),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        decided => {
+            reply_token(&mut host, decided??.as_ref());
+            Ok(())
+        }
+    }
+}
+
+/// DELIFEQ, DELEX … IFEQ.
+fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    let Some(token) = parse::released_token(args) else { return run_original(host, args) };
+    if host.run_original(args)? == Ran::Answered {
+        return Ok(());
+    }
+    let key = KeyRef { db: host.db(), name: args[1].bytes() };
+    let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
+    let released =
+        host.decide(keys, None, |manager, rules| manager.release(rules, key, token, &Portion::Mutex, Work::Done))?;
+    match released {
+        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Err(errors::WRONG_TYPE),
+        released => host.integer(i64::from(released? == Released::Gone)),
+    }
+    Ok(())
+}
+
+/// GET.
+fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    match holder_of(host, args[1], Family::Mutex) {
+        Ok(holder) => reply_token(&mut host, holder.as_ref()),
+        Err(KeyError::WrongType) => return run_original(host, args),
+        Err(_) => return Err(errors::WRONG_TYPE),
+    }
+    Ok(())
+}
+
+/// GETRANGE.
+fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    let holder = match holder_of(host, args[1], Family::Mutex) {
+        Ok(Some(holder)) => holder,
+        Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
+        Err(_) => return Err(errors::WRONG_TYPE),
+    };
+    match parse::range(holder.as_bytes(), args) {
+        Some(range) => host.bytes(range),
+        None => return run_original(host, args),
+    }
+    Ok(())
+}
+
+/// MGET, also of other keys.
+fn get_several<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    let holders: Vec<_> = args[1..].iter().map(|key| holder_of(host, *key, Family::Mutex).ok().flatten()).collect();
+    if holders.iter().all(Option::is_none) {
+        return run_original(host, args);
+    }
+    let strings = host.strings_under(args)?;
+    host.array(holders.len());
+    for (holder, string) in holders.iter().zip(strings) {
+        match (holder, string) {
+            (Some(holder), _) => host.bytes(holder.as_bytes()),
+            (None, Some(string)) => host.bytes(&string),
+            (None, None) => host.null_string(),
+        }
+    }
+    Ok(())
+}

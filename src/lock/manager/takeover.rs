@@ -1,0 +1,270 @@
+//! An owner takes mutexes over, whoever holds them: what a client that does not know the module means by `SET key token`.
+//!
+//! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
+//! granted as ever: behind earlier requests, and not in a grace.
+
+use super::acquire::{AcquireRequest, Acquired};
+use super::grant::GrantedBy;
+use super::lock_manager::{LockError, LockManager};
+use super::observer::EndedBy;
+use crate::host::{Entry, Host, Keys, Park};
+use crate::key::KeyRef;
+use crate::queue::place::Rank;
+use crate::value::claim::{Claim, Family, LockRequest};
+use crate::value::outcome::{Admission, KeyError};
+use crate::value::owner::{Owner, OwnerRef};
+use crate::value::time::{Deadline, Lease, Now};
+
+/// One mutex and its owner from now on.
+#[derive(Clone, Copy, Debug)]
+pub struct Takeover<'a> {
+    /// The name of the key.
+    pub name: &'a [u8],
+    /// The owner from now on.
+    pub owner: OwnerRef<'a>,
+    /// `None`: the lock ends when it would have ended; a free one gets no deadline.
+    pub lease: Option<Lease>,
+}
+
+/// What became of a takeover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenOver {
+    /// Each owner holds its mutex. The number of grants; the others were held by their owners already.
+    All(usize),
+    /// A free key cannot be granted now: nothing was changed.
+    NotNow,
+}
+
+impl LockManager {
+    /// The holder of a mutex; `None`: the key is free.
+    ///
+    /// # Errors
+    /// The key holds something else, or requests for another family wait for it.
+    pub fn mutex_holder<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+    ) -> Result<Option<Owner>, KeyError> {
+        let mut entry = host.keys.open(key);
+        let lock = self.lock_of_family(host.now, key, &mut entry, Family::Mutex)?;
+        Ok(lock.and_then(|lock| lock.exclusive_owner().cloned()))
+    }
+
+    /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become
+    /// shorter.
+    ///
+    /// # Errors
+    /// A key holds something else.
+    pub fn take_mutexes_over<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        takeovers: &[Takeover<'_>],
+    ) -> Result<TakenOver, LockError> {
+        for Takeover { name, owner, .. } in takeovers {
+            let key = KeyRef { db, name };
+            if self.mutex_holder(host, key)?.is_none() && !self.may_be_granted_now(host, key, *owner)? {
+                return Ok(TakenOver::NotNow);
+            }
+        }
+        let mut grants = 0;
+        for takeover in takeovers {
+            grants += usize::from(self.take_one_over(host, db, takeover)? == Taken::Granted);
+        }
+        Ok(TakenOver::All(grants))
+    }
+
+    /// Whether a free key may be granted to a request that does not wait.
+    fn may_be_granted_now<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        owner: OwnerRef<'_>,
+    ) -> Result<bool, LockError> {
+        let names = &[key.name];
+        let request = LockRequest { owner, claim: Claim::Mutex, lease: Lease::Persist };
+        let request = AcquireRequest { db: key.db, names, request, wait: None, session: None };
+        let mut new = self.new_request(&request, None, Rank::Normal);
+        self.find_place(host, &mut new);
+        match self.admission_in_queue(host, &request, &new, Admission::Admit) {
+            Ok(admission) => Ok(admission == Admission::Admit),
+            Err(LockError::Grace) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_one_over<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        takeover: &Takeover<'_>,
+    ) -> Result<Taken, LockError> {
+        let Takeover { name, owner, lease } = *takeover;
+        let key = KeyRef { db, name };
+        let mut entry = host.keys.open(key);
+        let Some((lock, until)) = entry.lock_and_until() else {
+            drop(entry);
+            let request = LockRequest { owner, claim: Claim::Mutex, lease: lease.unwrap_or(Lease::Persist) };
+            let request = AcquireRequest { db, names: &[name], request, wait: None, session: None };
+            return match self.acquire(host, request)? {
+                Acquired::Granted(_) => Ok(Taken::Granted),
+                Acquired::NotGranted | Acquired::Queued(_) => Ok(Taken::NotGranted),
+            };
+        };
+        if lock.is_held_by(owner.as_bytes()) {
+            if lease.is_some() {
+                self.renew_open(host.now, key, &mut entry, owner.as_bytes(), lease);
+                self.record_renewal(key, owner.as_bytes());
+            }
+            self.confirm_grant(db, &[name], owner.as_bytes());
+            return Ok(Taken::Held);
+        }
+        let lease = lease.unwrap_or_else(|| left_of(until, host.now));
+        let request = LockRequest { owner, claim: Claim::Mutex, lease };
+        self.replace_holder(host.now, key, &mut entry, &request)?;
+        Ok(Taken::Granted)
+    }
+
+    /// Breaks the hold of a mutex and grants the mutex to the owner of the request: one effect for both.
+    fn replace_holder<E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
+    ) -> Result<(), LockError> {
+        // Before the hold is broken: without a fence nothing is changed.
+        let next = self.next_fence(now)?;
+        let Some(lock) = entry.content().lock() else { return Ok(()) };
+        let Some((former, fence)) = lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)) else {
+            return Ok(());
+        };
+        self.statistics.count_stored(lock.held_family(), None);
+        lock.evict(former.as_bytes());
+        self.count_and_record_end(now, key, former.as_bytes(), fence, EndedBy::Broken);
+        let queue = self.queues.id_of(key);
+        queue.into_iter().for_each(|queue| self.lost(queue, key, former.as_bytes()));
+        self.bindings.unbind(key, former.as_bytes());
+        self.grant_key(now, key, entry, request, next, GrantedBy { session: None, waited: None })?;
+        self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
+        self.count_grant(None);
+        if let Some(queue) = queue {
+            self.watch_open(entry, queue);
+            self.gained(key, request.owner.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// What became of one mutex.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Its owner was granted it.
+    Granted,
+    /// Its owner held it already.
+    Held,
+    /// Something came first.
+    NotGranted,
+}
+
+/// The lease that ends when the key would have ended.
+fn left_of(until: Deadline, now: &Now) -> Lease {
+    match until {
+        Deadline::Never => Lease::Persist,
+        // The last millisecond still belongs to the lease.
+        Deadline::At(timestamp) => {
+            let ms = timestamp.ms_since(now.timestamp()).max(1);
+            i64::try_from(ms).ok().and_then(Lease::from_ms).unwrap_or(Lease::Persist)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::simulated::Told;
+    use crate::key::ClientId;
+    use crate::manager::fixture::{key, owner, Fixture};
+
+    const MUTEX: Claim = Claim::Mutex;
+
+    fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<TakenOver, LockError> {
+        let owners: Vec<Owner> = pairs.iter().map(|(_, name)| owner(name)).collect();
+        let takeovers: Vec<_> = pairs
+            .iter()
+            .zip(&owners)
+            .map(|((name, _), owner)| Takeover { name, owner: owner.as_ref(), lease })
+            .collect();
+        let now = fixture.server.now();
+        fixture.manager.take_mutexes_over(&mut fixture.server.host(&now), 0, &takeovers)
+    }
+
+    #[test]
+    fn another_owner_takes_a_mutex_over_in_one_effect_with_a_new_fence() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let before = fixture.stored().0.fence();
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(TakenOver::All(1)));
+        assert_eq!(fixture.effects(), [Told::Hold(owner("b"))]);
+        assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
+        assert!(fixture.stored().0.fence() > before);
+        let statistics = fixture.manager.statistics;
+        assert_eq!((statistics.broken, statistics.stored().0.iter().sum::<i64>()), (1, 1));
+    }
+
+    #[test]
+    fn waiters_stay_in_the_queue_and_are_served_after_the_new_holder() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::All(1)));
+        assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
+        fixture.release("b", crate::value::claim::Portion::Mutex).unwrap();
+        assert_eq!(fixture.holders(), format!("{:?}", owner("w")));
+    }
+
+    #[test]
+    fn a_holder_renews_its_lease_which_may_become_shorter() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let fence = fixture.stored().0.fence();
+        assert_eq!(take(&mut fixture, &[(b"k", "a")], Lease::from_ms(50)), Ok(TakenOver::All(0)));
+        let until = fixture.stored().1;
+        assert!(until < Deadline::Never && fixture.stored().0.fence() == fence);
+        assert_eq!(take(&mut fixture, &[(b"k", "a")], None), Ok(TakenOver::All(0)));
+        assert_eq!(fixture.stored().1, until, "the deadline was kept");
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::All(1)));
+        assert_eq!(fixture.stored().1, until, "the new holder's too");
+    }
+
+    #[test]
+    fn the_session_of_the_former_holder_ends_nothing() {
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+        take(&mut fixture, &[(b"k", "b")], None).unwrap();
+        fixture.manager.end_session(ClientId(7));
+        fixture.drain();
+        assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
+    }
+
+    #[test]
+    fn a_free_key_is_taken_only_where_it_would_be_granted() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
+        fixture.server.keyspace.delete(&key());
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::NotNow));
+        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"k", "b")], None), Ok(TakenOver::NotNow));
+        assert!(fixture.server.keyspace.primary.is_empty(), "all or nothing");
+        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"m", "c")], None), Ok(TakenOver::All(2)));
+    }
+
+    #[test]
+    fn nothing_is_taken_in_a_grace() {
+        let mut fixture = Fixture::default();
+        let instant = fixture.server.now().instant();
+        fixture.manager.begin_grace(instant, 500);
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::NotNow));
+    }
+
+    #[test]
+    fn a_lock_of_another_family_is_not_taken() {
+        let mut fixture = Fixture::of(&[("a", Claim::Reentrant(crate::value::claim::Count::Step(1)))]);
+        assert!(matches!(take(&mut fixture, &[(b"k", "b")], None), Err(LockError::Key(KeyError::Invalid(_)))));
+        assert_eq!(fixture.effects(), []);
+    }
+}

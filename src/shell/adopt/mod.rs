@@ -1,0 +1,99 @@
+//! Adoption: the setting `lock.adopt`, and the command filter that puts `LOCK.ADOPTED` or `LOCK.ADOPTED_RO` in front of
+//! the commands of other locks.
+//!
+//! The filter is called for every command of the server, so it is registered with the first pattern, and most commands
+//! leave it after their name. It has no context and decides nothing: the command looks at the key. Once registered it
+//! stays: native locks under former patterns are answered until they have ended.
+
+use std::ptr::null_mut;
+
+use command::adopted::{BadPattern, Original, ORIGINALS};
+use command::errors::Quoted;
+use lock::value::claim::Family;
+use redis_module::raw;
+
+use super::background::timer;
+use super::ffi::context::{guard, Ctx};
+use super::ffi::filter::{self, FilteredCommand};
+use super::ffi::module::Text;
+use super::ffi::string::OwnedStr;
+use super::main_state::MAIN;
+
+pub mod original;
+mod subcommands;
+
+pub use subcommands::register;
+
+/// The setting `lock.adopt`.
+pub static PATTERNS: Text = Text { get: setting, set: set_patterns };
+
+/// Sets the patterns, for all commands from now on.
+///
+/// # Errors
+/// What to tell the operator.
+fn set_patterns(setting: &[u8]) -> Result<(), String> {
+    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|BadPattern(word)| {
+        format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
+    })?;
+    MAIN.adopt.keys.replace(changed);
+    MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
+    if let Some(ctx) = timer::own_context() {
+        begin(ctx);
+    }
+    Ok(())
+}
+
+/// The setting in the operator's words, for the server. It owns none of it.
+fn setting() -> *mut raw::RedisModuleString {
+    MAIN.adopt.setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
+}
+
+/// Registers the filter, if there is a pattern. The last step of a load: a load that fails leaves no filter behind.
+pub fn begin(ctx: Ctx<'_>) {
+    if !MAIN.adopt.keys.borrow().is_empty()
+        && !MAIN.adopt.is_filtering.replace(true)
+        && !filter::register(ctx, on_command)
+    {
+        ctx.warn("redis-lock: the server refuses the command filter: lock.adopt has no effect");
+    }
+}
+
+/// Whether a lock of this family may be granted on the key.
+pub fn adopts(key: &[u8], family: Family) -> bool {
+    MAIN.adopt.keys.borrow().adopt(key, family)
+}
+
+/// Whether the key is or was among the patterns.
+pub fn may_hold_adopted(key: &[u8]) -> bool {
+    MAIN.adopt.keys.borrow().may_hold_adopted(key)
+}
+
+/// Whether the server has this command: `DELIFEQ` and `DELEX` are new, and any may be renamed away.
+fn is_known(original: Original) -> bool {
+    MAIN.adopt.known.get() & bit(original) != 0
+}
+
+fn bit(original: Original) -> u32 {
+    const _: () = assert!(ORIGINALS.len() <= 32);
+    1 << original as u32
+}
+
+unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
+    // SAFETY: it is what the server passed.
+    guard("command filter", || translate(&unsafe { FilteredCommand::new(command) }));
+}
+
+/// The filter.
+fn translate(command: &FilteredCommand<'_>) {
+    // The module's own call of an original.
+    if MAIN.adopt.is_calling_original.replace(false) {
+        return;
+    }
+    let Some(original) = command.arg(0).and_then(Original::named) else { return };
+    let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return };
+    if let Some(container) = keys.container_of(original, command.len(), |position| command.arg(position)) {
+        if is_known(original) {
+            command.insert_first(container.name().as_bytes());
+        }
+    }
+}
