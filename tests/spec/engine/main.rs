@@ -110,7 +110,7 @@ macro_rules! chapters {
 
 chapters! {
     words families mutex reentrant rwlock semaphore mlock waiting coalesce deadlock endings notify sessions exec looking
-    settings
+    settings adopt
     lasting
 }
 
