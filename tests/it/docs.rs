@@ -89,6 +89,8 @@ fn every_command_of_the_module_is_in_the_table_here() {
     let server = Server::start();
     let names = server.client().run("COMMAND LIST FILTERBY MODULE lock");
     let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
+    // Those of adoption are in `tests/it/adopt`.
+    names.retain(|name| !name.starts_with("lock.adopted"));
     names.sort_unstable();
     let mut expected: Vec<&str> = all_commands().map(|(_, name, _)| name).collect();
     expected.sort_unstable();
@@ -266,6 +268,7 @@ fn every_command_is_documented() {
 type Setting = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 const SETTINGS: &[Setting] = &[
+    ("adopt", "", "lock:*,job:?", &["hash:"]),
     ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
     ("grace", "0", "5000", &["-1", "soon"]),
     ("keep-place", "1000", "0", &["-1", "soon"]),

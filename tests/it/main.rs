@@ -3,6 +3,7 @@
 //! Each module has one subject, each test is named for the promise it keeps. The promises are written down in
 //! README.md, docs/ and the commands' own documentation; nothing here knows how the module works inside.
 
+mod adopt;
 mod churn;
 mod clock;
 mod cluster;

@@ -6,16 +6,17 @@
 
 use std::fmt::Debug;
 
+use command::adopted::{AdoptedKeys, Container, Original};
 use command::catalog::{Action, Command, CATALOG};
 use command::effect;
 use command::errors::ErrorReply;
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
-use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, Token, MAX_LEASE_MS};
+use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
 use lock::value::claim::{Claim, Count, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
-use lock::value::time::{Lease, WaitLimit};
+use lock::value::time::{Lease, Timestamp, WaitLimit};
 
 /// The defaults, and settings that refuse leases which the defaults allow.
 const SETTINGS: [LeaseSettings; 2] =
@@ -76,8 +77,31 @@ fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
         })),
         Action::Exec => check_exec(&words[INNER_COMMAND..]),
         Action::Apply => drop(effect::decode(&words[2..])),
+        Action::Adopted(container) => check_adopted(container, &words[1..]),
         Action::Held | Action::Help => {}
     }
+}
+
+/// What is read of another lock's command is a token with a lease; anything else is left to the server.
+fn check_adopted(container: Container, words: &[&[u8]]) {
+    let Some(command) = Original::named(words[0]).map(Original::command) else { return };
+    if command.container != container || !command.accepts(words.len()) {
+        return;
+    }
+    if let Some(set) = SetCommand::parse(command.original, words) {
+        check_owner(set.token.as_bytes());
+        let lease = set.expiry.lease(Timestamp::from_ms(1_000)).flatten();
+        assert!(lease.is_none_or(|lease| Lease::from_ms(lease.as_ms()) == Some(lease)), "{lease:?}");
+    }
+    if matches!(command.original, Original::MSet | Original::MSetNx) {
+        let pairs = parse::pairs(words).unwrap_or_default();
+        assert!(pairs.len() <= 128);
+        pairs.iter().for_each(|(_, token)| check_owner(token.as_bytes()));
+    }
+    let token = &[b'x'; 40][..];
+    assert!(parse::range(token, words).is_none_or(|range| range.len() <= token.len()));
+    let keys = AdoptedKeys::none().change(words[1]).unwrap_or_default();
+    assert!(!keys.may_hold_adopted(words[1]) || !keys.is_empty());
 }
 
 /// A request, printed: what comes before the options, then the options, in an order of its own.

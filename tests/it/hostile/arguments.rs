@@ -15,7 +15,7 @@ const FAIR_SHARE: usize = 50;
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "SLOT", "READ", "WRITE", "OWNER",
-    "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808",
+    "NX", "XX", "IFEQ", "KEEPTTL", "PXAT", "EXAT", "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808",
     "-9223372036854775808", "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex",
     "nested", "rw", "permits", "GET", "PING", "k:*", "COALESCE", "FAILED",
 ];
@@ -64,7 +64,8 @@ fn random_argument(rng: &mut Rng) -> Vec<u8> {
 
 /// Mostly a well-formed beginning, so that more than the first check is reached.
 fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
-    let mut request = vec![command.as_bytes().to_vec()];
+    // A container and its subcommand.
+    let mut request: Vec<Vec<u8>> = command.split('|').map(|word| word.as_bytes().to_vec()).collect();
     if !rng.one_in(5) {
         request.extend(words(&beginning(rng, command)));
     }
@@ -83,6 +84,9 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
     let (key, owner) = (*rng.pick(KEYS), *rng.pick(OWNERS));
     let number = *rng.pick(NUMBERS);
     let mode = *rng.pick(&["READ", "WRITE"]);
+    if let Some((_, original)) = command.split_once('|') {
+        return adopted_beginning(original, key, owner);
+    }
     let (family, verb) = command.split_once('.').expect("a command of the module");
     match (family, verb) {
         ("mlock", _) => format!("2 {key} {} {owner}", rng.pick(KEYS)),
@@ -96,6 +100,16 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("lock", "exec") => format!("{key} {owner} EXISTS {}", rng.pick(KEYS)),
         ("lock", "apply") => format!("{key} DROP {owner}"),
         _ => format!("{key} {owner}"),
+    }
+}
+
+/// The same of another lock's command.
+fn adopted_beginning(original: &str, key: &str, token: &str) -> String {
+    match original {
+        "get" | "getdel" | "mget" | "delex" => key.into(),
+        "getrange" => format!("{key} 0 -1"),
+        "setex" | "psetex" => format!("{key} 1 {token}"),
+        _ => format!("{key} {token}"),
     }
 }
 
@@ -118,6 +132,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
 fn module_commands(client: &mut Client) -> Vec<String> {
     let names = client.run("COMMAND LIST FILTERBY MODULE lock");
     let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
+    names.retain(|name| name.contains('|') || !name.starts_with("lock.adopted"));
     names.sort_unstable();
     assert!(names.len() >= 20, "{names:?}");
     names

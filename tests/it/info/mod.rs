@@ -28,7 +28,7 @@ const STATE: [&str; 11] = [
 ];
 
 /// Everything that is counted since the start.
-const COUNTERS: [&str; 18] = [
+const COUNTERS: [&str; 20] = [
     "grants_immediate",
     "grants_after_wait",
     "not_granted",
@@ -47,6 +47,8 @@ const COUNTERS: [&str; 18] = [
     "effects_not_applied",
     "execs",
     "execs_not_held",
+    "adopted_acquires",
+    "adopted_refusals",
 ];
 
 const DURATIONS: [&str; 5] = ["wait_ms_p50", "wait_ms_p99", "wait_ms_p999", "wait_ms_max", "longest_turn_us"];

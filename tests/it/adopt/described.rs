@@ -1,0 +1,190 @@
+//! The setting, the filter, the containers and the counters.
+
+use super::*;
+use crate::info::field;
+use crate::support::skip::skip;
+use crate::support::until;
+use crate::support::waiting::{hold, let_pass, Waiter};
+use std::time::Duration;
+
+/// As INFO modules has it: the number of command filters.
+fn filters(server: &Server) -> String {
+    let modules = server.client().run("INFO modules").text().to_string();
+    let module = modules.lines().find(|line| line.starts_with("module:name=lock,")).expect("the module").to_string();
+    module.split(',').find_map(|field| field.strip_prefix("filters=")).expect("a number").to_string()
+}
+
+#[test]
+fn the_filter_is_registered_only_with_the_first_pattern() {
+    let server = Server::start();
+    assert_eq!(filters(&server), "0");
+    let mut client = server.client();
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    assert_eq!(type_of(&mut client, "lock:k"), "string");
+    assert_eq!(client.run("CONFIG SET lock.adopt job:*"), Reply::ok());
+    assert_eq!(filters(&server), "1");
+    assert_eq!(client.run("CONFIG SET lock.adopt lock:*"), Reply::ok());
+    assert_eq!(filters(&server), "1");
+    assert_eq!(filters(&adopting()), "1", "from the configuration file");
+}
+
+#[test]
+fn patterns_come_from_every_source_and_survive_config_rewrite() {
+    let sources = [
+        Server::builder().config("lock.adopt lock:* job:*").keeps_file(),
+        Server::builder().config("lock.adopt \"lock:* job:*\"").keeps_file(),
+        Server::builder().module_args("adopt lock:*,job:*").keeps_file(),
+    ];
+    for source in sources {
+        let mut server = source.start();
+        for _ in 0..2 {
+            let mut client = server.client();
+            for key in ["lock:k", "job:k"] {
+                assert!(set_nx(&mut client, key, "a"));
+                assert_eq!(type_of(&mut client, key), "redislock");
+            }
+            assert_eq!(client.run("CONFIG REWRITE"), Reply::ok());
+            server.kill();
+            server.restart();
+        }
+    }
+}
+
+#[test]
+fn other_names_and_other_arities_are_left_alone() {
+    let server = adopting();
+    let mut client = server.client();
+    assert_eq!(client.run("SET lock:k").error(), "ERR wrong number of arguments for 'set' command");
+    assert_eq!(client.run("GET lock:k x").error(), "ERR wrong number of arguments for 'get' command");
+    assert_eq!(client.run("STRLEN lock:k"), Reply::Int(0));
+    let unknown = client.run("DELIFEQ lock:k a");
+    assert!(unknown == Reply::Int(0) || unknown.error().starts_with("ERR unknown command 'DELIFEQ'"), "{unknown:?}");
+}
+
+#[test]
+fn a_command_that_was_renamed_away_is_unknown_as_ever() {
+    let server = Server::builder().config("lock.adopt lock:*").config("rename-command GETSET \"\"").start();
+    let mut client = server.client();
+    assert!(client.run("GETSET lock:k a").error().starts_with("ERR unknown command 'GETSET'"));
+    assert!(set_nx(&mut client, "lock:k", "a"));
+}
+
+#[test]
+fn every_subcommand_has_its_keys_flags_and_arity() {
+    let server = adopting();
+    let mut client = server.client();
+    let rows = [
+        ("lock.adopted|set", -4, &["blocking", "denyoom", "fast", "module", "write"][..], "SET k a", &["k"][..]),
+        ("lock.adopted|setnx", 4, &["denyoom", "fast", "module", "write"], "SETNX k a", &["k"]),
+        ("lock.adopted|setex", 5, &["denyoom", "fast", "module", "write"], "SETEX k 1 a", &["k"]),
+        ("lock.adopted|getdel", 3, &["fast", "module", "write"], "GETDEL k", &["k"]),
+        ("lock.adopted|msetnx", -4, &["denyoom", "fast", "module", "write"], "MSETNX k a l b", &["k", "l"]),
+        ("lock.adopted_ro|get", 3, &["fast", "module", "readonly"], "GET k", &["k"]),
+        ("lock.adopted_ro|getrange", 5, &["fast", "module", "readonly"], "GETRANGE k 0 1", &["k"]),
+        ("lock.adopted_ro|mget", -3, &["fast", "module", "readonly"], "MGET k l m", &["k", "l", "m"]),
+    ];
+    for (name, arity, flags, line, keys) in rows {
+        let info = client.cmd(&["COMMAND", "INFO", name]);
+        let info = info.items()[0].items();
+        let mut told: Vec<&str> = info[2].items().iter().map(Reply::text).collect();
+        told.sort_unstable();
+        assert_eq!((info[1].int(), told.as_slice()), (arity, flags), "{name}");
+        let container = name.split('|').next().expect("a container").to_uppercase();
+        let told = client.run(&format!("COMMAND GETKEYS {container} {line}"));
+        assert_eq!(told, Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()), "{name}");
+        let container = container.to_lowercase();
+        let docs = client.cmd(&["COMMAND", "DOCS", &container]);
+        let subcommands = docs.get(&container).get("subcommands");
+        assert!(!subcommands.get(name).get("summary").text().is_empty(), "{name}");
+    }
+    let help = client.run("LOCK.HELP LOCK.ADOPTED");
+    assert_eq!(help.items()[1].text(), "LOCK.ADOPTED command key [arg [arg ...]]");
+}
+
+#[test]
+fn grants_and_refusals_are_counted_and_a_del_is_a_release() {
+    let server = adopting();
+    let mut client = server.client();
+    let counts = || ["adopted_acquires", "adopted_refusals", "releases", "held_mutex"].map(|name| field(&server, name));
+    assert!(set_nx(&mut client, "lock:k", "a") && !set_nx(&mut client, "lock:k", "b"));
+    assert_eq!(counts(), [1, 1, 0, 1]);
+    assert!(compare_and_delete(&mut client, "lock:k", "a"));
+    assert_eq!(counts(), [1, 1, 1, 0]);
+    client.run("MSETNX lock:k a lock:l b");
+    assert_eq!(counts(), [2, 1, 1, 2]);
+    client.run("GETSET lock:k c");
+    client.run("SET lock:k c PX 60000");
+    assert_eq!((counts(), field(&server, "broken"), field(&server, "renewals")), ([3, 1, 1, 2], 1, 1));
+    client.run("GETDEL lock:k");
+    assert_eq!(counts(), [3, 1, 2, 1]);
+}
+
+#[test]
+fn the_log_tells_of_a_long_hold_that_a_del_ended() {
+    let server = Server::builder().config("lock.adopt lock:*").config("lock.log-hold 20").start();
+    let mut client = server.client();
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    let_pass(Duration::from_millis(30));
+    assert!(compare_and_delete(&mut client, "lock:k", "a"));
+    until("it is in the log", || client.run("LOCK.LOG LEN").int() == 1);
+    let log = client.run("LOCK.LOG GET");
+    let entry = &log.items()[0];
+    assert_eq!((entry.get("event").text(), entry.get("owner").text()), ("hold", "a"));
+}
+
+#[test]
+fn the_operator_sees_and_breaks_adopted_locks() {
+    let server = adopting();
+    let mut client = server.client();
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    let mut waiter = Waiter::park(&server, "LOCK.ACQUIRE lock:k b PX 60000 BLOCK 0");
+    assert_eq!(client.run("LOCK.TOP").items()[0].get("holder").text(), "a");
+    assert_eq!(client.run("LOCK.SCAN 0").items()[1].items()[0].get("owner").text(), "a");
+    assert_eq!(client.run("LOCK.BREAK lock:k").int(), 1);
+    waiter.granted("b");
+    assert!(!compare_and_delete(&mut client, "lock:k", "a"), "it is told that it lost the lock");
+}
+
+#[test]
+fn a_caller_of_adopted_without_a_pattern_gets_the_servers_own_command() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(client.run("LOCK.ADOPTED SET k a NX PX 60000"), Reply::ok());
+    assert_eq!(type_of(&mut client, "k"), "string");
+    assert_eq!(client.run("LOCK.ADOPTED_RO GET k"), Reply::bulk("a"));
+    hold(&mut client, "native", "t");
+    assert_eq!(client.run("LOCK.ADOPTED_RO GET native"), Reply::bulk("t"));
+    assert!(client.run("LOCK.ADOPTED GET k").is_error() && client.run("LOCK.ADOPTED DEL k").is_error());
+}
+
+#[test]
+fn functions_act_on_native_locks_too() {
+    let server = adopting();
+    let mut client = server.client();
+    let library = "#!lua name=locks\nredis.register_function('take', function(keys, args) \
+                   return redis.call('SET', keys[1], args[1], 'NX', 'PX', 60000) end)\n\
+                   redis.register_function{function_name='holder', callback=function(keys) \
+                   return redis.call('GET', keys[1]) end, flags={'no-writes'}}";
+    let loaded = client.cmd(&["FUNCTION", "LOAD", library]);
+    if loaded.is_error() {
+        return skip("the server has no functions");
+    }
+    assert_eq!(client.run("FCALL take 1 lock:k a"), Reply::ok());
+    assert_eq!(type_of(&mut client, "lock:k"), "redislock");
+    assert_eq!(client.run("FCALL_RO holder 1 lock:k"), Reply::bulk("a"));
+}
+
+#[test]
+fn client_side_caching_hears_of_grants_and_ends() {
+    let server = adopting();
+    let mut client = server.client();
+    let mut cache = server.client3();
+    cache.run("CLIENT TRACKING ON");
+    assert!(is_null(&cache.run("GET lock:k")));
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    let heard = |cache: &mut Client| cache.next_push(crate::support::LIMIT).is_some();
+    assert!(heard(&mut cache), "the grant");
+    assert_eq!(cache.run("GET lock:k"), Reply::bulk("a"));
+    client.run("DEL lock:k");
+    assert!(heard(&mut cache), "the end");
+}

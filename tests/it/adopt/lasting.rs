@@ -1,0 +1,141 @@
+//! Restarts, append-only files and replicas: effects are those of native locks, and what was written is never
+//! translated.
+
+use super::*;
+use crate::support::stored::rewrite_aof;
+use crate::support::waiting::aof;
+use crate::support::{in_sync, until};
+
+/// Adopted locks, and strings under the same pattern.
+const CHANGES: &[&str] = &[
+    "SET lock:k a NX PX 600000",
+    "SET lock:k b PX 600000",
+    "SETNX lock:l a",
+    "GETSET lock:l c",
+    "MSETNX lock:m a lock:n b",
+    "GETDEL lock:n",
+    "DEL lock:m",
+];
+
+fn make_changes(client: &mut Client) {
+    for line in CHANGES {
+        let reply = client.run(line);
+        assert!(!reply.is_error(), "{line}: {reply:?}");
+    }
+    assert_eq!(client.cmd(&["SET", "lock:string", ""]), Reply::ok(), "no token, so a string");
+    assert_eq!(client.run("GETSET lock:string text"), Reply::bulk(""));
+}
+
+#[track_caller]
+fn assert_are_there(client: &mut Client) {
+    for (key, kind) in [("lock:k", "redislock"), ("lock:l", "redislock"), ("lock:m", "none"), ("lock:n", "none")] {
+        assert_eq!(type_of(client, key), kind, "{key}");
+    }
+    assert_eq!(type_of(client, "lock:string"), "string");
+    assert!(client.run("LOCK.HELD lock:k b").items()[0].int() > 0);
+    assert_eq!(client.run("LOCK.HELD lock:l c").items()[2].int(), -1);
+}
+
+#[test]
+fn requests_are_never_replicated_only_effects_and_strings_once() {
+    let server = Server::builder().config("lock.adopt lock:*").appendonly().start();
+    let mut client = server.client();
+    make_changes(&mut client);
+    assert!(!set_nx(&mut client, "lock:k", "z"));
+    client.run("MULTI");
+    client.run("SET lock:x a NX");
+    client.run("SET lock:string more");
+    client.run("EXEC");
+    let commands = aof(&server);
+    let words = |command: &Vec<Vec<u8>>| -> Vec<String> {
+        command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    };
+    let commands: Vec<_> = commands.iter().map(words).collect();
+    let names: Vec<_> = commands.iter().map(|command| command[0].to_uppercase()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("LOCK.ADOPTED")), "{names:?}");
+    let strings: Vec<_> = commands.iter().filter(|command| command[0].eq_ignore_ascii_case("SET")).collect();
+    assert!(strings.iter().all(|command| command[1] == "lock:string"), "{strings:?}");
+    assert_eq!(strings.len(), 3, "{strings:?}");
+    let grants = names.iter().filter(|name| *name == "LOCK.APPLY").count();
+    assert_eq!(grants, 7, "{commands:?}");
+}
+
+#[test]
+fn restarts_keep_locks_and_strings_with_the_setting_and_without() {
+    for with_setting in [true, false] {
+        for is_rewritten in [false, true] {
+            let mut server = Server::builder().config("appendfsync always").appendonly().start();
+            assert_eq!(server.client().run("CONFIG SET lock.adopt lock:*"), Reply::ok());
+            make_changes(&mut server.client());
+            if is_rewritten {
+                rewrite_aof(&server);
+            }
+            server.kill();
+            match with_setting {
+                true => server.restart_with(&["lock.adopt lock:*"]),
+                false => server.restart(),
+            }
+            let mut client = server.client();
+            assert_are_there(&mut client);
+            assert!(!set_nx(&mut client, "lock:k", "z"));
+            match with_setting {
+                true => assert_eq!(client.run("GET lock:k"), Reply::bulk("b")),
+                false => assert!(client.run("GET lock:k").error().starts_with("WRONGTYPE ")),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replica_has_the_same_and_answers_reads() {
+    let primary = adopting();
+    let replica = Server::builder().config("lock.adopt lock:*").replica_of(&primary).start();
+    in_sync(&primary, &replica);
+    make_changes(&mut primary.client());
+    in_sync(&primary, &replica);
+    let mut client = replica.client();
+    assert_are_there(&mut client);
+    assert_eq!(client.run("GET lock:k"), Reply::bulk("b"));
+    assert_eq!(client.run("MGET lock:k lock:string").items()[1], Reply::bulk("text"));
+    assert!(is_null(&client.run("GET lock:m")));
+    assert!(client.run("SET lock:k z NX PX 9").error().starts_with("READONLY "));
+    assert!(client.cmd(&["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "lock:k"]).is_bulk("b"));
+}
+
+#[test]
+fn a_promoted_replica_goes_on_with_the_setting_and_excludes_without() {
+    for with_setting in [true, false] {
+        let primary = adopting();
+        let mut builder = Server::builder();
+        if with_setting {
+            builder = builder.config("lock.adopt lock:*");
+        }
+        let replica = builder.replica_of(&primary).start();
+        in_sync(&primary, &replica);
+        make_changes(&mut primary.client());
+        in_sync(&primary, &replica);
+        let mut client = replica.client();
+        assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
+        assert!(!set_nx(&mut client, "lock:k", "z"));
+        if with_setting {
+            assert!(compare_and_delete(&mut client, "lock:k", "b"));
+            assert!(set_nx(&mut client, "lock:k", "z"));
+            assert_eq!(type_of(&mut client, "lock:k"), "redislock");
+        } else {
+            assert!(client.run("GET lock:k").error().starts_with("WRONGTYPE "));
+        }
+    }
+}
+
+#[test]
+fn a_primary_without_the_module_is_followed_word_for_word() {
+    let primary = Server::builder().no_module().start();
+    let replica = Server::builder().config("lock.adopt lock:*").replica_of(&primary).start();
+    in_sync(&primary, &replica);
+    primary.client().run("SET lock:k a NX PX 600000");
+    primary.client().run("SET lock:l a");
+    in_sync(&primary, &replica);
+    let mut client = replica.client();
+    until("it is there", || type_of(&mut client, "lock:k") == "string");
+    assert_eq!(client.run("GET lock:l"), Reply::bulk("a"));
+}

@@ -1,0 +1,45 @@
+//! Adoption: `lock.adopt` on real servers. What each command does and answers is in tests/spec/adopt.txt; here is what
+//! a server has around it: files, replicas, clusters, permissions, the filter itself.
+
+mod described;
+mod lasting;
+mod nodes;
+mod permitted;
+mod switching;
+
+use crate::support::{Client, Reply, Server};
+
+/// The release of nearly every lock on Redis.
+pub const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// A server that adopts `lock:*`.
+pub fn adopting() -> Server {
+    Server::builder().config("lock.adopt lock:*").start()
+}
+
+/// As a client acquires that does not know the module. Whether it was granted.
+#[track_caller]
+pub fn set_nx(client: &mut Client, key: &str, token: &str) -> bool {
+    match client.run(&format!("SET {key} {token} NX PX 60000")) {
+        Reply::Status(status) if status == "OK" => true,
+        reply if is_null(&reply) => false,
+        reply => panic!("SET {key} {token} NX: {reply:?}"),
+    }
+}
+
+/// Nil in the place of a string.
+pub fn is_null(reply: &Reply) -> bool {
+    matches!(reply, Reply::NullBulk | Reply::Null)
+}
+
+/// As it releases. Whether it held the lock.
+#[track_caller]
+pub fn compare_and_delete(client: &mut Client, key: &str, token: &str) -> bool {
+    client.cmd(&["EVAL", COMPARE_AND_DELETE, "1", key, token]).int() == 1
+}
+
+#[track_caller]
+pub fn type_of(client: &mut Client, key: &str) -> String {
+    client.run(&format!("TYPE {key}")).text().to_string()
+}

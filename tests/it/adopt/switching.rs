@@ -1,0 +1,118 @@
+//! Adoption is turned on and off while clients work: no two hold the lock at any moment.
+
+use super::*;
+use crate::support::waiting::Waiter;
+use crate::support::Rng;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const KEY: &str = "lock:shared";
+
+/// Works under the lock: it is alone.
+fn work(client: &mut Client, holder: &str) {
+    assert_eq!(client.run("INCR inside").int(), 1, "{holder} is not alone");
+    assert_eq!(client.run("DECR inside").int(), 0, "{holder} is not alone");
+}
+
+/// Polls with SET NX, compares and deletes. How often it held the lock.
+fn poller(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
+    let mut held = 0;
+    for turn in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let token = format!("{name}-{turn}");
+        if !set_nx(&mut client, KEY, &token) {
+            thread::yield_now();
+            continue;
+        }
+        work(&mut client, name);
+        held += u32::from(compare_and_delete(&mut client, KEY, &token));
+    }
+    held
+}
+
+/// Waits in the queue; a string under the key is no lock of its own. How often it held the lock.
+fn native(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
+    let mut held = 0;
+    for turn in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let token = format!("{name}-{turn}");
+        let reply = client.run(&format!("LOCK.ACQUIRE {KEY} {token} PX 60000 BLOCK 100"));
+        if reply.is_nil() || reply.is_error() {
+            assert!(reply.is_nil() || reply.error().starts_with("WRONGTYPE "), "{reply:?}");
+            continue;
+        }
+        work(&mut client, name);
+        held += client.run(&format!("LOCK.RELEASE {KEY} {token}")).int() as u32;
+    }
+    held
+}
+
+#[test]
+fn turned_on_and_off_under_load_it_excludes_all_the_time() {
+    let server = Server::start();
+    let is_over = AtomicBool::new(false);
+    let held = thread::scope(|scope| {
+        let old = |n: usize| (server.client(), format!("old-{n}"));
+        let pollers: Vec<_> = (0..4)
+            .map(|n| {
+                let ((client, name), is_over) = (old(n), &is_over);
+                scope.spawn(move || poller(client, &name, is_over))
+            })
+            .collect();
+        let natives: Vec<_> = (0..2)
+            .map(|n| {
+                let (client, is_over) = (server.client(), &is_over);
+                scope.spawn(move || native(client, &format!("native-{n}"), is_over))
+            })
+            .collect();
+        let mut admin = server.client();
+        let (mut rng, start) = (Rng::new(7), Instant::now());
+        while start.elapsed() < Duration::from_secs(3) {
+            for setting in ["lock:*", ""] {
+                assert_eq!(admin.cmd(&["CONFIG", "SET", "lock.adopt", setting]), Reply::ok());
+                thread::sleep(Duration::from_millis(rng.below(30) as u64));
+            }
+        }
+        // With adoption on, all of them get their turn.
+        admin.run("CONFIG SET lock.adopt lock:*");
+        thread::sleep(Duration::from_millis(300));
+        is_over.store(true, Ordering::Relaxed);
+        let join = |handles: Vec<thread::ScopedJoinHandle<'_, u32>>| -> Vec<u32> {
+            handles.into_iter().map(|handle| handle.join().expect("it excludes")).collect()
+        };
+        (join(pollers), join(natives))
+    });
+    assert!(held.0.iter().sum::<u32>() > 10 && held.1.iter().sum::<u32>() > 10, "{held:?}");
+    let mut client = server.client();
+    assert_eq!(client.run(&format!("EXISTS {KEY}")).int(), 0, "nothing is left");
+}
+
+#[test]
+fn native_and_old_clients_hand_over_to_each_other() {
+    let server = adopting();
+    let mut old = server.client();
+    assert!(set_nx(&mut old, KEY, "old"));
+    let mut native = Waiter::park(&server, &format!("LOCK.ACQUIRE {KEY} native PX 60000 BLOCK 0"));
+    assert!(compare_and_delete(&mut old, KEY, "old"));
+    let fence = native.granted("native");
+    assert!(!set_nx(&mut old, KEY, "old"));
+    assert_eq!(native.client.run(&format!("LOCK.RELEASE {KEY} native")).int(), 1);
+    assert!(set_nx(&mut old, KEY, "old"));
+    assert!(old.run(&format!("LOCK.HELD {KEY} old")).items()[0].int() > fence);
+}
+
+/// The lease ends what a killed holder leaves, and the native waiter is told.
+#[test]
+fn a_holder_that_is_killed_is_succeeded_when_its_lease_ends() {
+    let server = adopting();
+    let mut old = server.client();
+    old.run(&format!("SET {KEY} old NX PX 100"));
+    let mut native = Waiter::park(&server, &format!("LOCK.ACQUIRE {KEY} native PX 60000 BLOCK 0"));
+    drop(old);
+    native.granted("native");
+}
