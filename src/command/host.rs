@@ -9,11 +9,12 @@ use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{Claim, Family, LockRequest, Portion};
+use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::owner::OwnerRef;
 use lock::value::rebuild::Received;
-use lock::value::time::{Deadline, Now};
+use lock::value::time::{Deadline, Now, WaitLimit};
 
 use crate::errors::ErrorReply;
 use crate::lock_log::LockLog;
@@ -142,6 +143,15 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
 
     /// Whether `lock.adopt` lets a lock of this family be granted on the key.
     fn adopts(self, key: &[u8], family: Family) -> bool;
+
+    /// `lock.adopt-wait`: how long a SET … NX of a held lock waits. `None`: it does not.
+    fn adopt_wait(self) -> Option<WaitLimit>;
+
+    /// Notes that this connection, if it is one, was granted the lock with this fence by a SET.
+    fn note_granted_here(self, fence: Fence);
+
+    /// Whether this very connection was granted the lock with this fence by a SET: it must not wait for itself.
+    fn is_granted_here(self, fence: Fence) -> bool;
 
     /// Whether the command comes from the primary, the append-only file or another node of a cluster. Cheaper than
     /// [`CommandHost::is_replicated`], and exact where a client's command is translated.

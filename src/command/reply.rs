@@ -68,6 +68,22 @@ fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.integer(fence.signed());
 }
 
+/// How the wait of a blocked client ended, for a SET … NX: granted or not, and errors only where no reply would be true.
+pub fn adopted_wait_outcome(out: &mut impl ReplyWriter, outcome: WaitOutcome) {
+    match outcome {
+        WaitOutcome::Granted { .. } => out.status("OK"),
+        WaitOutcome::TryAgain => out.error(&errors::TRY_AGAIN),
+        WaitOutcome::Demoted => out.error(&errors::DEMOTED),
+        WaitOutcome::NotPermitted => out.error(&errors::NOT_PERMITTED),
+        WaitOutcome::Done { .. }
+        | WaitOutcome::TimedOut
+        | WaitOutcome::Cancelled
+        | WaitOutcome::Superseded
+        | WaitOutcome::Deadlock
+        | WaitOutcome::Impossible(_) => out.null_string(),
+    }
+}
+
 /// How the wait of a blocked client ended.
 pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, outcome: WaitOutcome) {
     match outcome {

@@ -16,7 +16,7 @@ use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::Family;
+use lock::value::claim::{Claim, Family};
 use lock::value::owner::Owner;
 use lock::value::time::Now;
 use redis_module::raw;
@@ -29,6 +29,7 @@ use super::ffi::blocked::{BlockCallbacks, BlockedClient, BlockedId};
 use super::ffi::context::{guard, Ctx};
 use super::ffi::server::{is_connection, may_publish, publish, Audience, User};
 use super::ffi::string::{OwnedStr, Str};
+use super::granted_here;
 use super::main_state::{KNOWN_CONNECTIONS, MAIN};
 
 /// The waiting clients, by request.
@@ -53,6 +54,8 @@ struct WaitingClient {
     owner: Owner,
     /// The prefix of its command.
     prefix: Prefix,
+    /// Whether its command is a SET of a client that does not know the module.
+    is_adopted: bool,
     answer_by: AnswerBy,
 }
 
@@ -80,7 +83,12 @@ impl WaitingClients {
     /// Notes the client that waits with this request.
     fn insert(&mut self, request: RequestId, waiting: WaitingClient) {
         match &waiting.answer_by {
-            AnswerBy::Reply(blocked) => _ = self.by_blocked.insert(blocked.id(), request),
+            AnswerBy::Reply(blocked) => {
+                self.by_blocked.insert(blocked.id(), request);
+                if waiting.is_adopted {
+                    granted_here::begin_to_wait(blocked.id());
+                }
+            }
             AnswerBy::Message { .. } => _ = self.by_subscriber.entry(waiting.client).or_default().insert(request),
         }
         self.waiting.insert(request, waiting);
@@ -154,7 +162,10 @@ impl WaitingClients {
     fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
         match &waiting.answer_by {
-            AnswerBy::Reply(blocked) => _ = self.by_blocked.remove(&blocked.id()),
+            AnswerBy::Reply(blocked) => {
+                self.by_blocked.remove(&blocked.id());
+                granted_here::end_to_wait(blocked.id());
+            }
             AnswerBy::Message { .. } => self.unsubscribe(waiting.client, request),
         }
         Some(waiting)
@@ -201,7 +212,8 @@ impl Park for TurnClients<'_> {
             },
         };
         let client = ClientId(self.ctx.client_id());
-        self.clients.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, answer_by });
+        let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
+        self.clients.insert(request, WaitingClient { client, owner, prefix, is_adopted, answer_by });
         true
     }
 
@@ -231,14 +243,24 @@ impl Clients for TurnClients<'_> {
 
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
-        let WaitingClient { client, owner, prefix, .. } = waiting;
-        if matches!(outcome, WaitOutcome::Granted { .. }) {
+        let WaitingClient { client, owner, prefix, is_adopted, .. } = waiting;
+        if let WaitOutcome::Granted { fence, .. } = outcome {
             self.clients.granted.push((request, client));
+            if is_adopted {
+                granted_here::note(fence, client);
+            }
         }
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
                 clock::shorten_turn(UNBLOCKING_US);
-                blocked.unblock(Some(Box::new(Ready { client, request, owner, family: prefix.family(), outcome })));
+                blocked.unblock(Some(Box::new(Ready {
+                    client,
+                    request,
+                    owner,
+                    family: prefix.family(),
+                    is_adopted,
+                    outcome,
+                })));
                 match outcome {
                     WaitOutcome::Granted { .. } => {
                         self.clients.on_their_way.insert((client, request));
@@ -271,7 +293,11 @@ impl TurnClients<'_> {
             AnswerBy::Reply(_) => true,
             AnswerBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
         };
-        may_be_told && may_acquire(&user, waiting.prefix, names)
+        may_be_told
+            && match waiting.is_adopted {
+                true => may_set(&user, names),
+                false => may_acquire(&user, waiting.prefix, names),
+            }
     }
 }
 
@@ -290,6 +316,13 @@ fn may_acquire(user: &User<'_>, prefix: Prefix, names: &[&[u8]]) -> bool {
     user.may_run(&all)
 }
 
+/// Whether the user may still send the SET that waits, and run what it was translated into.
+fn may_set(user: &User<'_>, names: &[&[u8]]) -> bool {
+    let words = [b"LOCK.ADOPTED", &b"SET"[..], names.first().copied().unwrap_or_default(), b"-"].map(OwnedStr::new);
+    let words = words.each_ref().map(OwnedStr::as_str);
+    user.may_run(&words) && user.may_run(&words[1..])
+}
+
 /// The outcome that a blocked client is going to read.
 ///
 /// After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
@@ -305,6 +338,8 @@ struct Ready {
     owner: Owner,
     /// The family of the lock.
     family: Family,
+    /// Whether its command is a SET.
+    is_adopted: bool,
     /// How the request ended.
     outcome: WaitOutcome,
 }
@@ -321,7 +356,10 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
         let (client, request, outcome) = (ready.client, ready.request, ready.outcome);
         let (owner, family) = (ready.owner.clone(), ready.family);
-        reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome);
+        match ready.is_adopted {
+            true => reply::adopted_wait_outcome(&mut ctx, outcome),
+            false => reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome),
+        }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
             events::note(Event::GrantDelivered(client, request));
         }
@@ -334,8 +372,12 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
     guard("timeout", || {
         // SAFETY: the context of this callback.
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        events::note(Event::Unblocked(ctx.blocked_id()));
-        ctx.null();
+        let blocked = ctx.blocked_id();
+        events::note(Event::Unblocked(blocked));
+        match granted_here::is_waiting(blocked) {
+            true => ctx.null_string(),
+            false => ctx.null(),
+        }
         timer::wake();
     });
     raw::REDISMODULE_OK as c_int

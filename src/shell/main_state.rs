@@ -5,7 +5,7 @@
 //! Any other `static` is a setting whose address the server has, or known to other threads.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CStr;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicI64, AtomicPtr};
@@ -21,6 +21,7 @@ use lock::value::time::Instant;
 use redis_module::raw;
 
 use super::event::Event;
+use super::ffi::blocked::BlockedId;
 use super::ffi::context::Ctx;
 use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
@@ -246,6 +247,10 @@ pub struct Adopt {
     pub is_calling_original: Cell<bool>,
     /// How many locks a DEL of such a client has released.
     pub released: Cell<u64>,
+    /// The connections of the latest grants: `granted_here`.
+    pub granted: RefCell<BTreeMap<Fence, ClientId>>,
+    /// The clients that are blocked in a SET.
+    pub waiting: RefCell<BTreeSet<BlockedId>>,
 }
 
 impl MainState {
@@ -291,6 +296,8 @@ impl MainState {
                 is_filtering: Cell::new(false),
                 is_calling_original: Cell::new(false),
                 released: Cell::new(0),
+                granted: RefCell::new(BTreeMap::new()),
+                waiting: RefCell::new(BTreeSet::new()),
             },
             connections: [const { Cell::new(None) }; KNOWN_CONNECTIONS],
             all_flushed: Cell::new(|| {}),

@@ -1,7 +1,7 @@
 //! The shell: everything that touches the server, and all unsafe code.
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`,
-//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `main_state`, `figures`, `event`, `slots`, `ffi`.
+//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`, `event`, `slots`, `ffi`.
 
 mod adopt;
 mod background;
@@ -11,6 +11,7 @@ mod commands;
 mod event;
 mod ffi;
 mod figures;
+mod granted_here;
 mod keyspace;
 mod main_state;
 mod observe;

@@ -1,12 +1,14 @@
 //! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name
 //! value`.
 
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
 use lock::manager::observer::Observe;
+use lock::value::time::WaitLimit;
 
 use super::ffi::context::Ctx;
 use super::ffi::module::{load_settings, register_flag, register_number, register_text, Text};
@@ -74,6 +76,8 @@ struct Settings {
     log_wait: Setting,
     /// Entries of LOCK.LOG.
     log_max_len: Setting,
+    /// ms that a SET … NX of a held lock waits; 0: not at all.
+    adopt_wait: Setting,
     /// Whether events of keys are published.
     keyspace_events: Flag,
 }
@@ -92,11 +96,12 @@ static SETTINGS: Settings = Settings {
     log_hold: Setting::new("log-hold", 0, 0..=YEAR),
     log_wait: Setting::new("log-wait", 0, 0..=YEAR),
     log_max_len: Setting::new("log-max-len", 128, 0..=1_000_000),
+    adopt_wait: Setting::new("adopt-wait", 0, 0..=3_600_000),
     keyspace_events: Flag { name: "keyspace-events", value: AtomicBool::new(false) },
 };
 
 impl Settings {
-    fn numbers(&self) -> [&Setting; 9] {
+    fn numbers(&self) -> [&Setting; 10] {
         [
             &self.default_lease,
             &self.max_lease,
@@ -107,6 +112,7 @@ impl Settings {
             &self.log_hold,
             &self.log_wait,
             &self.log_max_len,
+            &self.adopt_wait,
         ]
     }
 
@@ -173,6 +179,11 @@ fn described() -> String {
 /// Whether ends of holds are observed.
 pub fn observes_holds() -> bool {
     SETTINGS.log_hold.get() > 0
+}
+
+/// How long a SET … NX of a held lock waits, if it does.
+pub fn adopt_wait() -> Option<WaitLimit> {
+    NonZeroU64::new(SETTINGS.adopt_wait.get()).map(WaitLimit::Ms)
 }
 
 /// How many entries LOCK.LOG has at most.

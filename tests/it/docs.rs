@@ -269,6 +269,7 @@ type Setting = (&'static str, &'static str, &'static str, &'static [&'static str
 
 const SETTINGS: &[Setting] = &[
     ("adopt", "", "lock:*,job:?", &["hash:"]),
+    ("adopt-wait", "0", "100", &["-1", "soon"]),
     ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
     ("grace", "0", "5000", &["-1", "soon"]),
     ("keep-place", "1000", "0", &["-1", "soon"]),

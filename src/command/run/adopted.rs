@@ -5,19 +5,22 @@
 
 use lock::host::{Host, Keys, Park};
 use lock::key::KeyRef;
-use lock::manager::lock_manager::LockManager;
+use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
+use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::release::Work;
 use lock::manager::takeover::{TakenOver, Takeover};
 use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
+use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
-use lock::value::time::Lease;
+use lock::value::time::{Lease, WaitLimit};
 
 use super::inspect::holder_of;
 use super::request::refuse_while_paused;
 use crate::adopted::{Container, Original};
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, Ran};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran};
+use crate::name::Prefix;
 use crate::parse::{self, Argument, Condition, Expiry, SetCommand};
 use crate::reply::ReplyWriter;
 
@@ -66,8 +69,15 @@ fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result
 
 /// What a SET has come to.
 enum Set {
-    /// The token holds the mutex now; another one did before.
-    Done(Option<Owner>),
+    /// The token holds the mutex now.
+    Done {
+        /// The token that held it before.
+        former: Option<Owner>,
+        /// The fence of a first grant.
+        fence: Option<Fence>,
+    },
+    /// The client waits.
+    Queued,
     /// The condition does not hold, because of this holder or of none.
     Refused(Option<Owner>),
     /// A free key cannot be granted now.
@@ -90,27 +100,45 @@ fn run_set<'h, H: CommandHost<'h>>(
         return Ok(());
     }
     refuse_while_paused(host)?;
-    let key = args[1];
-    if let (Condition::Free, false, Expiry::Lease(lease)) = (set.condition, set.gets, set.expiry) {
-        let request = LockRequest { owner: set.token, claim: Claim::Mutex, lease };
-        if host.adopts(key.bytes(), Family::Mutex) {
+    let (key, name) = (args[1], args[1].bytes());
+    let is_nx = set.condition == Condition::Free;
+    let wait = match set.expiry {
+        // A wait would have to end before the lease does.
+        Expiry::Lease(Lease::Ms(_)) if is_nx && !set.gets => host.adopt_wait(),
+        _ => None,
+    };
+    if let (true, false, Expiry::Lease(lease)) = (is_nx, set.gets, set.expiry) {
+        let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
+        if host.adopts(name, Family::Mutex) {
             if let Some(granted) = host.acquire_uncontended(key, &request, None) {
-                granted?;
+                let fence = granted?.fence;
                 host.note(|manager| manager.statistics.adopted_acquires += 1);
+                wait.iter().for_each(|_| host.note_granted_here(fence));
                 reply_set(&mut host, original, true);
                 return Ok(());
             }
         }
     }
-    let (db, name) = (host.db(), key.bytes());
+    let db = host.db();
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
-    let may_grant = || host.adopts(name, Family::Mutex);
-    let decided = host.decide(keys, None, |manager, rules| {
-        let decided = decide_set(manager, rules, KeyRef { db, name }, &set, may_grant);
+    let waiter = wait.map(|_| NewWaiter {
+        owner: set.token,
+        prefix: Prefix::Lock,
+        claim: Claim::AdoptedMutex,
+        key: name,
+        channel: None,
+    });
+    let question = Question {
+        set: &set,
+        may_grant: || host.adopts(name, Family::Mutex),
+        may_wait_for: |fence| wait.filter(|_| !host.is_granted_here(fence)),
+        wait,
+    };
+    let decided = host.decide(keys, waiter, |manager, rules| {
+        let decided = decide_set(manager, rules, KeyRef { db, name }, question);
         manager.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
         decided
     });
-    let is_nx = set.condition == Condition::Free;
     match decided {
         // A replica that lets clients write.
         Err(error) if error == errors::READ_ONLY => return run_original(host, args),
@@ -119,21 +147,40 @@ fn run_set<'h, H: CommandHost<'h>>(
             Set::OtherFamily if !is_nx || set.gets => return Err(errors::WRONG_TYPE),
             Set::NotNow if !is_nx || set.gets => return Err(errors::NOT_NOW),
             Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
-            Set::Done(former) | Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
-            Set::Done(_) => reply_set(&mut host, original, true),
+            Set::Done { former, fence } => {
+                fence.filter(|_| wait.is_some()).into_iter().for_each(|fence| host.note_granted_here(fence));
+                match set.gets {
+                    true => reply_token(&mut host, former.as_ref()),
+                    false => reply_set(&mut host, original, true),
+                }
+            }
+            Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
             Set::Refused(_) => reply_set(&mut host, original, false),
+            // The client is blocked.
+            Set::Queued => {}
         },
     }
     Ok(())
+}
+
+/// What a SET asks of the rules.
+struct Question<'a, G, W> {
+    set: &'a SetCommand<'a>,
+    /// Whether a free key may become a lock.
+    may_grant: G,
+    /// How long it waits for the hold with this fence.
+    may_wait_for: W,
+    /// How long it waits for a key that is free, but not for it.
+    wait: Option<WaitLimit>,
 }
 
 fn decide_set<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
     key: KeyRef<'_>,
-    set: &SetCommand<'_>,
-    may_grant: impl FnOnce() -> bool,
+    question: Question<'_, impl FnOnce() -> bool, impl FnOnce(Fence) -> Option<WaitLimit>>,
 ) -> Result<Set, ErrorReply> {
+    let Question { set, may_grant, may_wait_for, wait } = question;
     let holder = match manager.mutex_holder(rules, key) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
@@ -147,17 +194,53 @@ fn decide_set<K: Keys, C: Park>(
         (Condition::Always, _) => true,
         (Condition::Free, holder) => holder.is_none(),
         (Condition::Held, holder) => holder.is_some(),
-        (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|holder| holder.as_bytes() == token),
+        (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|(holder, _)| holder.as_bytes() == token),
     };
-    if !is_met {
-        return Ok(Set::Refused(holder));
-    }
     // An end in the past is no lease: the server removes what is there.
     let Some(lease) = set.expiry.lease(rules.now.timestamp()) else { return Ok(Set::Original) };
+    if set.condition == Condition::Free {
+        let wait = match &holder {
+            Some((_, fence)) => may_wait_for(*fence),
+            None => wait,
+        };
+        if !is_met && wait.is_none() {
+            return Ok(Set::Refused(holder.map(|(owner, _)| owner)));
+        }
+        return acquire(manager, rules, key, set.token, lease.unwrap_or(Lease::Persist), wait);
+    }
+    let former = holder.map(|(owner, _)| owner);
+    if !is_met {
+        return Ok(Set::Refused(former));
+    }
     let takeover = Takeover { name: key.name, owner: set.token, lease };
     match take_over(manager, rules, key.db, &[takeover])? {
-        TakenOver::All(_) => Ok(Set::Done(holder)),
+        TakenOver::All(_) => Ok(Set::Done { former, fence: None }),
         TakenOver::NotNow => Ok(Set::NotNow),
+    }
+}
+
+/// SET … NX. What it cannot be granted now it is refused, or waits for.
+fn acquire<K: Keys, C: Park>(
+    manager: &mut LockManager,
+    rules: &mut Host<'_, K, C>,
+    key: KeyRef<'_>,
+    token: OwnerRef<'_>,
+    lease: Lease,
+    wait: Option<WaitLimit>,
+) -> Result<Set, ErrorReply> {
+    let request = LockRequest { owner: token, claim: Claim::AdoptedMutex, lease };
+    let wait = wait.map(|limit| Wait { limit, may_come_back: true, coalesces: false });
+    let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
+    match manager.acquire(rules, request) {
+        Ok(Acquired::Granted(grant)) => {
+            manager.statistics.adopted_acquires += 1;
+            Ok(Set::Done { former: None, fence: Some(grant.fence) })
+        }
+        Ok(Acquired::Queued(_)) => Ok(Set::Queued),
+        Ok(Acquired::NotGranted) | Err(LockError::MaxWaiters(_) | LockError::Grace | LockError::Deadlock(_)) => {
+            Ok(Set::NotNow)
+        }
+        Err(error @ LockError::Key(_)) => Err(error.into()),
     }
 }
 
@@ -224,7 +307,7 @@ fn set_several<'h, H: CommandHost<'h>>(
             Set::OtherFamily if condition == Several::Always => return Err(errors::WRONG_TYPE),
             Set::NotNow if condition == Several::Always => return Err(errors::NOT_NOW),
             Set::OtherFamily | Set::NotNow | Set::Refused(_) => reply_set(&mut host, original, false),
-            Set::Done(_) => reply_set(&mut host, original, true),
+            Set::Done { .. } | Set::Queued => reply_set(&mut host, original, true),
         },
     }
     Ok(())
@@ -255,7 +338,7 @@ fn decide_several<K: Keys, C: Park>(
     let lease = Some(Lease::Persist);
     let takeovers: Vec<_> = pairs.iter().map(|(name, owner)| Takeover { name, owner: *owner, lease }).collect();
     match take_over(manager, rules, db, &takeovers)? {
-        TakenOver::All(_) => Ok(Set::Done(None)),
+        TakenOver::All(_) => Ok(Set::Done { former: None, fence: None }),
         TakenOver::NotNow => Ok(Set::NotNow),
     }
 }
@@ -265,7 +348,7 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
-        let Some(holder) = manager.mutex_holder(rules, key)? else { return Ok(None) };
+        let Some((holder, _)) = manager.mutex_holder(rules, key)? else { return Ok(None) };
         manager.release(rules, key, holder.as_bytes(), &Portion::Mutex, Work::Done)?;
         Ok(Some(holder))
     });

@@ -220,7 +220,7 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
 fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Option<(ClientId, String)>, now: Instant) {
     let permits = match request.claim {
         Claim::Permits { count, .. } => count.number(),
-        Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
+        Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
     };
     out.map(7);
     text_field(out, "owner", request.owner.as_bytes());

@@ -2,16 +2,18 @@
 
 use std::cell::RefCell;
 use std::ffi::CStr;
+use std::num::NonZeroU64;
 
 use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{Family, LockRequest, Portion};
+use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::rebuild::Received;
-use lock::value::time::Now;
+use lock::value::time::{Now, WaitLimit};
 
 use super::clients::{AllClients, Parking};
 use super::native;
@@ -238,6 +240,18 @@ impl<'a> CommandHost<'a> for Call<'a> {
 
     fn adopts(self, key: &[u8], family: Family) -> bool {
         self.server.settings.borrow().adopted.adopt(key, family)
+    }
+
+    fn adopt_wait(self) -> Option<WaitLimit> {
+        NonZeroU64::new(self.server.settings.borrow().adopt_wait_ms).map(WaitLimit::Ms)
+    }
+
+    fn note_granted_here(self, fence: Fence) {
+        self.server.granted_here.borrow_mut().insert(fence, self.client);
+    }
+
+    fn is_granted_here(self, fence: Fence) -> bool {
+        self.server.granted_here.borrow().get(&fence) == Some(&self.client)
     }
 
     fn is_from_log(self) -> bool {

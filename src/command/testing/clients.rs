@@ -1,9 +1,13 @@
 //! The clients of the simulated server: its connections, and the requests by which they wait.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::key::{ClientId, Key, RequestId};
+use lock::value::claim::Claim;
+use lock::value::fence::Fence;
 use lock::value::owner::Owner;
 
 use super::resp::{Encoder, Protocol};
@@ -55,6 +59,8 @@ pub struct WaitingClient {
     pub client: ClientId,
     owner: Owner,
     prefix: Prefix,
+    /// Whether its command is a SET.
+    pub is_adopted: bool,
     /// Where the outcome is published, and for which key; `None`: it is blocked.
     channel: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -76,6 +82,8 @@ pub struct AllClients {
     pub waiting: BTreeMap<RequestId, WaitingClient>,
     /// Grants that were told in this turn, and to which connections.
     pub told: Vec<(RequestId, ClientId)>,
+    /// Which connection was granted a lock by a SET.
+    pub granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
 }
 
 impl AllClients {
@@ -126,13 +134,19 @@ impl Clients for &mut AllClients {
 
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.waiting.remove(&request) else { return Delivery::Failed };
-        let WaitingClient { client, owner, prefix, channel } = waiting;
+        let WaitingClient { client, owner, prefix, is_adopted, channel } = waiting;
         if let Some((channel, key)) = channel {
             self.publish(&channel, &notification::message(&key, owner.as_bytes(), outcome));
             return Delivery::Done;
         }
         let Some(connection) = self.connections.get_mut(&client) else { return Delivery::Failed };
-        reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome);
+        match is_adopted {
+            true => reply::adopted_wait_outcome(&mut connection.outbox, outcome),
+            false => reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome),
+        }
+        if let (true, WaitOutcome::Granted { fence, .. }) = (is_adopted, outcome) {
+            self.granted_here.borrow_mut().insert(fence, client);
+        }
         match outcome {
             WaitOutcome::Granted { .. } => {
                 self.told.push((request, client));
@@ -174,7 +188,8 @@ impl Park for Parking<'_> {
             reply::queued(self.reply, &claim, owner);
         }
         let channel = channel.map(|channel| (channel.to_vec(), key.to_vec()));
-        self.clients.waiting.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, channel });
+        let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
+        self.clients.waiting.insert(request, WaitingClient { client, owner, prefix, is_adopted, channel });
         true
     }
 

@@ -355,11 +355,12 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
             let request = call.server.clients.borrow().blocked_by(client);
             if let Some(request) = request {
                 let mut clients = call.server.clients.borrow_mut();
-                clients.waiting.remove(&request);
+                let is_adopted = clients.waiting.remove(&request).is_some_and(|waiting| waiting.is_adopted);
                 let with_error = how.first().is_some_and(|how| how.eq_ignore_ascii_case(b"ERROR"));
                 if let Some(connection) = clients.connections.get_mut(&client) {
                     match with_error {
                         true => connection.outbox.error_words("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+                        false if is_adopted => connection.outbox.null_string(),
                         false => connection.outbox.null(),
                     }
                 }
@@ -400,6 +401,7 @@ fn config_set(call: Call<'_>, name: &[u8], value: &[u8]) -> Answer {
         b"lock.log-hold" => manager.limits.observe.holds_ms = Some(value).filter(|ms| *ms > 0),
         b"lock.log-wait" => manager.limits.observe.waits_ms = Some(value).filter(|ms| *ms > 0),
         b"lock.log-max-len" => settings.log_max_len = count,
+        b"lock.adopt-wait" => settings.adopt_wait_ms = value,
         _ => return Err(format!("ERR Unknown option {}", name.escape_ascii())),
     }
     call.reply.borrow_mut().status("OK");

@@ -1,13 +1,15 @@
 //! The simulated server: its parts, its turns, its time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use lock::host::simulated::{KeyEvent, Keyspace, Stored};
 use lock::host::Host;
 use lock::key::{ClientId, Key};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
+use lock::value::fence::Fence;
 
 use super::call::{Call, Sender};
 use super::clients::{AllClients, Words};
@@ -25,6 +27,8 @@ pub struct SimulatedServer {
     pub(super) manager: RefCell<LockManager>,
     pub(super) keyspace: RefCell<Keyspace>,
     pub(super) clients: RefCell<AllClients>,
+    /// The clients' own table, which a command asks while it has them borrowed.
+    pub(super) granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
     pub(super) log: RefCell<LockLog>,
     pub(super) settings: RefCell<Settings>,
     /// The values of keys that are strings.
@@ -40,19 +44,26 @@ pub(super) struct Settings {
     pub leases: LeaseSettings,
     pub log_max_len: usize,
     pub adopted: AdoptedKeys,
+    pub adopt_wait_ms: u64,
 }
 
 impl Default for SimulatedServer {
     fn default() -> SimulatedServer {
-        let mut keyspace = Keyspace::default();
+        let (mut keyspace, clients) = (Keyspace::default(), AllClients::default());
         keyspace.modified = Some(Vec::new());
         let leases = LeaseSettings { default_ms: 30_000, max_ms: crate::parse::MAX_LEASE_MS };
         SimulatedServer {
             manager: RefCell::default(),
             keyspace: RefCell::new(keyspace),
-            clients: RefCell::default(),
+            granted_here: clients.granted_here.clone(),
+            clients: RefCell::new(clients),
             log: RefCell::default(),
-            settings: RefCell::new(Settings { leases, log_max_len: 128, adopted: AdoptedKeys::default() }),
+            settings: RefCell::new(Settings {
+                leases,
+                log_max_len: 128,
+                adopted: AdoptedKeys::default(),
+                adopt_wait_ms: 0,
+            }),
             strings: RefCell::default(),
             dumps: RefCell::default(),
             tokens: Cell::new(1),

@@ -13,6 +13,7 @@ use super::to_try::ToTry;
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
+use crate::value::claim::Claim;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
@@ -236,6 +237,8 @@ impl LockManager {
     /// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
     /// place ends.
     pub(super) fn time_out<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
+        let is_adopted = self.queues.request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
+        self.statistics.adopted_refusals += u64::from(is_adopted);
         match self.may_keep_place(id) {
             true => _ = clients.answer(id, WaitOutcome::TimedOut),
             false => _ = self.answer_waiter(clients, id, WaitOutcome::TimedOut),

@@ -7,7 +7,7 @@ use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, W
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::request::{Others, QueueId};
-use crate::value::claim::{Family, InvalidClaim, LockRequest};
+use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -85,6 +85,7 @@ impl LockManager {
             Err(error) => self.dismiss_as(clients, id, WaitOutcome::Impossible(error)),
             Ok(grant) => {
                 let claim = request.claim;
+                self.statistics.adopted_acquires += u64::from(claim == Claim::AdoptedMutex);
                 if self.remove(id) == Others::Some {
                     self.gained(key, owner.as_bytes());
                 }

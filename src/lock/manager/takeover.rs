@@ -11,6 +11,7 @@ use crate::host::{Entry, Host, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::place::Rank;
 use crate::value::claim::{Claim, Family, LockRequest};
+use crate::value::fence::Fence;
 use crate::value::outcome::{Admission, KeyError};
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::{Deadline, Lease, Now};
@@ -36,7 +37,7 @@ pub enum TakenOver {
 }
 
 impl LockManager {
-    /// The holder of a mutex; `None`: the key is free.
+    /// The holder of a mutex and the fence of its grant; `None`: the key is free.
     ///
     /// # Errors
     /// The key holds something else, or requests for another family wait for it.
@@ -44,10 +45,10 @@ impl LockManager {
         &mut self,
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
-    ) -> Result<Option<Owner>, KeyError> {
+    ) -> Result<Option<(Owner, Fence)>, KeyError> {
         let mut entry = host.keys.open(key);
         let lock = self.lock_of_family(host.now, key, &mut entry, Family::Mutex)?;
-        Ok(lock.and_then(|lock| lock.exclusive_owner().cloned()))
+        Ok(lock.and_then(|lock| lock.latest_holder()).map(|(owner, fence)| (owner.clone(), fence)))
     }
 
     /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become

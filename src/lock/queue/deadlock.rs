@@ -20,11 +20,15 @@ use crate::value::claim::{Claim, Count, Family};
 /// At most so many keys are opened to learn whether the owner of a request holds one of them: with more, it may.
 const MOST_OPENED: usize = 16;
 
-/// Whether the request may close a cycle, judged without opening a key. False is certain, and the common case.
+/// Whether the request may close a cycle, judged without opening a key. False is certain, and the common case. The wait
+/// of a client that does not know the module ends by itself, and closes none.
 pub fn needs_search(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    changes_waits(queues, new)
-        || takes_more(new)
-        || queues.may_be_waited_for(new.db, new.owner()) && !waits_for_nothing_new(queues, new)
+    let may_close = || {
+        changes_waits(queues, new)
+            || takes_more(new)
+            || queues.may_be_waited_for(new.db, new.owner()) && !waits_for_nothing_new(queues, new)
+    };
+    new.request.claim != Claim::AdoptedMutex && may_close()
 }
 
 /// The cycle that the request would close; `None` if it may wait.

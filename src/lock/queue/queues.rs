@@ -258,7 +258,8 @@ impl WaitQueues {
         self.waiting_listed(first, id, owner).filter(move |(_, request)| request.stands_in(id))
     }
 
-    /// The queued request that this one repeats: same owner, keys, mode and number.
+    /// The queued request that this one repeats: same owner, keys, mode and number. A request of a client that does not
+    /// know the module repeats only a kept place.
     pub fn find_retried(&self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<RequestId> {
         let id_of = |name: &&[u8]| self.id_of(KeyRef { db, name });
         let mut listed_under = id_of(names.first()?)?;
@@ -268,6 +269,7 @@ impl WaitQueues {
         let is_retried = |id: &RequestId| {
             self.requests.get(id).is_some_and(|queued| {
                 request.claim.is_retry_of(&queued.claim)
+                    && (request.claim != Claim::AdoptedMutex || !queued.is_present())
                     && queued.queues.len() == names.len()
                     && !self.is_done(*id, queued)
                     && names.iter().filter_map(id_of).all(|queue| queued.stands_in(queue))
@@ -316,7 +318,8 @@ impl WaitQueues {
     pub(super) fn is_covered_by_earlier(&self, key: KeyRef<'_>, owner: &[u8], place: &Place, claim: &Claim) -> bool {
         let known = self.id_of(key).and_then(|queue| Some((queue, self.owner_id(key.db, owner)?)));
         let mut waiting = known.into_iter().flat_map(|(queue, owner)| self.waiting_in(queue, owner));
-        let earlier = waiting.find(|(_, it)| !it.has_several_keys() && it.place < *place);
+        let covers = |it: &QueuedRequest| !it.has_several_keys() && it.claim != Claim::AdoptedMutex;
+        let earlier = waiting.find(|(_, it)| covers(it) && it.place < *place);
         earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
     }
 

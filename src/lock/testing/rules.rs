@@ -418,7 +418,7 @@ fn claim(claim: Claim) -> value::Claim {
 
 fn portion(given_back: Claim) -> value::Portion {
     match claim(given_back) {
-        value::Claim::Mutex => value::Portion::Mutex,
+        value::Claim::Mutex | value::Claim::AdoptedMutex => value::Portion::Mutex,
         value::Claim::Reentrant(count) => value::Portion::Reentrant(count),
         value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
         value::Claim::Permits { count, .. } => value::Portion::Permits(count),

@@ -114,6 +114,9 @@ impl Count {
 pub enum Claim {
     /// The mutex.
     Mutex,
+    /// The mutex, for a client that does not know the module. Its token may be a constant: a holder with the same token
+    /// bars it as any other, it supersedes no request, and its wait, which is bounded, closes no deadlock.
+    AdoptedMutex,
     /// Holds of a reentrant mutex.
     Reentrant(Count),
     /// Holds of a read/write lock in a mode.
@@ -137,7 +140,7 @@ impl Claim {
     #[inline]
     pub fn family(&self) -> Family {
         match self {
-            Claim::Mutex => Family::Mutex,
+            Claim::Mutex | Claim::AdoptedMutex => Family::Mutex,
             Claim::Reentrant(_) => Family::Reentrant,
             Claim::ReadWrite(..) => Family::ReadWrite,
             Claim::Permits { .. } | Claim::Slot { .. } => Family::Semaphore,
@@ -147,7 +150,7 @@ impl Claim {
     /// The mode shown for a holder of this claim: exclusive, read, write or permits.
     pub fn mode_word(&self) -> &'static str {
         match self {
-            Claim::Mutex | Claim::Reentrant(_) => "exclusive",
+            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) => "exclusive",
             Claim::ReadWrite(Mode::Read, _) => "read",
             Claim::ReadWrite(Mode::Write, _) => "write",
             Claim::Permits { .. } | Claim::Slot { .. } => "permits",
@@ -158,7 +161,7 @@ impl Claim {
     #[inline]
     pub fn count(&self) -> Count {
         match self {
-            Claim::Mutex | Claim::Slot { .. } => Count::Exactly(1),
+            Claim::Mutex | Claim::AdoptedMutex | Claim::Slot { .. } => Count::Exactly(1),
             Claim::Reentrant(count) | Claim::ReadWrite(_, count) | Claim::Permits { count, .. } => *count,
         }
     }
@@ -225,6 +228,7 @@ impl Share {
             Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(Mode::Write, _) | Claim::Slot { .. } => {
                 self.holds > 0
             }
+            Claim::AdoptedMutex => false,
             Claim::Permits { .. } if self.has_slot => true,
             Claim::Permits { count: Count::Exactly(n), .. } => *n <= self.holds,
             Claim::Permits { count: Count::Step(_), .. } => false,

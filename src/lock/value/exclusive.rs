@@ -63,7 +63,7 @@ impl Exclusive {
 
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
         self.check_family(claim.family())?;
-        if !self.is_held_by(owner) {
+        if !self.is_held_by(owner) || *claim == Claim::AdoptedMutex {
             return Ok(Admission::Wait);
         }
         if let Claim::Reentrant(count) = claim {

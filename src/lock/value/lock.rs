@@ -79,7 +79,9 @@ impl<'a> FirstGrant<'a> {
     pub fn lock(&self) -> Lock {
         let FirstGrant { request, fence, now } = self;
         match request.claim {
-            Claim::Mutex | Claim::Reentrant(_) => Lock::Exclusive(Exclusive::of_request(request, *fence)),
+            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) => {
+                Lock::Exclusive(Exclusive::of_request(request, *fence))
+            }
             Claim::ReadWrite(..) | Claim::Permits { .. } | Claim::Slot { .. } => {
                 let mut shared = Shared::new(request.claim.limit(), *fence);
                 shared.admit(request, *fence, *now).expect("any claim by a first holder can be counted");
@@ -453,7 +455,7 @@ impl Lock {
         let as_before = super::claim::Count::Exactly(grant.holds_before);
         let portion = match *claim {
             Claim::Mutex if grant.holds_before > 0 => return Ok(Released::Same(grant.holds_before)),
-            Claim::Mutex => Portion::Mutex,
+            Claim::Mutex | Claim::AdoptedMutex => Portion::Mutex,
             Claim::Reentrant(_) => Portion::Reentrant(as_before),
             Claim::ReadWrite(mode, _) => Portion::ReadWrite(mode, as_before),
             Claim::Permits { .. } | Claim::Slot { .. } => Portion::Permits(as_before),
@@ -467,7 +469,7 @@ impl Lock {
 fn admission_to_vacant(claim: &Claim) -> Result<Admission, InvalidClaim> {
     match claim {
         Claim::Permits { limit, .. } | Claim::Slot { limit } => permits_admission(0, 0, *limit, claim.count()),
-        Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => Ok(Admission::Admit),
+        Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => Ok(Admission::Admit),
     }
 }
 

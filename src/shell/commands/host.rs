@@ -10,9 +10,10 @@ use lock::host::Host;
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{Family, LockRequest, Portion};
+use lock::value::fence::Fence;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::rebuild::Received;
-use lock::value::time::Now;
+use lock::value::time::{Now, WaitLimit};
 use redis_module::raw;
 use uuid::Uuid;
 
@@ -30,7 +31,7 @@ use crate::shell::observe::{keyspace_events, report};
 use crate::shell::slots::slot_of;
 use crate::shell::state::State;
 use crate::shell::turn::{self, FastTurn};
-use crate::shell::{clock, settings};
+use crate::shell::{clock, granted_here, settings};
 
 /// `EPERM`: in a cluster, for a key of another node; SCAN has none.
 const NOT_MY_SLOT: i32 = 1;
@@ -190,6 +191,18 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     fn adopts(self, key: &[u8], family: Family) -> bool {
         adopt::adopts(key, family)
+    }
+
+    fn adopt_wait(self) -> Option<WaitLimit> {
+        settings::adopt_wait()
+    }
+
+    fn note_granted_here(self, fence: Fence) {
+        granted_here::note(fence, ClientId(self.client_id()));
+    }
+
+    fn is_granted_here(self, fence: Fence) -> bool {
+        granted_here::is_by(fence, ClientId(self.client_id()))
     }
 
     fn is_from_log(self) -> bool {

@@ -146,7 +146,7 @@ fn check_error(read: Result<(), ErrorReply>) {
 fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
     let AcquireCommand { keys, token, claim, lease, wait } = asked;
     let (mode, mut options) = match *claim {
-        Claim::Mutex => (None, vec![]),
+        Claim::Mutex | Claim::AdoptedMutex => (None, vec![]),
         Claim::Reentrant(count) => (None, vec![holds(count)]),
         Claim::ReadWrite(mode, count) => (Some(mode), vec![holds(count)]),
         Claim::Permits { limit, count } => {

@@ -154,7 +154,9 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     }
 
     fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
-        if self.new.replaces == Some(id) || self.steps > MOST_STEPS {
+        // A wait of a client that does not know the module ends by itself.
+        let is_edge = self.new.replaces != Some(id) && queued.claim != Claim::AdoptedMutex;
+        if !is_edge || self.steps > MOST_STEPS {
             return;
         }
         let (claim, place) = (queued.claim, queued.place.clone());
