@@ -6,6 +6,7 @@ mod lasting;
 mod nodes;
 mod permitted;
 mod switching;
+mod waiting;
 
 use crate::support::{Client, Reply, Server};
 
