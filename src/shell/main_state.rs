@@ -237,6 +237,8 @@ pub struct Exec {
 pub struct Adopt {
     /// The patterns.
     pub keys: RefCell<AdoptedKeys>,
+    /// Whether some of them are for locks in a hash.
+    pub has_hashes: Cell<bool>,
     /// The setting in the operator's words.
     pub setting: RefCell<Option<OwnedStr>>,
     /// The originals that the server has, a bit for each.
@@ -291,6 +293,7 @@ impl MainState {
             exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
             adopt: Adopt {
                 keys: RefCell::new(AdoptedKeys::none()),
+                has_hashes: Cell::new(false),
                 setting: RefCell::new(None),
                 known: Cell::new(0),
                 is_filtering: Cell::new(false),

@@ -49,6 +49,15 @@ pub enum Original {
     Get,
     GetRange,
     MGet,
+    HSet,
+    HSetNx,
+    HIncrBy,
+    HDel,
+    HExists,
+    HGet,
+    HLen,
+    HKeys,
+    HGetAll,
 }
 
 /// All that the server is told about a subcommand, and the filter has to know.
@@ -92,6 +101,22 @@ pub const ORIGINALS: &[OriginalCommand] = &[
     of(Original::Get, "GET", 2, Places::First, READS, "Tells the token that holds a mutex."),
     of(Original::GetRange, "GETRANGE", 4, Places::First, READS, "Tells a part of the token that holds a mutex."),
     of(Original::MGet, "MGET", -2, Places::All, READS, "Tells the tokens that hold mutexes, beside strings."),
+    of(Original::HSet, "HSET", -4, Places::First, GRANTS, "The owner holds the reentrant mutex so often."),
+    of(Original::HSetNx, "HSETNX", 4, Places::First, GRANTS, "The same of an owner that does not hold it."),
+    of(
+        Original::HIncrBy,
+        "HINCRBY",
+        4,
+        Places::First,
+        FREES,
+        "The owner holds the reentrant mutex so much more often.",
+    ),
+    of(Original::HDel, "HDEL", -3, Places::First, FREES, "Releases a reentrant mutex, however often it is held."),
+    of(Original::HExists, "HEXISTS", 3, Places::First, READS, "Tells whether the owner holds the reentrant mutex."),
+    of(Original::HGet, "HGET", 3, Places::First, READS, "Tells how often the owner holds the reentrant mutex."),
+    of(Original::HLen, "HLEN", 2, Places::First, READS, "Tells how many owners hold a reentrant mutex: 1 or 0."),
+    of(Original::HKeys, "HKEYS", 2, Places::First, READS, "Tells the owner that holds a reentrant mutex."),
+    of(Original::HGetAll, "HGETALL", 2, Places::First, READS, "Tells the owner of a reentrant mutex and its holds."),
 ];
 
 const fn of(
@@ -136,11 +161,19 @@ impl Original {
         let is = |other: &str, original| name.eq_ignore_ascii_case(other.as_bytes()).then_some(original);
         match name.len() {
             3 => is("GET", Get).or_else(|| is("SET", Set)),
-            4 => is("MGET", MGet).or_else(|| is("MSET", MSet)),
-            5 => is("SETNX", SetNx).or_else(|| is("SETEX", SetEx)).or_else(|| is("DELEX", DelEx)),
+            4 => (is("HGET", HGet).or_else(|| is("HSET", HSet)).or_else(|| is("MGET", MGet)))
+                .or_else(|| is("HDEL", HDel))
+                .or_else(|| is("MSET", MSet))
+                .or_else(|| is("HLEN", HLen)),
+            5 => is("SETNX", SetNx)
+                .or_else(|| is("SETEX", SetEx))
+                .or_else(|| is("DELEX", DelEx))
+                .or_else(|| is("HKEYS", HKeys)),
             6 => (is("PSETEX", PSetEx).or_else(|| is("GETSET", GetSet)).or_else(|| is("GETDEL", GetDel)))
-                .or_else(|| is("MSETNX", MSetNx)),
-            7 => is("DELIFEQ", DelIfEq),
+                .or_else(|| is("MSETNX", MSetNx))
+                .or_else(|| is("HSETNX", HSetNx)),
+            7 => (is("HINCRBY", HIncrBy).or_else(|| is("HEXISTS", HExists)).or_else(|| is("DELIFEQ", DelIfEq)))
+                .or_else(|| is("HGETALL", HGetAll)),
             8 => is("GETRANGE", GetRange),
             _ => None,
         }
@@ -159,7 +192,7 @@ mod tests {
             assert_eq!(Original::named(command.name.to_ascii_lowercase().as_bytes()), Some(command.original));
             assert!(command.summary.ends_with('.'));
         }
-        for name in ["", "DEL", "GETX", "SETX", "LOCK.ACQUIRE", "GETEX", "MSETEX", "SUBSTR"] {
+        for name in ["", "DEL", "HMSET", "HVALS", "GETX", "SETX", "LOCK.ACQUIRE", "GETEX", "MSETEX", "SUBSTR"] {
             assert_eq!(Original::named(name.as_bytes()), None, "{name}");
         }
     }
@@ -167,7 +200,8 @@ mod tests {
     #[test]
     fn only_reading_commands_are_read_only() {
         for command in ORIGINALS {
-            let reads = matches!(command.original, Original::Get | Original::GetRange | Original::MGet);
+            let hash = ["HEXISTS", "HGET", "HLEN", "HKEYS", "HGETALL"];
+            let reads = ["GET", "GETRANGE", "MGET"].iter().chain(&hash).any(|name| *name == command.name);
             assert_eq!(command.container == Container::Reads, reads, "{}", command.name);
             assert_eq!(command.flags.contains("readonly"), reads, "{}", command.name);
         }

@@ -53,6 +53,11 @@ impl AdoptedKeys {
         self.patterns.is_empty()
     }
 
+    /// Whether there is a pattern behind `hash:`.
+    pub fn has_hashes(&self) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == Family::Reentrant)
+    }
+
     /// Whether a lock of this family may be granted on the key.
     pub fn adopt(&self, key: &[u8], family: Family) -> bool {
         self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == family && pattern.matches(key))

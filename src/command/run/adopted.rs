@@ -15,7 +15,8 @@ use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::time::{Lease, WaitLimit};
 
-use super::inspect::holder_of;
+use super::adopted_hash;
+use super::inspect::{holder_of, Holder};
 use super::request::refuse_while_paused;
 use crate::adopted::{Container, Original};
 use crate::errors::{self, ErrorReply};
@@ -56,11 +57,20 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         Original::Get => get(host, args),
         Original::GetRange => get_range(host, args),
         Original::MGet => get_several(host, args),
+        Original::HSet
+        | Original::HSetNx
+        | Original::HIncrBy
+        | Original::HDel
+        | Original::HExists
+        | Original::HGet
+        | Original::HLen
+        | Original::HKeys
+        | Original::HGetAll => adopted_hash::run(host, args, command.original),
     }
 }
 
 /// The server's own command.
-fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
+pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
     match host.run_original(args)? {
         Ran::Answered => Ok(()),
         Ran::WrongType => Err(errors::WRONG_TYPE),
@@ -383,7 +393,7 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
 /// GET.
 fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     match holder_of(host, args[1], Family::Mutex) {
-        Ok(holder) => reply_token(&mut host, holder.as_ref()),
+        Ok(holder) => reply_token(&mut host, holder.map(|holder| holder.owner).as_ref()),
         Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),
     }
@@ -393,7 +403,7 @@ fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(
 /// GETRANGE.
 fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let holder = match holder_of(host, args[1], Family::Mutex) {
-        Ok(Some(holder)) => holder,
+        Ok(Some(Holder { owner, .. })) => owner,
         Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),
     };
@@ -414,7 +424,7 @@ fn get_several<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> 
     host.array(holders.len());
     for (holder, string) in holders.iter().zip(strings) {
         match (holder, string) {
-            (Some(holder), _) => host.bytes(holder.as_bytes()),
+            (Some(holder), _) => host.bytes(holder.owner.as_bytes()),
             (None, Some(string)) => host.bytes(&string),
             (None, None) => host.null_string(),
         }

@@ -73,7 +73,15 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
     Ok(told)
 }
 
-/// The holder of an exclusive lock, as the token that a client reads. `None`: the key is free, or the hold has ended.
+/// The holder of an exclusive lock.
+pub(super) struct Holder {
+    /// Its owner: the token that a client reads.
+    pub owner: Owner,
+    /// How often it holds the lock.
+    pub holds: u32,
+}
+
+/// The holder of an exclusive lock. `None`: the key is free, or the hold has ended.
 ///
 /// # Errors
 /// The key holds something else.
@@ -81,7 +89,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
     host: H,
     key: H::Argument,
     family: Family,
-) -> Result<Option<Owner>, KeyError> {
+) -> Result<Option<Holder>, KeyError> {
     let now = host.now();
     let holder = host.read(key, |read| {
         let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.is_over(now.timestamp())) else {
@@ -89,14 +97,17 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
         };
         match lock.family() {
             Some(other) if other != family => Err(KeyError::Invalid(InvalidClaim::WrongFamily(other))),
-            _ => Ok(lock.exclusive_owner().cloned()),
+            _ => Ok(lock.exclusive_owner().map(|owner| Holder {
+                owner: owner.clone(),
+                holds: lock.exclusive_holds(owner.as_bytes()).unwrap_or_default(),
+            })),
         }
     });
     let Some(holder) = holder.map_err(|_| KeyError::WrongType)?? else { return Ok(None) };
     if !host.has_more_than_keys() {
         return Ok(Some(holder));
     }
-    let (db, token) = (host.db(), holder.as_bytes());
+    let (db, token) = (host.db(), holder.owner.as_bytes());
     let name = KeyRef { db, name: key.bytes() };
     let inspected = host.inspect(|manager, _, _| has_session_ended(host, manager, name, token));
     if inspected.unwrap_or(false) {
@@ -170,7 +181,9 @@ fn rows<'a>(hold: &'a Hold<'a>, family: Family, session: Option<ClientId>) -> im
         Family::Semaphore => "permits",
     };
     let slot = (family == Family::Semaphore).then(|| hold.slot.map_or(-1, |slot| i64::from(slot.number())));
-    let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(|(_, holds)| *holds > 0);
+    // A reentrant mutex may be held 0 times: its owner has counted down, and has not released it.
+    let is_shown = move |(of, holds): &(&'static str, u32)| *holds > 0 || *of == "exclusive";
+    let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(is_shown);
     modes.map(move |(mode, holds)| HolderRow { hold, mode, holds, slot, session })
 }
 

@@ -1,6 +1,7 @@
 //! Whole commands: the arguments come in, the rules decide, the reply goes out. The [`CommandHost`] does the rest.
 
 mod adopted;
+mod adopted_hash;
 mod inspect;
 mod request;
 

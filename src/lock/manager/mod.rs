@@ -1,6 +1,7 @@
 //! The lock manager: decides every request, and everything that follows without a request.
 
 pub mod acquire;
+pub mod counted_holds;
 mod deliveries;
 pub mod departure;
 mod drain;

@@ -37,7 +37,7 @@ pub enum TakenOver {
 }
 
 impl LockManager {
-    /// The holder of a mutex and the fence of its grant; `None`: the key is free.
+    /// The holder of a mutex, as [`LockManager::exclusive_holder`].
     ///
     /// # Errors
     /// The key holds something else, or requests for another family wait for it.
@@ -46,8 +46,21 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
     ) -> Result<Option<(Owner, Fence)>, KeyError> {
+        self.exclusive_holder(host, key, Family::Mutex)
+    }
+
+    /// The holder of a mutex or reentrant mutex, and the fence of its grant; `None`: the key is free.
+    ///
+    /// # Errors
+    /// The key holds something else, or requests for another family wait for it.
+    pub fn exclusive_holder<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        family: Family,
+    ) -> Result<Option<(Owner, Fence)>, KeyError> {
         let mut entry = host.keys.open(key);
-        let lock = self.lock_of_family(host.now, key, &mut entry, Family::Mutex)?;
+        let lock = self.lock_of_family(host.now, key, &mut entry, family)?;
         Ok(lock.and_then(|lock| lock.latest_holder()).map(|(owner, fence)| (owner.clone(), fence)))
     }
 

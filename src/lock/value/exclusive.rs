@@ -97,12 +97,18 @@ impl Exclusive {
         if !self.is_held_by(owner) {
             return Ok(Released::NotHeld);
         }
-        let left = portion.taken_from(self.holds)?;
+        // A count of 0 (`manager/counted_holds`) has nothing left to give back but the lock.
+        let left = if self.holds == 0 { 0 } else { portion.taken_from(self.holds)? };
         if left == 0 {
             return Ok(Released::Gone);
         }
         let before = std::mem::replace(&mut self.holds, left);
         Ok(if left == before { Released::Same(left) } else { Released::Fewer(left) })
+    }
+
+    /// Sets how often the holder holds it.
+    pub(super) fn set_holds(&mut self, holds: u32) {
+        self.holds = holds;
     }
 
     pub(super) fn renew(&mut self, lease: Option<Lease>, now: Timestamp) -> Deadline {

@@ -221,6 +221,21 @@ impl Lock {
         one.into_iter().chain(shared.iter().map(|holder| &holder.owner))
     }
 
+    /// How often this owner holds a mutex or reentrant mutex; `None` if it does not.
+    pub fn exclusive_holds(&self, owner: &[u8]) -> Option<u32> {
+        match self {
+            Lock::Exclusive(exclusive) if exclusive.is_held_by(owner) => Some(exclusive.hold(Deadline::Never).holds),
+            _ => None,
+        }
+    }
+
+    /// Sets how often the holder of a reentrant mutex holds it, which may be 0.
+    pub fn set_exclusive_holds(&mut self, holds: u32) {
+        if let Lock::Exclusive(exclusive) = self {
+            exclusive.set_holds(holds);
+        }
+    }
+
     /// The number of holders.
     pub fn holders(&self) -> usize {
         match self {

@@ -61,9 +61,10 @@ impl From<InvalidClaim> for KeyError {
 }
 
 impl Hold<'_> {
-    /// The share of its owner.
+    /// The share of its owner. A count of 0 holds the lock as any other.
     pub fn share(&self) -> Share {
-        Share { holds: self.holds, reads: self.reads, has_slot: self.slot.is_some() }
+        let holds = if self.reads == 0 { self.holds.max(1) } else { self.holds };
+        Share { holds, reads: self.reads, has_slot: self.slot.is_some() }
     }
 
     /// How long it has been held. A fence is the time of its grant in microseconds, unless the clock was set back

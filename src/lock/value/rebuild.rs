@@ -58,7 +58,9 @@ impl FamilyAndLimit {
             Family::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
             _ if holder.slot.is_some() => false,
             Family::Mutex => holder.holds == 1 && holder.reads == 0,
-            Family::Reentrant | Family::Semaphore => holder.holds > 0 && holder.reads == 0,
+            // A count of 0: see `manager/counted_holds`.
+            Family::Reentrant => holder.reads == 0,
+            Family::Semaphore => holder.holds > 0 && holder.reads == 0,
             Family::ReadWrite => holder.holds > 0 || holder.reads > 0,
         }
     }

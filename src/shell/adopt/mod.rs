@@ -21,6 +21,7 @@ use super::main_state::MAIN;
 
 pub mod original;
 mod subcommands;
+pub mod unlock;
 
 pub use subcommands::register;
 
@@ -35,6 +36,7 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
     let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|BadPattern(word)| {
         format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
     })?;
+    MAIN.adopt.has_hashes.set(changed.has_hashes());
     MAIN.adopt.keys.replace(changed);
     MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
     if let Some(ctx) = timer::own_context() {

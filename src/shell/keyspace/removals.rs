@@ -67,10 +67,10 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether a removal by a command counts as a release: the lock is a mutex on a key of `lock.adopt`. `unlink` does not
+/// Whether a removal by a command counts as a release: the lock is one of an exclusive family on a key of `lock.adopt`. `unlink` does not
 /// tell DEL from RENAME, eviction and so on, which are rare on such keys.
 fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
-    lock.family() == Some(Family::Mutex) && adopt::may_hold_adopted(name.bytes())
+    lock.family().is_some_and(Family::is_exclusive) && adopt::may_hold_adopted(name.bytes())
 }
 
 /// Notes that a lock has left its key, for the requests that wait for the key and the connection that its hold is bound

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use command::host::KeyArguments;
 use lock::host::{Content, Effect, Entry, Gate, Keys};
 use lock::key::KeyRef;
+use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::lock::{FirstGrant, Lock};
 use lock::value::owner::Owner;
@@ -18,6 +19,7 @@ use lock::value::time::Deadline;
 use redis_module::raw;
 
 use super::{held_counts, removals};
+use crate::shell::adopt;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
@@ -148,6 +150,14 @@ impl<'e> StoredKey<'e> {
     }
 }
 
+impl StoredKey<'_> {
+    /// Whether a reentrant mutex is or was under the key: a vacant lock does not tell its family.
+    #[inline(never)]
+    fn is_reentrant(&mut self) -> bool {
+        matches!(self.lock_key.content(), Content::Lock(lock) if lock.family().is_none_or(|it| it == Family::Reentrant))
+    }
+}
+
 enum Name<'e> {
     Argument(Str<'e>),
     Own(OwnedStr),
@@ -212,9 +222,13 @@ impl Entry for StoredKey<'_> {
 
     #[inline(always)]
     fn remove(&mut self) {
+        let tells = MAIN.adopt.has_hashes.get() && self.is_reentrant();
         self.lock_key.remove();
         replication::send_removal(self.ctx, self.scope, self.name.as_str());
         self.ctx.signal_modified(self.name.as_str());
+        if tells {
+            adopt::unlock::tell(self.ctx, self.name.as_str());
+        }
     }
 }
 

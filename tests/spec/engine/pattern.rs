@@ -227,7 +227,7 @@ fn parse_word(word: &str) -> Result<Pattern, String> {
         "_" => Ok(Pattern::Any),
         "nil" => Ok(Pattern::Nil),
         "null" => Ok(Pattern::Null),
-        "OK" | "PONG" | "QUEUED" | "none" | "string" | "redislock" => Ok(Pattern::Status(word.to_string())),
+        "OK" | "PONG" | "QUEUED" | "none" | "string" | "redislock" | "hash" => Ok(Pattern::Status(word.to_string())),
         _ => Err(format!("`{word}` is no pattern")),
     }
 }

@@ -1,0 +1,137 @@
+//! The same of locks that count in a hash, with a field for the owner: `HINCRBY key owner 1` and its kin.
+
+use lock::key::KeyRef;
+use lock::manager::counted_holds::{CountChange, Counted};
+use lock::manager::lock_manager::LockError;
+use lock::manager::release::Work;
+use lock::value::claim::{Count, Family, InvalidClaim, Portion};
+use lock::value::outcome::{KeyError, Released};
+use lock::value::owner::OwnerRef;
+
+use super::adopted::run_original;
+use super::inspect::holder_of;
+use super::request::refuse_while_paused;
+use crate::adopted::Original;
+use crate::errors::{self, ErrorReply};
+use crate::host::{CommandHost, KeyArguments};
+use crate::parse::{integer, Argument};
+
+/// Runs a command of a hash.
+pub(super) fn run<'h, H: CommandHost<'h>>(
+    host: H,
+    args: &'h [H::Argument],
+    original: Original,
+) -> Result<(), ErrorReply> {
+    match original {
+        Original::HSet | Original::HSetNx | Original::HIncrBy => change(host, args, original),
+        Original::HDel => delete(host, args),
+        _ => read(host, args, original),
+    }
+}
+
+/// HSET of one field, HSETNX, HINCRBY. Any other number, or several fields, are no lock.
+fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
+    let [_, key, owner, number] = args else { return run_original(host, args) };
+    let (owner, number) = (OwnerRef::new(owner.bytes()), integer(number.bytes()));
+    let change = match (original, number) {
+        (Original::HIncrBy, Some(by)) => Some(CountChange::By(by)),
+        (_, number) => number.and_then(|number| u32::try_from(number).ok()).map(CountChange::To),
+    };
+    let (Some(owner), Some(change)) = (owner, change) else { return run_original(host, args) };
+    refuse_while_paused(host)?;
+    let name = key.bytes();
+    let key = KeyRef { db: host.db(), name };
+    // On a free key a count is 1 or more.
+    let is_lock = matches!(change, CountChange::By(1..) | CountChange::To(1..)) && host.adopts(name, Family::Reentrant);
+    let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
+    let decided = host.decide(keys, None, |manager, rules| {
+        let holder = match manager.exclusive_holder(rules, key, Family::Reentrant) {
+            Err(KeyError::WrongType) => return Ok(None),
+            holder => holder.map_err(LockError::from)?,
+        };
+        match &holder {
+            None if !is_lock => return Ok(None),
+            Some((holder, _)) if original == Original::HSetNx && holder.as_bytes() == owner.as_bytes() => {
+                return Ok(Some(Counted::Holds { now: 0, before: Some(0) }));
+            }
+            _ => {}
+        }
+        let counted = manager.change_holds(rules, key, owner, change);
+        match counted {
+            Ok(Counted::Holds { before: None, .. }) => manager.statistics.adopted_acquires += 1,
+            Ok(Counted::HeldByAnother | Counted::NotNow) => manager.statistics.adopted_refusals += 1,
+            _ => {}
+        }
+        counted.map(Some)
+    });
+    let counted = match decided {
+        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
+        decided => decided?,
+    };
+    match counted {
+        Ok(None) => run_original(host, args),
+        Ok(Some(Counted::NotNow)) => Err(errors::NOT_NOW),
+        Ok(Some(Counted::HeldByAnother)) | Err(LockError::Key(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => {
+            Err(errors::WRONG_TYPE)
+        }
+        Ok(Some(Counted::Holds { now, before })) => {
+            host.integer(match original {
+                Original::HIncrBy => i64::from(now),
+                _ => i64::from(before.is_none()),
+            });
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// HDEL: all holds of these owners.
+fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    let key = KeyRef { db: host.db(), name: args[1].bytes() };
+    let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
+    let all = Portion::Reentrant(Count::Exactly(0));
+    let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
+        let mut deleted = 0;
+        for owner in &args[2..] {
+            let released = manager.release(rules, key, owner.bytes(), &all, Work::Done)?;
+            deleted += i64::from(released == Released::Gone);
+        }
+        Ok(deleted)
+    });
+    match decided {
+        Err(error) if error == errors::READ_ONLY => run_original(host, args),
+        Ok(Err(KeyError::WrongType)) => run_original(host, args),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        decided => {
+            host.integer(decided??);
+            Ok(())
+        }
+    }
+}
+
+/// HEXISTS, HGET, HLEN, HKEYS, HGETALL.
+fn read<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
+    let holder = match holder_of(host, args[1], Family::Reentrant) {
+        Ok(Some(holder)) => holder,
+        Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
+        Err(_) => return Err(errors::WRONG_TYPE),
+    };
+    let (owner, holds) = (holder.owner.as_bytes(), holder.holds.to_string());
+    let is_asked = args.get(2).is_some_and(|field| field.bytes() == owner);
+    match original {
+        Original::HExists => host.integer(i64::from(is_asked)),
+        Original::HLen => host.integer(1),
+        Original::HGet if is_asked => host.bytes(holds.as_bytes()),
+        Original::HGet => host.null_string(),
+        Original::HKeys => {
+            host.array(1);
+            host.bytes(owner);
+        }
+        _ => {
+            host.map(1);
+            host.bytes(owner);
+            host.bytes(holds.as_bytes());
+        }
+    }
+    Ok(())
+}

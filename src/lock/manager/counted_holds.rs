@@ -1,0 +1,161 @@
+//! The holds of a reentrant mutex as a number that its owner sets: what a client that does not know the module means by
+//! a hash with a field for the owner, and a count in it.
+//!
+//! A count of 0 is a hold still: its owner ends it by another command, and no other owner may come in between.
+
+use super::acquire::{AcquireRequest, Acquired};
+use super::lock_manager::{LockError, LockManager};
+use super::observer::EndedBy;
+use crate::host::{Effect, Entry, Host, Keys, Park};
+use crate::key::KeyRef;
+use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
+use crate::value::owner::OwnerRef;
+use crate::value::time::Lease;
+
+/// What becomes of the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountChange {
+    /// This much more, or less.
+    By(i64),
+    /// This number.
+    To(u32),
+}
+
+impl CountChange {
+    fn applied_to(self, holds: u32) -> Result<u32, InvalidClaim> {
+        match self {
+            CountChange::To(holds) => Ok(holds),
+            CountChange::By(difference) => {
+                let changed = i64::from(holds).checked_add(difference).ok_or(InvalidClaim::TooManyHolds)?;
+                u32::try_from(changed).map_err(|_| match changed < 0 {
+                    true => InvalidClaim::HoldsFewer(holds),
+                    false => InvalidClaim::TooManyHolds,
+                })
+            }
+        }
+    }
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The owner holds it so often now, and did before; before 0 and not held is `None`.
+    Holds {
+        /// Now.
+        now: u32,
+        /// Before.
+        before: Option<u32>,
+    },
+    /// Another owner holds it.
+    HeldByAnother,
+    /// A free key cannot be granted now.
+    NotNow,
+}
+
+impl LockManager {
+    /// Changes how often the owner holds a reentrant mutex. A free key is granted, without a lease.
+    ///
+    /// # Errors
+    /// The key holds something else, or the number would be none.
+    pub fn change_holds<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        owner: OwnerRef<'_>,
+        change: CountChange,
+    ) -> Result<Counted, LockError> {
+        let mut entry = host.keys.open(key);
+        let Some(lock) = self.lock_of_family(host.now, key, &mut entry, Family::Reentrant)? else {
+            drop(entry);
+            return self.take_free(host, key, owner, change);
+        };
+        let Some(before) = lock.exclusive_holds(owner.as_bytes()) else { return Ok(Counted::HeldByAnother) };
+        let now = change.applied_to(before).map_err(crate::value::outcome::KeyError::from)?;
+        lock.set_exclusive_holds(now);
+        if now != before {
+            entry.update(Effect::Hold(owner.as_bytes()), None);
+        }
+        self.confirm_grant(key.db, &[key.name], owner.as_bytes());
+        match now < before {
+            true => self.count_and_record_fewer(key, owner.as_bytes(), EndedBy::Released),
+            false => self.count_grant(None),
+        }
+        Ok(Counted::Holds { now, before: Some(before) })
+    }
+
+    fn take_free<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        owner: OwnerRef<'_>,
+        change: CountChange,
+    ) -> Result<Counted, LockError> {
+        let holds = change.applied_to(0).map_err(crate::value::outcome::KeyError::from)?;
+        let claim = Claim::Reentrant(Count::Exactly(holds));
+        let request = LockRequest { owner, claim, lease: Lease::Persist };
+        let request = AcquireRequest { db: key.db, names: &[key.name], request, wait: None, session: None };
+        match self.acquire(host, request) {
+            Ok(Acquired::Granted(grant)) => Ok(Counted::Holds { now: grant.holds, before: None }),
+            Ok(Acquired::NotGranted | Acquired::Queued(_)) | Err(LockError::Grace) => Ok(Counted::NotNow),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::simulated::Told;
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::Portion;
+    use crate::value::outcome::{KeyError, Released};
+
+    const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+
+    fn change(fixture: &mut Fixture, name: &str, change: CountChange) -> Result<Counted, LockError> {
+        let (owner, now) = (owner(name), fixture.server.now());
+        fixture.manager.change_holds(&mut fixture.server.host(&now), key().as_ref(), owner.as_ref(), change)
+    }
+
+    #[test]
+    fn a_free_key_is_granted_and_its_owner_counts() {
+        let mut fixture = Fixture::of(&[]);
+        assert_eq!(change(&mut fixture, "a", CountChange::By(1)), Ok(Counted::Holds { now: 1, before: None }));
+        let fence = fixture.stored().0.fence();
+        assert_eq!(change(&mut fixture, "a", CountChange::By(2)), Ok(Counted::Holds { now: 3, before: Some(1) }));
+        assert_eq!(change(&mut fixture, "a", CountChange::To(2)), Ok(Counted::Holds { now: 2, before: Some(3) }));
+        assert_eq!(fixture.stored().0.fence(), fence);
+        assert_eq!(fixture.effects(), vec![Told::Hold(owner("a")); 3]);
+        assert_eq!(change(&mut fixture, "b", CountChange::By(1)), Ok(Counted::HeldByAnother));
+        assert_eq!(fixture.effects(), []);
+    }
+
+    #[test]
+    fn a_count_of_0_holds_until_it_is_released() {
+        let mut fixture = Fixture::of(&[("a", TWICE), ("b", TWICE)]);
+        assert_eq!(change(&mut fixture, "a", CountChange::By(-2)), Ok(Counted::Holds { now: 0, before: Some(2) }));
+        assert_eq!(fixture.holders(), format!("{:?}", owner("a")));
+        assert_eq!(change(&mut fixture, "b", CountChange::By(1)), Ok(Counted::HeldByAnother));
+        let below = change(&mut fixture, "a", CountChange::By(-1));
+        assert_eq!(below, Err(KeyError::Invalid(InvalidClaim::HoldsFewer(0)).into()));
+        assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
+        assert_eq!(fixture.holders(), format!("{:?}", owner("b")), "the waiter");
+    }
+
+    #[test]
+    fn what_is_waited_for_is_not_taken() {
+        let mut fixture = Fixture::of(&[("a", TWICE), ("b", TWICE)]);
+        fixture.server.keyspace.delete(&key());
+        assert_eq!(change(&mut fixture, "c", CountChange::By(1)), Ok(Counted::NotNow));
+    }
+
+    #[test]
+    fn no_number_of_holds_is_too_large_or_below_0() {
+        let mut fixture = Fixture::of(&[("a", TWICE)]);
+        for (by, expected) in [(i64::MAX, InvalidClaim::TooManyHolds), (i64::MIN, InvalidClaim::HoldsFewer(2))] {
+            let changed = change(&mut fixture, "a", CountChange::By(by));
+            assert_eq!(changed, Err(KeyError::Invalid(expected).into()));
+        }
+        assert_eq!(fixture.effects(), []);
+    }
+}
