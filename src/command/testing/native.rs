@@ -51,7 +51,7 @@ pub fn run_of_connection(call: Call<'_>, args: &[&[u8]]) {
 pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
     let container = Original::named(args[0]).and_then(|original| {
         let adopted = &call.server.settings.borrow().adopted;
-        adopted.container_of(original, args.len(), |position| args.get(position).copied())
+        adopted.container_of(original, || args.len(), |position| args.get(position).copied())
     });
     if let Some(container) = container {
         let translated: Vec<&[u8]> = [container.name().as_bytes()].into_iter().chain(args.iter().copied()).collect();

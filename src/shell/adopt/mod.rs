@@ -93,7 +93,7 @@ fn translate(command: &FilteredCommand<'_>) {
     }
     let Some(original) = command.arg(0).and_then(Original::named) else { return };
     let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return };
-    if let Some(container) = keys.container_of(original, command.len(), |position| command.arg(position)) {
+    if let Some(container) = keys.container_of(original, || command.len(), |position| command.arg(position)) {
         if is_known(original) {
             command.insert_first(container.name().as_bytes());
         }

@@ -103,6 +103,36 @@ fn a_replica_has_the_same_and_answers_reads() {
 }
 
 #[test]
+fn a_lock_in_a_hash_is_kept_with_its_count_also_0() {
+    let mut server = Server::builder().config("lock.adopt hash:h:*").config("appendfsync always").appendonly().start();
+    let replica = Server::builder().config("lock.adopt hash:h:*").replica_of(&server).start();
+    in_sync(&server, &replica);
+    let mut client = server.client();
+    for line in ["HINCRBY h:two a 2", "HINCRBY h:none a 1", "HINCRBY h:none a -1", "HSET h:text a text"] {
+        assert!(!client.run(line).is_error(), "{line}");
+    }
+    in_sync(&server, &replica);
+    let assert_kept = |client: &mut Client| {
+        assert_eq!(client.run("HGET h:two a"), Reply::bulk("2"));
+        assert_eq!(client.run("HGET h:none a"), Reply::bulk("0"));
+        assert_eq!(client.run("HGET h:text a"), Reply::bulk("text"));
+        assert_eq!(["h:two", "h:none"].map(|key| type_of(client, key)), ["redislock", "redislock"]);
+        assert_eq!(type_of(client, "h:text"), "hash");
+    };
+    assert_kept(&mut replica.client());
+    for is_rewritten in [false, true] {
+        if is_rewritten {
+            rewrite_aof(&server);
+        }
+        server.kill();
+        server.restart();
+        assert_kept(&mut server.client());
+    }
+    assert_eq!(server.client().run("RLOCK.RELEASE h:none a").int(), 0);
+    assert_eq!(server.client().run("EXISTS h:none").int(), 0);
+}
+
+#[test]
 fn a_promoted_replica_goes_on_with_the_setting_and_excludes_without() {
     for with_setting in [true, false] {
         let primary = adopting();

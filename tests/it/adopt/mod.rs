@@ -5,6 +5,7 @@ mod described;
 mod lasting;
 mod nodes;
 mod permitted;
+mod random;
 mod switching;
 mod waiting;
 
