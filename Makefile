@@ -26,7 +26,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
 .PHONY: help setup build run test test-module test-clients module-built tests-built module-tested rules-tested \
-	clients-built pages-tested test-clients-faults test-go-versions test-all \
+	clients-built pages-tested test-clients-faults test-go-versions test-adopt test-all \
 	test-newest check check-long test-platforms \
 	test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
 	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc images test-images demo bench \
@@ -95,6 +95,11 @@ test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECOND
 test-go-versions: ## the client for Go on Go's two current releases and the oldest that it takes, on go-redis old and new
 	@scripts/setup compiler redis go
 	@$(MANY_FILES); clients/go/test-versions
+
+test-adopt: ## unchanged lock libraries on servers that adopt their keys, into docs/adopt-libraries.md (ADOPT_CACHE)
+	@scripts/setup compiler libclang redis python
+	scripts/build
+	@$(MANY_FILES); $(RELEASED) tests/adopt/run
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
@@ -228,7 +233,7 @@ book: ## docs/ as a book with a search, by mdBook, in target/book/book; every li
 	@scripts/setup compiler node python browser
 	@scripts/book
 
-demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
+demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopted, LOCK.ACQUIRE
 	@scripts/setup compiler libclang redis
 	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo

@@ -1,4 +1,5 @@
-//! Ten tickets, 500 buyers at once, three times: no lock, a polled `SET NX PX` lock, and `LOCK.ACQUIRE … BLOCK`.
+//! Ten tickets, 500 buyers at once, five times: no lock; a polled `SET NX PX` lock as it is, adopted, and adopted with
+//! lock.adopt-wait; and `LOCK.ACQUIRE … BLOCK`.
 //!
 //! `make demo` runs it. Every buyer is a client of a stock library (the crate `redis`) on a TCP connection of its own,
 //! and all of them are connected before the sale opens. The server is a private one, on a free port, and gone
@@ -27,12 +28,15 @@ const POLL: Duration = Duration::from_millis(10);
 const LEASE_MS: u64 = 30_000;
 const BLOCK_MS: u64 = 60_000;
 
+/// Below the time-outs of most client libraries.
+const ADOPT_WAIT_MS: u64 = 1_000;
+
 const LOCK: &str = "lock:tickets";
 const STOCK: &str = "stock";
 const SALES: &str = "sales";
 
 fn main() -> ExitCode {
-    match all_three_ways() {
+    match all_ways() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -42,30 +46,36 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether both locks sold what there was, and no more.
-fn all_three_ways() -> Result<bool, Box<dyn Error>> {
+/// Whether all locks sold what there was, and no more.
+fn all_ways() -> Result<bool, Box<dyn Error>> {
     let server = Server::builder().try_start()?;
     let version = server.info("server").version();
     println!("{TICKETS} tickets, {BUYERS} buyers at once, each on a connection of its own; {version}\n");
-    println!("{:<38} {:>5} {:>9} {:>10} {:>11}", "", "sold", "time", "commands", "server CPU");
+    println!(
+        "{:<38} {:>5} {:>9} {:>12} {:>10} {:>11} {:>13}",
+        "", "sold", "time", "hand-offs/s", "commands", "server CPU", "longest wait"
+    );
 
     let mut correct = true;
-    for way in [Way::NoLock, Way::PolledSet, Way::Acquire] {
+    for way in [Way::NoLock, Way::PolledSet, Way::AdoptedSet, Way::AdoptedWait, Way::Acquire] {
         let round = sell(&server, way)?;
         println!(
-            "{:<38} {:>5} {:>6} ms {:>10} {:>8.0} ms  {}",
+            "{:<38} {:>5} {:>6} ms {:>12.0} {:>10} {:>8.0} ms {:>10} ms  {}",
             way.title(),
             round.sold,
             round.time.as_millis(),
+            BUYERS as f64 / round.time.as_secs_f64(),
             round.commands,
             round.cpu_seconds * 1000.0,
+            round.longest_wait.as_millis(),
             verdict(round.sold),
         );
         correct &= way == Way::NoLock || round.sold == TICKETS;
     }
 
     println!(
-        "\nsold: sales recorded · time: until the last buyer knew · commands, CPU: as the server's INFO counts them"
+        "\nsold: sales recorded · time: until the last buyer knew · commands, CPU: as the server's INFO counts them\n\
+         longest wait: of one buyer, for the lock"
     );
     Ok(correct)
 }
@@ -83,6 +93,10 @@ fn verdict(sold: usize) -> String {
 enum Way {
     NoLock,
     PolledSet,
+    /// The same client, where `lock.adopt` makes its lock a native one.
+    AdoptedSet,
+    /// The same with `lock.adopt-wait`: it waits in the queue.
+    AdoptedWait,
     Acquire,
 }
 
@@ -91,30 +105,47 @@ impl Way {
         match self {
             Way::NoLock => "no lock".to_owned(),
             Way::PolledSet => format!("SET NX PX every {} ms, Lua to release", POLL.as_millis()),
+            Way::AdoptedSet => "the same, lock.adopt lock:*".to_owned(),
+            Way::AdoptedWait => format!("the same, lock.adopt-wait {ADOPT_WAIT_MS}"),
             Way::Acquire => "LOCK.ACQUIRE … BLOCK, LOCK.RELEASE".to_owned(),
         }
     }
 
-    /// One buyer's whole visit: it ends with a ticket, or when none is left.
-    fn buy(self, client: &mut Connection, buyer: &str) -> RedisResult<()> {
+    /// What the server is told before the sale.
+    fn settings(self) -> [(&'static str, String); 2] {
+        let adopts = matches!(self, Way::AdoptedSet | Way::AdoptedWait);
+        let wait_ms = if self == Way::AdoptedWait { ADOPT_WAIT_MS } else { 0 };
+        let patterns = if adopts { "lock:*" } else { "" };
+        [("lock.adopt", patterns.to_owned()), ("lock.adopt-wait", wait_ms.to_string())]
+    }
+
+    /// One buyer's whole visit, and when it held the lock: it ends with a ticket, or when none is left.
+    fn buy(self, client: &mut Connection, buyer: &str) -> RedisResult<Instant> {
+        let held;
         match self {
-            Way::NoLock => buy_if_any_left(client, buyer),
-            Way::PolledSet => {
+            Way::NoLock => {
+                held = Instant::now();
+                buy_if_any_left(client, buyer)?;
+            }
+            Way::PolledSet | Way::AdoptedSet | Way::AdoptedWait => {
                 while !set_nx(client, buyer)? {
                     thread::sleep(POLL);
                 }
+                held = Instant::now();
                 buy_if_any_left(client, buyer)?;
-                compare_and_delete().key(LOCK).arg(buyer).invoke(client)
+                () = compare_and_delete().key(LOCK).arg(buyer).invoke(client)?;
             }
             Way::Acquire => {
                 // One request is enough, for the server grants it when its turn comes. It says nil only after BLOCK.
                 while !acquire(client, buyer)? {
                     thread::sleep(POLL);
                 }
+                held = Instant::now();
                 buy_if_any_left(client, buyer)?;
-                redis::cmd("LOCK.RELEASE").arg(LOCK).arg(buyer).query(client)
+                () = redis::cmd("LOCK.RELEASE").arg(LOCK).arg(buyer).query(client)?;
             }
         }
+        Ok(held)
     }
 }
 
@@ -147,6 +178,7 @@ fn acquire(client: &mut Connection, token: &str) -> RedisResult<bool> {
 struct Round {
     sold: usize,
     time: Duration,
+    longest_wait: Duration,
     commands: i64,
     cpu_seconds: f64,
 }
@@ -155,6 +187,9 @@ struct Round {
 fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
     let mut admin = connect(server)?;
     () = redis::cmd("FLUSHALL").query(&mut admin)?;
+    for (name, value) in way.settings() {
+        () = redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query(&mut admin)?;
+    }
     () = admin.set(STOCK, TICKETS)?;
     compare_and_delete().prepare_invoke().load(&mut admin)?;
     let clients = (0..BUYERS).map(|_| connect(server)).collect::<RedisResult<Vec<_>>>()?;
@@ -167,8 +202,8 @@ fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
         let visit = move || {
             opening.wait();
             let start = Instant::now();
-            way.buy(&mut client, &format!("buyer-{number}"))?;
-            RedisResult::Ok((start, Instant::now()))
+            let held = way.buy(&mut client, &format!("buyer-{number}"))?;
+            RedisResult::Ok((start, held, Instant::now()))
         };
         // 500 stacks of the usual 8 MB would be refused where memory is promised sparingly.
         buyers.push(thread::Builder::new().stack_size(256 * 1024).spawn(visit)?);
@@ -178,12 +213,13 @@ fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
     let visits =
         buyers.into_iter().map(|buyer| buyer.join().expect("a buyer never panics")).collect::<RedisResult<Vec<_>>>()?;
     let opened = visits.iter().map(|visit| visit.0).min().expect("there are buyers");
-    let closed = visits.iter().map(|visit| visit.1).max().expect("there are buyers");
+    let closed = visits.iter().map(|visit| visit.2).max().expect("there are buyers");
     let after = Usage::read(&mut admin)?;
 
     Ok(Round {
         sold: admin.llen(SALES)?,
         time: closed - opened,
+        longest_wait: visits.iter().map(|visit| visit.1 - visit.0).max().unwrap_or_default(),
         commands: after.commands - before.commands - 1, // the first INFO counts among what the second one sees
         cpu_seconds: after.cpu_seconds - before.cpu_seconds,
     })
