@@ -94,7 +94,7 @@ fn lines_end_at_column_120() {
 }
 
 /// The pages with the commands. The first says what `[lease]` and `[wait]` stand for.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 9] = [
     include_str!("../../docs/commands.md"),
     include_str!("../../docs/mutex.md"),
     include_str!("../../docs/reentrant.md"),
@@ -103,6 +103,7 @@ const COMMANDS: [&str; 8] = [
     include_str!("../../docs/several.md"),
     include_str!("../../docs/exec.md"),
     include_str!("../../docs/inspecting.md"),
+    include_str!("../../docs/adopt.md"),
 ];
 
 #[test]
