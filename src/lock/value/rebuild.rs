@@ -307,7 +307,7 @@ mod tests {
             (Mutex, 1, 5, vec![held("a", 5, 1, 0), held("b", 5, 1, 0)], false),
             (Mutex, 1, 5, vec![], false),
             (Reentrant, 1, 5, vec![held("a", 5, 7, 0)], true),
-            (Reentrant, 1, 5, vec![held("a", 5, 0, 0)], false),
+            (Reentrant, 1, 5, vec![held("a", 5, 0, 0)], true),
             (Reentrant, 1, 5, vec![held("a", 5, 1, 1)], false),
             (ReadWrite, 0, 5, vec![held("a", 4, 0, 1), held("b", 3, 0, 2)], true),
             (ReadWrite, 0, 5, vec![held("a", 6, 0, 1)], false),
