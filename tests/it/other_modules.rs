@@ -61,17 +61,18 @@ fn session_in_a_transaction_is_bound_to_its_connection() {
 }
 
 /// The main thread sleeps meanwhile; only the server's cron wakes it, once a second. No request waits, so no round of
-/// inspections wakes it either: only the module's timer renews the lease of a session.
+/// inspections wakes it either: only the module's timer renews the lease of a session. The cron may come in time by
+/// chance, in every second round.
 #[test]
 fn a_session_with_a_lease_that_another_modules_thread_has_shortened_is_renewed_in_time() {
     let (server, mut client) = with_caller();
     let mut session = server.client();
-    for round in 0..5 {
+    for round in 0..8 {
         assert!(session.run("LOCK.ACQUIRE k a PX 600000 SESSION").fence() > 0);
-        client.run("TEST.THREAD LOCK.RENEW k a PX 300");
-        let_pass(Duration::from_millis(700));
+        client.run("TEST.THREAD LOCK.RENEW k a PX 500");
+        let_pass(Duration::from_millis(800));
         assert!(!client.run("LOCK.HELD k a").is_nil(), "round {round}: it sleeps on");
-        assert!(client.pttl("k") <= 300, "round {round}: the thread has shortened it");
+        assert!(client.pttl("k") <= 500, "round {round}: the thread has shortened it");
         assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
     }
 }
