@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::contract::*;
 use super::random::outcome_of;
-use super::schedule::{Cast, Step};
+use super::schedule::{Cast, Rng, Step};
 use super::search::setting;
 use super::simulator::Simulation;
 
@@ -266,4 +266,32 @@ fn every_schedule_of_a_small_world_does_what_the_contract_says() {
         let (states, depth) = world.explore(time);
         println!("{}: {states} distinct states, every schedule of {depth} steps", world.name);
     }
+}
+
+/// The worlds in which a client that waits sends nothing, in random schedules that are longer than every schedule can
+/// be. `LOCK_LONG` is the number of schedules.
+#[test]
+fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
+    let (mut refused, mut decided_anew) = (0, 0);
+    for world in WORLDS.iter().filter(|world| !world.sends_in_parallel) {
+        let steps = (world.steps)(world);
+        for seed in 0..setting("LOCK_LONG").unwrap_or(1_000) {
+            let (mut rng, mut here) = (Rng::new(seed), world.play(&steps, &[]));
+            let mut played = Vec::new();
+            for _ in 0..40 {
+                let step = &steps[rng.below(steps.len())];
+                if waits(&here, step) {
+                    continue;
+                }
+                played.push(step);
+                if let Err(error) = outcome_of(|| here.play(step)) {
+                    panic!("{}, schedule {seed}: {error}\n{played:#?}", world.name);
+                }
+                refused += u64::from(here.outcome == Some(Outcome::Refused(Refusal::Deadlock)));
+            }
+            decided_anew += here.model.decided_anew();
+        }
+    }
+    println!("{refused} refused, {decided_anew} decided anew");
+    assert!(refused > 0 && decided_anew > 0);
 }
