@@ -52,7 +52,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
     if takes_more(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
         return true;
     }
-    match queues.may_hold(owner).to_open() {
+    match queues.may_hold(owner).unknown() {
         Some(to_open) if to_open.len() <= MOST_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))

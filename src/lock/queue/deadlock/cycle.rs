@@ -45,7 +45,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let is_admitted = is_covered || key.admits(share, &request.claim);
         let holders = key.shares.iter().filter(move |(_, share)| !is_admitted && (!is_read || share.holds > 0));
         let ahead = key.waiting.range(..&request.place).map(|(_, ahead)| &self.requests[*ahead]);
-        let ahead = ahead.filter(move |ahead| !is_covered && !(is_read && ahead.claim.is_read()));
+        let ahead = ahead.filter(move |ahead| !(is_covered || is_read && ahead.claim.is_read()));
         holders.map(|(owner, _)| *owner).chain(ahead.map(|ahead| ahead.owner))
     }
 
