@@ -47,20 +47,19 @@ type asking struct {
 	hold    *hold // the owner's
 	attempt *attempt
 	route   route
-	// link is the connection of its own, of a session and of replicas; it is replaced when it breaks.
-	link *link
-	ends time.Time // of WithWait; zero: none
+	ends    time.Time // of WithWait; zero: none
 	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
 	isUncertain bool
 	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
 	isUntold bool
 }
 
+// newAsking: a session is bound to the connection that asks, and WAIT counts what was written on that of the grant.
 func newAsking(req *request, h *hold, a *attempt) *asking {
-	return &asking{request: req, hold: h, attempt: a, route: route{client: req.lock.client, key: req.lock.family.key()}}
+	l := req.lock
+	return &asking{request: req, hold: h, attempt: a,
+		route: route{client: l.client, key: l.family.key(), isOwn: l.isSession || l.replicas > 0}}
 }
-
-func (a *asking) hasOwnLink() bool { return a.lock.isSession || a.lock.replicas > 0 }
 
 // acquire asks until the lock is granted, the wait is over, or the context ends.
 func (a *asking) acquire(ctx context.Context) (answer, error) {
@@ -88,7 +87,11 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 	for {
 		was := a.isUncertain
 		a.isUncertain = true
-		got, failed := a.once(ctx, isWaiting)
+		ask := a.atOnce
+		if isWaiting {
+			ask = a.inQueue
+		}
+		got, failed := ask(ctx)
 		switch {
 		case failed == nil:
 			backoff = newBackoff()
@@ -158,18 +161,9 @@ func (a *asking) block(ctx context.Context, longest time.Duration) time.Duration
 	return max(longest, time.Millisecond)
 }
 
-// once sends one request, or waits for one slice.
-func (a *asking) once(ctx context.Context, isWaiting bool) (answer, *failure) {
-	switch {
-	case a.hasOwnLink():
-		return a.overOwnLink(ctx, isWaiting)
-	case isWaiting:
-		return a.inQueue(ctx)
-	}
-	return a.send(ctx, a.words(0, ""))
-}
+// atOnce sends one request that does not wait.
+func (a *asking) atOnce(ctx context.Context) (answer, *failure) { return a.send(ctx, a.words(0, "")) }
 
-// send makes one request over the shared connection.
 func (a *asking) send(ctx context.Context, words []any) (answer, *failure) {
 	sent := time.Now()
 	reply, failed := a.route.send(ctx, late, words)
@@ -197,12 +191,7 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	}
 	asked := time.Now()
 	var held *heldReply
-	if a.link != nil {
-		command := redis.NewCmd(ctx, a.lock.family.held(a.token)...)
-		if failed = a.over(ctx, a.link, a.route.client.limit(late), command); failed == nil {
-			held, failed = heldOf(command.Val())
-		}
-	} else if reply, failed = a.route.send(ctx, late, a.lock.family.held(a.token)); failed == nil {
+	if reply, failed = a.route.send(ctx, late, a.lock.family.held(a.token)); failed == nil {
 		held, failed = heldOf(reply)
 	}
 	switch {
@@ -222,7 +211,7 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 // movingSlice: while a slot moves, its new node takes no subscription for it.
 const movingSlice = 250 * time.Millisecond
 
-// inQueue waits for one slice in the server's queue, over the shared connection (NOTIFY).
+// inQueue waits for one slice in the server's queue (NOTIFY).
 func (a *asking) inQueue(ctx context.Context) (answer, *failure) {
 	n, asked, failed := a.route.node(ctx)
 	if failed != nil {
@@ -270,10 +259,16 @@ func (a *asking) told(
 	a.isUntold = true
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	var ended <-chan struct{} // With a connection of its own the request leaves the queue.
+	if a.route.link != nil {
+		ended = a.route.link.net.ended
+	}
 	for {
 		var message notice
 		select {
 		case message = <-w.notices:
+		case <-ended:
+			return queued, nil
 		case <-ctx.Done():
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
@@ -287,12 +282,12 @@ func (a *asking) told(
 			}
 			return queued, nil
 		}
-		isDoubtful := a.isUsed && a.lock.client.expectsLate(a.owner())
 		switch message.outcome {
 		case "granted":
 			lease := a.lock.lease
-			if a.isUsed || (lease > 0 && time.Since(sent) >= lease/10) {
-				// Of an earlier request, or a lease that began long after the request: asking again begins it anew.
+			if a.isUsed || a.lock.replicas > 0 || (lease > 0 && time.Since(sent) >= lease/10) {
+				// Of an earlier request; not covered by WAIT; or a lease that began long after the request. Asking
+				// again begins it anew.
 				return queued, nil
 			}
 			got := answer{outcome: isGranted, fence: message.fence, slot: message.slot, holds: -1, received: time.Now()}
@@ -301,7 +296,7 @@ func (a *asking) told(
 			}
 			return got, nil
 		case "done":
-			if isDoubtful {
+			if a.isUsed && a.lock.client.takeLate(a.owner()) {
 				return queued, nil
 			}
 			if isLate {
@@ -316,7 +311,7 @@ func (a *asking) told(
 			a.isUntold, a.isUncertain = false, false
 			return answer{outcome: notGranted}, nil
 		case "cancelled":
-			if isDoubtful {
+			if a.isUsed && a.lock.client.takeLate(a.owner()) {
 				return queued, nil
 			}
 			return answer{}, &failure{err: fmt.Errorf("%w: by LOCK.CANCEL", ErrCancelled), isSent: true}
@@ -335,78 +330,14 @@ func (a *asking) told(
 	}
 }
 
-// overOwnLink sends one request over a connection of its own, which BLOCK keeps busy.
-func (a *asking) overOwnLink(ctx context.Context, isWaiting bool) (answer, *failure) {
-	n, asked, failed := a.route.node(ctx)
-	if failed != nil {
-		return answer{}, failed
-	}
-	if a.link == nil || a.link.isEnded() || asked != "" {
-		a.close()
-		connecting, cancel := context.WithTimeout(ctx, undoFor)
-		made, err := connect(connecting, n.options)
-		cancel()
-		if err != nil {
-			failed := &failure{err: err}
-			a.route.asked = a.lock.client.servers.note(n, a.route.key, failed)
-			return answer{}, failed
-		}
-		a.link = made
-	}
-	timeout := a.lock.client.timeout
-	var block time.Duration
-	limit := a.lock.client.limit(late)
-	if isWaiting {
-		block = a.block(ctx, sliceOf(timeout))
-		limit = block + late
-		if timeout > 0 {
-			limit = max(min(limit, timeout), block)
-		}
-		queued := time.AfterFunc(queuedAfter, a.attempt.isQueued)
-		defer queued.Stop()
-	}
-	sent := time.Now()
-	command := redis.NewCmd(ctx, a.words(block, "")...)
-	commands := []redis.Cmder{command}
-	if asked != "" {
-		commands = []redis.Cmder{redis.NewCmd(ctx, "ASKING"), command}
-	}
-	if failed := a.over(ctx, a.link, limit, commands...); failed != nil {
-		a.lock.client.servers.note(n, a.route.key, failed)
-		return answer{}, failed
-	}
-	if failed := failureOf(command.Err()); failed != nil {
-		a.route.asked = a.lock.client.servers.note(n, a.route.key, failed)
-		if code := failed.code(); failed.isTransient() && (code == "UNBLOCKED" || code == "READONLY" || code == "MOVED") {
-			a.close()
-		}
-		return answer{}, failed
-	}
-	return a.granted(ctx, command.Val(), sent)
-}
-
-// over sends commands over a connection of the request's own, which is closed when the context ends.
-func (a *asking) over(ctx context.Context, link *link, limit time.Duration, commands ...redis.Cmder) *failure {
-	stop := context.AfterFunc(ctx, link.close)
-	defer stop()
-	return link.exchange(limit, commands...)
-}
-
 // keepLink hands the connection over to the hold that is bound to it.
 func (a *asking) keepLink() *link {
 	if !a.lock.isSession {
 		return nil
 	}
-	kept := a.link
-	a.link = nil
+	kept := a.route.link
+	a.route.link = nil
 	return kept
-}
-
-func (a *asking) close() {
-	if a.link != nil {
-		a.link.close()
-		a.link = nil
-	}
 }
 
 func (a *asking) wrongType(ctx context.Context) error {
@@ -424,7 +355,7 @@ func (a *asking) wrongType(ctx context.Context) error {
 // withdraw leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the
 // lease. It keeps the caller for a second at most. before: the owner's count that is restored.
 func (a *asking) withdraw(before int) {
-	a.close()
+	a.route.close()
 	if !a.isUncertain {
 		return
 	}
@@ -438,15 +369,10 @@ func (a *asking) withdraw(before int) {
 	done := l.client.beside(a.owner(), func() {
 		r := route{client: l.client, key: l.family.key()}
 		// In this order: a release alone could arrive just before the grant.
-		for _, words := range [][]any{l.family.cancel(token), l.family.release(token, before, failedWork)} {
-			again := resendBehind(l.lease)
-			for {
-				_, failed := r.send(l.client.ctx, undoFor, words)
-				if failed == nil || !failed.isTransient() || again.isOver() || again.wait(l.client.ctx) != nil {
-					break
-				}
-			}
+		if reply := r.undo(l.family.cancel(token), l.lease); reply == int64(0) && !a.coalesce {
+			l.client.takeLate(a.owner()) // It was not queued: no message will come.
 		}
+		r.undo(l.family.release(token, before, failedWork), l.lease)
 		// What the owner still holds is in the other mode. It has the fence of an upgrade that was granted meanwhile.
 		if a.beside != 0 {
 			if found, failed := r.held(l.client.ctx, &l.family, token); failed == nil && found != nil {
@@ -457,6 +383,17 @@ func (a *asking) withdraw(before int) {
 		}
 	})
 	aside(done)
+}
+
+// undo sends the command until it has run, or the lease is over. nil: it has no reply.
+func (r *route) undo(words []any, lease time.Duration) any {
+	again := resendBehind(lease)
+	for {
+		reply, failed := r.send(r.client.ctx, undoFor, words)
+		if failed == nil || !failed.isTransient() || again.isOver() || again.wait(r.client.ctx) != nil {
+			return reply
+		}
+	}
 }
 
 // aside keeps the caller for a second at most.
@@ -477,10 +414,10 @@ func (a *asking) replicated(ctx context.Context) error {
 	l := a.lock
 	until := time.Now().Add(l.replicaTimeout)
 	for {
-		wait := max(min(sliceOf(l.client.timeout), time.Until(until)), time.Millisecond)
+		wait := max(min(slice, time.Until(until)), time.Millisecond)
 		command := redis.NewCmd(ctx, "WAIT", l.replicas, milliseconds(wait))
 		// The cleanup after a reply that does not come is part of the time.
-		failed := a.over(ctx, a.link, wait+late-kept, command)
+		failed := a.route.link.exchange(ctx, wait+late-kept, command)
 		if failed == nil {
 			failed = failureOf(command.Err())
 		}

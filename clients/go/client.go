@@ -217,9 +217,11 @@ func (c *Client) expectLate(of owner) {
 	c.dropped[of] = now.Add(slice + late)
 }
 
-func (c *Client) expectsLate(of owner) bool {
+// takeLate is true if such a message was expected; from here on it is not.
+func (c *Client) takeLate(of owner) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	until, found := c.dropped[of]
+	delete(c.dropped, of)
 	return found && time.Now().Before(until)
 }

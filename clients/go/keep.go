@@ -111,7 +111,7 @@ func (h *hold) watchSession(f family, lease time.Duration) {
 		}
 		sent := time.Now()
 		command := redis.NewCmd(h.ctx, f.held(h.token)...)
-		failed := link.exchange(late, command)
+		failed := link.exchange(h.client.ctx, late, command)
 		if failed == nil {
 			failed = failureOf(command.Err())
 		}

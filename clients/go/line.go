@@ -117,7 +117,7 @@ func exchangeAll(link *link, batch []*call) *failure {
 		}
 		commands = append(commands, c.command)
 	}
-	return link.exchange(limit, commands...)
+	return link.exchange(context.Background(), limit, commands...)
 }
 
 // connected is the link, made anew where there is none. It makes none for nothing.

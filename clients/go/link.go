@@ -110,30 +110,25 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, l.close)
 	ping := redis.NewStatusCmd(ctx, "PING")
-	if failed := l.exchange(undoFor, ping); failed != nil {
-		err = failed.err
-	} else {
-		err = ping.Err()
+	if failed := l.exchange(ctx, undoFor, ping); failed != nil {
+		return nil, failed.err
 	}
-	if !stop() && err != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if err := ping.Err(); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// exchange sends commands and reads their replies, within the limit: after that the link is closed. The failure is of
-// the link; error replies are of the commands.
-func (l *link) exchange(limit time.Duration, commands ...redis.Cmder) *failure {
+// exchange sends commands and reads their replies, within the limit and while the context lasts: after that the link is
+// closed. The failure is of the link; error replies are of the commands.
+func (l *link) exchange(until context.Context, limit time.Duration, commands ...redis.Cmder) *failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	timer := time.AfterFunc(limit, l.giveUp)
 	defer timer.Stop()
+	defer context.AfterFunc(until, l.close)()
 	ctx := context.Background()
 	if len(commands) == 1 {
 		_ = l.conn.Process(ctx, commands[0])

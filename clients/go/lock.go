@@ -205,6 +205,7 @@ func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (
 	}
 	isNew := before == 0 && h.count(1-mode) == 0
 	asking := newAsking(req, h, a)
+	defer asking.route.close()
 	got, err := asking.acquire(ctx)
 	if err != nil {
 		asking.withdraw(before)
@@ -236,10 +237,9 @@ func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (
 		h, isNew = newHold(ctx, l, h.token), true
 	}
 	h.granted(mode, req.holds, got, l.atLeast)
-	if isNew {
-		h.keep(&l.family, asking.keepLink())
+	if link := asking.keepLink(); isNew {
+		h.keep(&l.family, link)
 	}
-	asking.close()
 	dropped := workDone
 	if coalesce {
 		dropped = workFailed

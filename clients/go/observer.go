@@ -13,7 +13,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	// EventQueued: the request waits in the server's queue; over a connection of its own: it has had no answer for 100 ms.
+	// EventQueued: the request waits in the server's queue.
 	EventQueued EventKind = "queued"
 	// EventGranted: with the time from the call to the grant.
 	EventGranted EventKind = "granted"
@@ -42,8 +42,6 @@ type Event struct {
 	// Context is the caller's, or of what goes on in the background its own: for spans.
 	Context context.Context
 }
-
-const queuedAfter = 100 * time.Millisecond
 
 func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uint64, time time.Duration) {
 	if logger := slog.Default(); logger.Enabled(ctx, slog.LevelDebug) {

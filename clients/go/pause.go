@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// slice is BLOCK without a time-out of the socket.
+	// slice is the longest BLOCK. No socket waits for it: the outcome is a message.
 	slice = 5 * time.Second
 	// late: after this no reply will come.
 	late = 5 * time.Second
@@ -27,17 +27,6 @@ const (
 	// longestUndoPause: no place in a queue depends on a cleanup.
 	longestUndoPause = time.Second
 )
-
-// sliceOf is the length of BLOCK, with room for the reply before the socket's time-out (0: none).
-func sliceOf(timeout time.Duration) time.Duration {
-	switch {
-	case timeout <= 0:
-		return slice
-	case timeout < time.Second:
-		return timeout / 2
-	}
-	return min(timeout*3/4, timeout-time.Second/2)
-}
 
 // backoff gives jittered pauses that grow.
 type backoff struct {

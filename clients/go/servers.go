@@ -205,6 +205,10 @@ type route struct {
 	client *Client
 	key    string
 	asked  string // the node for the next request only: the slot is on its way there
+	// isOwn: over a connection of its own, which is made anew after a failure.
+	isOwn  bool
+	link   *link
+	linked *node
 }
 
 func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any, *failure) {
@@ -221,11 +225,49 @@ func (r *route) process(ctx context.Context, limit time.Duration, command *redis
 	if failed != nil {
 		return failed
 	}
-	failed = n.line.send(ctx, r.client.limit(limit), command, asked != "")
+	limit = r.client.limit(limit)
+	if r.isOwn {
+		failed = r.sendOwn(ctx, n, limit, command, asked != "")
+	} else {
+		failed = n.line.send(ctx, limit, command, asked != "")
+	}
 	if failed != nil && ctx.Err() == nil {
 		r.asked = r.client.servers.note(n, r.key, failed)
 	}
 	return failed
+}
+
+func (r *route) sendOwn(ctx context.Context, n *node, limit time.Duration, command *redis.Cmd, isAsking bool) *failure {
+	if r.link == nil || r.link.isEnded() || r.linked != n {
+		r.close()
+		connecting, cancel := context.WithTimeout(ctx, undoFor)
+		defer cancel()
+		made, err := connect(connecting, n.options)
+		if err != nil {
+			return &failure{err: err}
+		}
+		r.link, r.linked = made, n
+	}
+	commands := []redis.Cmder{command}
+	if isAsking {
+		commands = []redis.Cmder{redis.NewCmd(ctx, "ASKING"), command}
+	}
+	failed := r.link.exchange(ctx, limit, commands...)
+	if failed == nil {
+		failed = failureOf(command.Err())
+	}
+	if failed != nil && failed.isTransient() {
+		r.close()
+	}
+	return failed
+}
+
+// close ends the connection of its own.
+func (r *route) close() {
+	if r.link != nil {
+		r.link.close()
+		r.link = nil
+	}
 }
 
 func (r *route) node(ctx context.Context) (*node, string, *failure) {
