@@ -26,6 +26,9 @@ type inbox struct {
 
 // subscription is one connection, and the channels on it.
 type subscription struct {
+	connecting, receiving sync.Once
+
+	err      error // of connecting
 	link     *link
 	pubsub   *redis.PubSub
 	channels map[string]*channelState
@@ -101,7 +104,7 @@ func (i *inbox) listen(ctx context.Context, channel string) *failure {
 		state = &channelState{confirmed: make(chan struct{})}
 		sub.channels[channel] = state
 		// Whoever waits for it may leave, and others come.
-		go i.subscribe(sub, channel)
+		go i.subscribe(sub, channel, state)
 	}
 	i.mu.Unlock()
 	select {
@@ -112,67 +115,45 @@ func (i *inbox) listen(ctx context.Context, channel string) *failure {
 	}
 }
 
-func (i *inbox) subscribe(sub *subscription, channel string) {
+// subscribe has a limit as a whole: connecting, the handshake, the confirmation.
+func (i *inbox) subscribe(sub *subscription, channel string, state *channelState) {
 	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
 	defer cancel()
-	if failed := i.ask(ctx, sub, channel); failed != nil {
-		i.end(sub, failed)
-		return
+	defer context.AfterFunc(ctx, func() { i.end(sub, &failure{err: errNoReply}) })()
+	if err := i.ask(ctx, sub, channel); err != nil {
+		i.end(sub, &failure{err: err})
 	}
-	i.mu.Lock()
-	state := sub.channels[channel]
-	i.mu.Unlock()
-	if state == nil {
-		return
-	}
-	select {
-	case <-state.confirmed:
-	case <-ctx.Done():
-		i.end(sub, &failure{err: errNoReply})
-	}
+	<-state.confirmed
 }
 
-// ask connects where nothing is connected yet, and subscribes.
-func (i *inbox) ask(ctx context.Context, sub *subscription, channel string) *failure {
-	i.mu.Lock()
-	pubsub := sub.pubsub
-	i.mu.Unlock()
-	if pubsub == nil {
-		made, err := dial(ctx, i.options)
+// ask connects where nothing is connected yet.
+func (i *inbox) ask(ctx context.Context, sub *subscription, channel string) error {
+	sub.connecting.Do(func() {
+		link, err := dial(ctx, i.options)
 		if err != nil {
-			return &failure{err: err}
+			sub.err = err
+			return
 		}
 		i.mu.Lock()
-		if i.isClosed || i.sub != sub || sub.link != nil {
-			pubsub = sub.pubsub
-			i.mu.Unlock()
-			made.close()
-			if pubsub == nil {
-				return &failure{err: ErrClosed}
-			}
-		} else {
-			sub.link = made
-			pubsub = made.rdb.Subscribe(context.Background())
-			sub.pubsub = pubsub
-			i.mu.Unlock()
-			if failed := i.subscribeOver(pubsub, channel); failed != nil {
-				return failed
-			}
-			go i.receive(sub)
-			return nil
+		defer i.mu.Unlock()
+		if i.sub != sub {
+			sub.err = ErrClosed
+			link.close()
+			return
 		}
+		sub.link, sub.pubsub = link, link.rdb.Subscribe(context.Background())
+	})
+	if sub.err != nil {
+		return sub.err
 	}
-	return i.subscribeOver(pubsub, channel)
-}
-
-func (i *inbox) subscribeOver(pubsub *redis.PubSub, channel string) *failure {
-	subscribe := pubsub.Subscribe
+	subscribe := sub.pubsub.Subscribe
 	if i.isSharded {
-		subscribe = pubsub.SSubscribe
+		subscribe = sub.pubsub.SSubscribe
 	}
 	if err := subscribe(context.Background(), channel); err != nil {
-		return &failure{err: err}
+		return err
 	}
+	sub.receiving.Do(func() { go i.receive(sub) })
 	return nil
 }
 

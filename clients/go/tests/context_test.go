@@ -289,7 +289,14 @@ func TestALostMessageAtTheEndOfTheWait(t *testing.T) {
 	hold := locked(t, over(t, server.Addr()).Mutex("k"))
 	client := over(t, proxy.Addr())
 	unlock(t, locked(t, client.Mutex("other")))
-	waiter := wait(t, server, client.Mutex("k", redislock.WithWait(2*time.Second)), "k")
+	queued := make(chan struct{}, 1)
+	waiter := begin(t, client.Mutex("k", redislock.WithWait(2*time.Second), redislock.WithObserver(
+		func(e redislock.Event) {
+			if e.Kind == redislock.EventQueued {
+				queued <- struct{}{}
+			}
+		})))
+	<-queued
 	began := time.Now()
 	proxy.Silence()
 	_, err := waiter.result()
