@@ -188,6 +188,8 @@ def write_go() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "main.go").write_text(here)
             (folder / "addr.go").write_text('package main\n\nimport "os"\n\nvar addr = os.Getenv("REDIS_ADDR")\n')
+    # For test_permissions.py.
+    shutil.copytree(STANDINS / "worker", GO / "worker", dirs_exist_ok=True)
     client = "github.com/redis-lock/redis-lock/clients/go"
     places = [(client, ROOT / "clients/go"), ("github.com/jackc/pgx/v5", STANDINS / "pgx")]
     needs = re.findall(r"go-redis/v9 (v\S+)", (ROOT / "clients/go/go.mod").read_text())

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 import servers
-from programs import NODE, ROOT, STANDINS, TARGET, Folder, ended, kill
+from programs import GO, NODE, ROOT, STANDINS, TARGET, Folder, ended, kill
 from servers import Server, until
 
 PAGE = (ROOT / "docs/acl.md").read_text()
@@ -181,7 +181,19 @@ def test_the_rust_client_as_worker(server: Server, tmp_path: Path) -> None:
     assert refused(server) == []
 
 
+@pytest.mark.parametrize("protocol", ["2", "3"])
+def test_the_go_client_as_worker(server: Server, protocol: str) -> None:
+    plays(server, [go_worker(), str(server.port), protocol])
+
+
+def go_worker() -> str:
+    if not (GO / "bin/worker").exists():
+        pytest.skip("there is no Go")
+    return str(GO / "bin/worker")
+
+
 CLUSTERS = {
+    "go": "",
     "python": """
 import sys, redis, redislock
 r = redis.RedisCluster(host="127.0.0.1", port=int(sys.argv[1]), username="worker", password="worker-secret")
@@ -218,14 +230,16 @@ def test_the_clients_as_worker_of_a_cluster(library: str) -> None:
                 assert node.ask("ACL", "SETUSER", *user.split(" ")[1:])
         first = cluster.nodes[0]
         program, words = CLUSTERS[library], [sys.executable, "-c", CLUSTERS[library]]
-        if library != "python":
+        if library == "go":
+            words = [go_worker()]
+        elif library != "python":
             file = ROOT / "clients/node/build" / f"worker-cluster-{library}-{first.port}.mjs"
             file.write_text(program + IN_A_CLUSTER)
             words = [NODE, str(file)]
         # A request that waits: in Node it needs the channel of its slot.
         owner = cluster.nodes[first.ask("CLUSTER", "KEYSLOT", "lock:held") // 8192]
         owner.ask("LOCK.ACQUIRE", "lock:held", "other", "PX", 1500)
-        running = subprocess.run([*words, str(first.port)], text=True, capture_output=True, timeout=60)
+        running = subprocess.run([*words, str(first.port), "cluster"], text=True, capture_output=True, timeout=60)
         assert (running.returncode, running.stdout) == (0, "all done\n"), running
         assert [refused(node) for node in cluster.nodes] == [[]] * len(cluster.nodes)
     finally:
