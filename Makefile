@@ -66,7 +66,7 @@ module-tested:
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
 	@$(MANY_FILES); scripts/test-module
 
-test-clients: module-built clients-built ## the clients (Python, Node, Rust, Go) and the command line; needs PyPI, npm and Go's modules
+test-clients: module-built clients-built ## the clients and the command line; needs PyPI, npm and Go's modules
 	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients pages && scripts/test-clients
 
 module-built:
@@ -92,7 +92,7 @@ test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECOND
 	scripts/build
 	@$(MANY_FILES); scripts/test-clients-faults
 
-test-go-versions: ## the client for Go on Go's two current releases and the oldest that it takes, on go-redis old and new
+test-go-versions: ## the client for Go on Go's current releases and the oldest that it takes, go-redis old and new
 	@scripts/setup compiler redis go
 	@$(MANY_FILES); clients/go/test-versions
 

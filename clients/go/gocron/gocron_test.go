@@ -57,7 +57,8 @@ func TestAJobRunsOnceHoweverManySchedulersThereAre(t *testing.T) {
 func TestOneSchedulerLeadsAndThenTheNext(t *testing.T) {
 	server := servertest.Start(t)
 	ctx := context.Background()
-	first := gocron.NewElector(client(t, server), "scheduler")
+	// A session learns of a LOCK.BREAK within a third of its lease.
+	first := gocron.NewElector(client(t, server), "scheduler", redislock.WithSession(), redislock.WithLease(time.Second))
 	servertest.Eventually(t, "a leader", func() bool { return first.IsLeader(ctx) == nil })
 	second := gocron.NewElector(client(t, server), "scheduler")
 	defer second.Close()
