@@ -365,7 +365,9 @@ func (a *asking) withdraw(before int) {
 	if a.coalesce {
 		failedWork = workFailed
 	}
-	l.client.expectLate(a.owner())
+	if a.isUsed {
+		l.client.expectLate(a.owner())
+	}
 	done := l.client.beside(a.owner(), func() {
 		r := route{client: l.client, key: l.family.key()}
 		// In this order: a release alone could arrive just before the grant.
