@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -139,51 +140,30 @@ func isUnknownPrimary(err error) bool {
 
 // meansLost is true if a release, renewal or exec says that the lock is no longer ours.
 func (f *failure) meansLost() bool {
-	switch f.code() {
-	case "WRONGTYPE", "WRONGKIND", "NOTHELD":
-		return true
-	}
-	return false
+	code := f.code()
+	return code == "WRONGTYPE" || code == "WRONGKIND" || code == "NOTHELD"
 }
+
+// meanings are the codes of error replies that have an error of their own.
+var meanings = map[string]error{"DEADLOCK": ErrDeadlock, "WRONGTYPE": ErrWrongType, "WRONGKIND": ErrWrongKind,
+	"MAXWAITERS": ErrTooManyWaiters, "UNBLOCKED": ErrCancelled, "NOTHELD": ErrLost}
 
 // error is what the caller is told.
 func (f *failure) error() error {
 	code, rest := f.words()
-	switch code {
-	case "DEADLOCK":
-		return fmt.Errorf("%w: %s", ErrDeadlock, rest)
-	case "WRONGTYPE":
-		return fmt.Errorf("%w: %s", ErrWrongType, rest)
-	case "WRONGKIND":
-		return fmt.Errorf("%w: %s", ErrWrongKind, rest)
-	case "MAXWAITERS":
-		return fmt.Errorf("%w: %s", ErrTooManyWaiters, rest)
-	case "UNBLOCKED":
-		return fmt.Errorf("%w: %s", ErrCancelled, rest)
-	case "NOTHELD":
-		return ErrLost
-	case "ERR":
-		if isUnknownCommand(rest) {
-			return ErrNoModule
-		}
+	if code == "ERR" && isUnknownCommand(rest) {
+		return ErrNoModule
+	}
+	if meaning := meanings[code]; meaning != nil {
+		return fmt.Errorf("%w: %s", meaning, rest)
 	}
 	return f.err
 }
 
+var unknownCommand = regexp.MustCompile("unknown command ['`](LOCK|RLOCK|RWLOCK|SEM|MLOCK)\\.")
+
 // isUnknownCommand is true if the server does not know a command of the module.
-func isUnknownCommand(words string) bool {
-	_, name, found := strings.Cut(words, "unknown command ")
-	if !found {
-		return false
-	}
-	name = strings.TrimLeft(name, "'`")
-	for _, family := range []string{"LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."} {
-		if strings.HasPrefix(name, family) {
-			return true
-		}
-	}
-	return false
-}
+func isUnknownCommand(words string) bool { return unknownCommand.MatchString(words) }
 
 // unexpected is a reply that no version of the module gives.
 func unexpected(reply any) *failure {

@@ -542,37 +542,34 @@ func FromContext(ctx context.Context) *Hold {
 	return h
 }
 
-// working gives the work a context that ends with the caller's and with the hold.
-func (h *Hold) working(ctx context.Context) (work context.Context, end func()) {
-	work, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, h))
+// under runs work with a context that ends with the caller's and with the hold. Where the work fails, panics, or ends its
+// goroutine, the lock is given back behind it. isLost: the hold's loss ended the context.
+func (h *Hold) under(ctx context.Context, failed work, work func(context.Context) error) (isLost bool, err error) {
+	under, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, h))
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return work, func() {
+	isDone := false
+	defer func() {
+		isLost = errors.Is(context.Cause(under), ErrLost)
 		stop()
 		cancel(nil)
-	}
+		if !isDone {
+			h.unlockBehind(failed)
+		}
+	}()
+	err = work(under)
+	isDone = err == nil
+	return
 }
 
 func (h *Hold) do(ctx context.Context, work func(context.Context) error) error {
-	under, end := h.working(ctx)
-	isReturned := false
-	defer func() {
-		end()
-		if !isReturned {
-			h.unlockBehind(h.dropped) // It panicked, or ended its goroutine.
+	isLost, err := h.under(ctx, h.dropped, work)
+	switch {
+	case err == nil:
+		if err = h.Unlock(ctx); errors.Is(err, ErrUnlocked) {
+			err = nil // The work has unlocked it itself.
 		}
-	}()
-	err := work(under)
-	isReturned = true
-	if err != nil {
-		wasLost := errors.Is(context.Cause(under), ErrLost)
-		h.unlockBehind(h.dropped)
-		if wasLost && errors.Is(err, context.Canceled) && ctx.Err() == nil {
-			return errors.Join(ErrLost, err)
-		}
-		return err
+	case isLost && errors.Is(err, context.Canceled) && ctx.Err() == nil:
+		err = errors.Join(ErrLost, err)
 	}
-	if err := h.Unlock(ctx); !errors.Is(err, ErrUnlocked) {
-		return err
-	}
-	return nil
+	return err
 }

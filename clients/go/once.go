@@ -61,24 +61,19 @@ func makeUnder[T any](
 	read func(context.Context) (T, bool, error),
 	make func(context.Context) (T, error),
 ) (T, error) {
-	under, end := hold.working(ctx)
-	isReturned := false
-	defer func() {
-		end()
-		if !isReturned {
-			hold.unlockBehind(workFailed)
+	var value T
+	_, err := hold.under(ctx, workFailed, func(under context.Context) (err error) {
+		// Another caller may have made it while this one asked for the lock.
+		var isThere bool
+		if value, isThere, err = read(under); err != nil || isThere {
+			return err
 		}
-	}()
-	// Another caller may have made it while this one asked for the lock.
-	value, isThere, err := read(under)
-	if err == nil && !isThere && under.Err() == nil {
-		value, err = make(under)
-	} else if err == nil && !isThere {
-		err = under.Err()
-	}
-	isReturned = true
+		if err = under.Err(); err == nil {
+			value, err = make(under)
+		}
+		return err
+	})
 	if err != nil {
-		hold.unlockBehind(workFailed)
 		return value, err
 	}
 	switch err := hold.Unlock(ctx); {
