@@ -542,8 +542,8 @@ func FromContext(ctx context.Context) *Hold {
 	return h
 }
 
-// under runs work with a context that ends with the caller's and with the hold. Where the work fails, panics, or ends its
-// goroutine, the lock is given back behind it. isLost: the hold's loss ended the context.
+// under runs work with a context that ends with the caller's and with the hold. Where the work fails, panics, or ends
+// its goroutine, the lock is given back behind it. isLost: the hold's loss ended the context.
 func (h *Hold) under(ctx context.Context, failed work, work func(context.Context) error) (isLost bool, err error) {
 	under, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, h))
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
