@@ -134,6 +134,28 @@ suite("run", (each) => {
     }
   });
 
+  each("a release that does not arrive is made up for", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    proxy.splitRequest("LOCK.RELEASE");
+    const running = new Lock(client, "k", { lease: 600_000 }).run(["INCR", "n"]);
+    await eventually(() => proxy.replies.some((reply) => reply.includes("\r\n:1\r\n")), "the command's reply");
+    assert.equal((await server.holders("k")).length, 1);
+    proxy.disconnect();
+    assert.equal(await running, 1);
+    await eventually(async () => (await server.info("k")) === null, "the end of the hold");
+  });
+
+  each("it waits in the queue during the grace", async (world) => {
+    const server = await world.server(["--lock.grace", "1500"]);
+    const { client } = await world.connect(server);
+    const running = new Lock(client, "k").run(["INCR", "n"]);
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    assert.equal(await running, 1);
+    assert.ok((await server.calls("lock.acquire")) <= 3);
+  });
+
   for (const session of [false, true]) {
     each(`a packet that arrives in part leaves nothing${session ? ", by its session alone" : ""}`, async (world) => {
       const server = await world.server();

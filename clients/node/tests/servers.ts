@@ -250,6 +250,7 @@ export class Proxy {
   private split: string | undefined;
   /** What came at once, of requests with LOCK.EXEC. */
   readonly packets: string[] = [];
+  readonly replies: string[] = [];
   private go: (() => void) | undefined;
   private refusing = false;
   private silent = false;
@@ -395,7 +396,7 @@ export class Proxy {
       } else if (this.keptMessages !== undefined && reply.includes("message\r\n")) {
         this.keptMessages.push(() => void client.write(reply));
       } else {
-        client.write(reply);
+        client.write(reply, () => this.replies.push(reply.toString()));
       }
     });
   }

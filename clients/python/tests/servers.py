@@ -187,6 +187,7 @@ class Proxy:
         self._split: Optional[bytes] = None
         # The bytes that came at once, of requests with LOCK.EXEC.
         self.packets: List[bytes] = []
+        self.replies: List[bytes] = []
         self._delayed = asyncio.Event()
         self.cuts = 0
         self.held = 0
@@ -301,3 +302,4 @@ class Proxy:
                 continue
             writer.write(reply)
             await writer.drain()
+            self.replies.append(reply)

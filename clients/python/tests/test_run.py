@@ -126,6 +126,31 @@ async def test_run_has_its_reply_where_only_the_release_has_none(api: Any, serve
             await eventually(lambda: server.admin.keys() == ["n"], "the end of the hold")
 
 
+async def test_a_release_that_does_not_arrive_is_made_up_for(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=600)
+        proxy.split_request(b"LOCK.RELEASE")
+        running = actor.start(lock.run, "INCR", "n")
+        await eventually(lambda: any(b"\r\n:1\r\n" in reply for reply in proxy.replies), "the command's reply")
+        assert server.holders("k") and not running.done()
+        proxy.disconnect()
+        assert await running == 1
+        await eventually(lambda: server.info("k") is None, "the end of the hold")
+
+
+async def test_run_waits_in_the_queue_during_the_grace(api: Any) -> None:
+    server = Server("--lock.grace", "1500")
+    try:
+        client, actor = api.client(server.port), api.actor()
+        running = actor.start(api.locks.Lock(client, "k", timeout=30).run, "INCR", "n")
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        assert await running == 1
+        assert server.calls("lock.acquire") <= 3
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("session", [False, True])
 async def test_a_packet_that_arrives_in_part_leaves_nothing(api: Any, server: Server, session: bool) -> None:
     async with Proxy(server.port) as proxy:

@@ -38,6 +38,7 @@ from test_run import (  # noqa: F401
     test_a_cancelled_run_leaves_nothing,
     test_a_connection_that_ends_while_run_waits,
     test_a_packet_that_arrives_in_part_leaves_nothing,
+    test_a_release_that_does_not_arrive_is_made_up_for,
     test_run,
     test_run_beside_old_clients,
     test_run_has_its_reply_where_only_the_release_has_none,
@@ -45,6 +46,7 @@ from test_run import (  # noqa: F401
     test_run_is_told_that_the_lock_was_lost,
     test_run_sends_no_command_twice,
     test_run_under_options_that_do_not_fit,
+    test_run_waits_in_the_queue_during_the_grace,
     test_run_waits_its_turn_or_says_that_it_was_not_granted,
 )
 

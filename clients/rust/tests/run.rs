@@ -149,6 +149,32 @@ async fn a_packet_that_arrives_in_part_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_release_that_does_not_arrive_is_made_up_for() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    proxy.split_request("LOCK.RELEASE");
+    let lock = client_of(proxy.port).mutex("k").lease(LONG);
+    let running = tokio::spawn(async move { lock.run::<i64>(&incr()).await });
+    eventually("the command", || count(&server) == 1).await;
+    assert_eq!(server.holders("k").len(), 1);
+    proxy.disconnect();
+    // The replies of a packet come together.
+    assert!(matches!(running.await.unwrap(), Err(Error::Redis(_))));
+    eventually("the end of the hold", || server.is_free("k")).await;
+    assert_eq!(count(&server), 1);
+}
+
+#[tokio::test]
+async fn it_waits_in_the_queue_during_the_grace() {
+    let server = Server::builder().config("lock.grace 1500").start();
+    let lock = client_of(server.port()).mutex("k");
+    let running = tokio::spawn(async move { lock.run::<i64>(&incr()).await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    assert_eq!(running.await.unwrap().unwrap(), 1);
+    assert!(server.calls("lock.acquire") <= 3);
+}
+
+#[tokio::test]
 async fn a_connection_that_ends_while_it_waits_ends_it() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
