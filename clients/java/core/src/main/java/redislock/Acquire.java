@@ -1,0 +1,422 @@
+package redislock;
+
+import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Asks for a lock until it is granted or the caller's time is over. The result is null if it was not granted.
+ *
+ * <pre>
+ *   ASKED ──queued──▶ QUEUED ──message, or a slice later──▶ ASKED …        (by message)
+ *   ASKED ──nil, time left──▶ ASKED …                                      (blocking, or polling)
+ *   ASKED ──granted──▶ RESTARTED, if it waited long ──▶ COMPARED, if another mode is held ──▶ CONFIRMED by replicas
+ *   QUEUED ──time over──▶ CANCELLED ──was not queued──▶ LAST
+ * </pre>
+ *
+ * It must never end with an outcome that is unknown: {@link #undo()} withdraws what was sent and not answered.
+ */
+final class Acquire extends Task<@Nullable Grant> {
+  /** How a request waits: on a connection of its own, or by messages over a shared one. */
+  enum Mode {
+    BLOCKING,
+    BY_MESSAGE
+  }
+
+  private enum State {
+    LISTENING,
+    ASKED,
+    QUEUED,
+    RESTARTED,
+    COMPARED,
+    CONFIRMED,
+    CANCELLED,
+    LAST,
+    TYPE
+  }
+
+  private final Request request;
+  private final Patience patience;
+  private final Mode mode;
+  private final long sliceMs;
+  private final long distrustUntil;
+  private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS, 250);
+  private Clock.Backoff backoff = new Clock.Backoff(250);
+  private State state = State.ASKED;
+  private @Nullable String channel;
+  private long sent;
+
+  /** True if the outcome of a request is unknown, or if it was granted: giving up has to withdraw it. */
+  private boolean open;
+
+  private boolean wasOpen;
+  private boolean isFirst = true;
+  private boolean toldQueued;
+
+  /** True if an earlier request was queued, and its outcome not received: a late message may be about that request. */
+  private boolean untold;
+
+  /** The latest request's failure; null: it was answered. */
+  private @Nullable Trouble unanswered;
+
+  private @Nullable Trouble wrongType;
+  private @Nullable Grant grant;
+  private boolean givesBack;
+  private long askAgain;
+  private long queuedUntil;
+  private long movingUntil;
+
+  /** {@code distrustUntil}: until then a message may be about an earlier request of the token, which was withdrawn. */
+  Acquire(Request request, Patience patience, Mode mode, long sliceMs, long distrustUntil) {
+    super(request.family().key());
+    this.request = request;
+    this.patience = patience;
+    this.mode = mode;
+    this.sliceMs = sliceMs;
+    this.distrustUntil = distrustUntil;
+  }
+
+  @Override
+  byte @Nullable [] token() {
+    return request.token();
+  }
+
+  @Override
+  Step begin() {
+    return ask();
+  }
+
+  private Step ask() {
+    if (!patience.queues()) {
+      return send(State.ASKED, List.of(), Limits.LATE_MS, false);
+    }
+    long leftMs = Math.max(1, patience.ends() - Clock.now());
+    if (mode == Mode.BLOCKING) {
+      long blockMs = Math.min(sliceMs, leftMs);
+      return send(State.ASKED, blocking(blockMs), blockMs + Limits.LATE_MS, true);
+    }
+    if (channel == null) {
+      if (isFirst) {
+        // Most locks are free: the first request is sent without a subscription.
+        isFirst = false;
+        return send(State.ASKED, List.of(), Limits.LATE_MS, false);
+      }
+      return listen();
+    }
+    isFirst = false;
+    // Twice the slice: a client that is held up would miss lock.keep-place.
+    long blockMs = Math.min(2 * Limits.SLICE_MS, leftMs);
+    queuedUntil = Clock.now() + blockMs;
+    return send(State.ASKED, Words.of(blocking(blockMs), "NOTIFY", channel), Limits.LATE_MS, false);
+  }
+
+  private List<byte[]> blocking(long blockMs) {
+    return Words.of("BLOCK", blockMs, request.coalesce() ? List.of("COALESCE") : List.of());
+  }
+
+  private Step listen() {
+    state = State.LISTENING;
+    return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, patience.ends() - Clock.now())));
+  }
+
+  private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
+    List<byte[]> words = request.family().acquire(request.token(), request.holds(), request.leaseMs());
+    Words.add(words, tail);
+    if (request.session()) {
+      Words.add(words, "SESSION");
+    }
+    state = next;
+    wasOpen = open;
+    open = true;
+    sent = Clock.now();
+    return new Step.Send(words, within(longestMs), blocks);
+  }
+
+  /** The last attempt of an acquire that waits ends so that the caller is told in time. */
+  private long within(long longestMs) {
+    if (patience.waitMs() == 0) {
+      return longestMs;
+    }
+    return Math.max(1, Math.min(longestMs, patience.ends() + Limits.LATE_REPLY_MS - Clock.now()));
+  }
+
+  @Override
+  Step reply(@Nullable Object reply) {
+    switch (state) {
+      case COMPARED:
+        // The holds of both modes together: no more than those of the grant if the other mode was lost.
+        boolean wasLost = !(reply instanceof List<?> list) || Words.number(list.get(1)) <= grant.holds();
+        return wasLost ? lostBefore() : confirm();
+      case CONFIRMED:
+        long confirmed = Words.number(reply);
+        return confirmed >= request.replicas() ? new Step.Done(grant) : notReplicated(confirmed);
+      case CANCELLED:
+        if (Words.number(reply) == 1) {
+          open = false;
+          return new Step.Done(null);
+        }
+        // It has left the queue: granted, or its time was over at the server too.
+        return send(State.LAST, List.of(), Limits.LATE_MS, false);
+      case TYPE:
+        return new Step.Failed(wrongType(Words.text(reply)));
+      default:
+        return answered(Family.Answer.of(reply));
+    }
+  }
+
+  private Step answered(Family.Answer answer) {
+    backoff = new Clock.Backoff(250);
+    unanswered = null;
+    switch (answer.state()) {
+      case GRANTED:
+        grant = new Grant(false, answer.fence(), answer.holds(), deadline(sent), answer.slot());
+        if (state == State.ASKED && mode == Mode.BLOCKING && patience.queues() && isLate()) {
+          // The lease began with the grant, which may be a slice later than the request: asking again restarts it.
+          return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
+        }
+        return granted();
+      case DONE:
+        open = false;
+        return new Step.Done(new Grant(true, answer.fence(), 0, Clock.NEVER, -1));
+      case QUEUED:
+        tellQueued();
+        state = State.QUEUED;
+        long slice = Clock.now() < movingUntil ? Limits.MOVING_SLICE_MS : sliceOfMessages();
+        askAgain = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
+        return new Step.Await(askAgain);
+      default:
+        // A request that was queued stays queued when a later one that does not wait is answered nil.
+        open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
+        if (state == State.LAST) {
+          open = false;
+          return new Step.Done(null);
+        }
+        return notGranted();
+    }
+  }
+
+  /** Spreads the retries of requests that began to wait together. */
+  private static long sliceOfMessages() {
+    return (long) (Limits.SLICE_MS * (0.8 + ThreadLocalRandom.current().nextDouble() / 5));
+  }
+
+  private void tellQueued() {
+    if (!toldQueued) {
+      toldQueued = true;
+      request.onQueued().run();
+    }
+  }
+
+  @Override
+  void blocked() {
+    if (state == State.ASKED) {
+      tellQueued();
+    }
+  }
+
+  @Override
+  void subscribed(String channel) {
+    this.channel = channel;
+  }
+
+  private long deadline(long since) {
+    return request.leaseMs() == Family.PERSIST ? Clock.NEVER : Clock.after(since, request.leaseMs());
+  }
+
+  private boolean isLate() {
+    return request.leaseMs() != Family.PERSIST && Clock.now() - sent >= request.leaseMs() / 10;
+  }
+
+  private Step granted() {
+    long fence = request.owner().fence;
+    if (request.owner().told()) {
+      return lostBefore();
+    }
+    if (fence != 0 && grant.fence() != fence) {
+      if (!request.otherMode()) {
+        return lostBefore();
+      }
+      // An upgrade has a fence of its own. Only the server knows whether READ lasted until then.
+      state = State.COMPARED;
+      return new Step.Send(request.family().held(request.token()), within(Limits.LATE_MS), false);
+    }
+    return confirm();
+  }
+
+  private Step confirm() {
+    if (request.replicas() == 0) {
+      return new Step.Done(grant);
+    }
+    state = State.CONFIRMED;
+    List<byte[]> words = Words.of("WAIT", request.replicas(), request.replicaTimeoutMs());
+    return new Step.Send(words, request.replicaTimeoutMs() + Limits.LATE_MS, true);
+  }
+
+  private Step notReplicated(long confirmed) {
+    String message =
+        confirmed + " of " + request.replicas() + " replicas confirmed the grant within " + request.replicaTimeoutMs()
+            + " ms: given back";
+    return new Step.Failed(new NotReplicatedException(message, request.lock()));
+  }
+
+  private Step lostBefore() {
+    givesBack = true;
+    return new Step.Failed(
+        new LockLostException("the lock was lost before it was acquired again: given back", request.lock()));
+  }
+
+  private Step notGranted() {
+    if (patience.waitMs() == 0) {
+      return new Step.Done(null);
+    }
+    if (patience.pollMs() > 0) {
+      // Half to one and a half of the interval: old and new clients that poll in step would starve each other.
+      long ms = (long) (patience.pollMs() * (0.5 + ThreadLocalRandom.current().nextDouble()));
+      return Clock.now() + ms > patience.ends() ? new Step.Done(null) : new Step.Sleep(ms);
+    }
+    if (mode == Mode.BY_MESSAGE && channel == null && Clock.now() < patience.ends()) {
+      return listen();
+    }
+    return again();
+  }
+
+  /** The next request, or the end of the wait. */
+  private Step again() {
+    if (patience.waitMs() == 0 || Clock.now() < patience.ends()) {
+      return ask();
+    }
+    if (unanswered != null) {
+      return new Step.Failed(unanswered.translated(request.lock()));
+    }
+    if (!open) {
+      return new Step.Done(null);
+    }
+    state = State.CANCELLED;
+    return new Step.Send(request.family().cancel(request.token()), within(Limits.LATE_MS), false);
+  }
+
+  @Override
+  Step trouble(Trouble trouble) {
+    switch (state) {
+      case TYPE:
+        return new Step.Failed(wrongType("something else"));
+      case CONFIRMED:
+        return new Step.Failed(trouble.translated(request.lock()));
+      case ASKED, RESTARTED, LAST:
+        open = wasOpen || trouble.mayHaveRun();
+        unanswered = trouble;
+        break;
+      default:
+        break;
+    }
+    if (trouble.code().equals("ASK") || trouble.code().equals("TRYAGAIN")) {
+      movingUntil = Clock.now() + Limits.RESEND_MS;
+    }
+    if (trouble.code().equals("WRONGTYPE") && patience.pollMs() == 0) {
+      wrongType = trouble;
+      state = State.TYPE;
+      return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS), false);
+    }
+    if (!patience.queues() && (trouble.code().equals("WRONGTYPE") || trouble.code().equals("GRACE"))) {
+      unanswered = null;
+      return notGranted();
+    }
+    if (!trouble.heals()) {
+      return new Step.Failed(trouble.translated(request.lock()));
+    }
+    if (patience.waitMs() == 0) {
+      return resend.over()
+          ? new Step.Failed(trouble.translated(request.lock()))
+          : new Step.Sleep(resend.pause());
+    }
+    if (Clock.now() >= patience.ends()) {
+      if (state == State.LISTENING) {
+        return again();
+      }
+      return new Step.Failed(trouble.translated(request.lock()));
+    }
+    if (state == State.LISTENING) {
+      channel = null;
+    }
+    return new Step.Sleep(backoff.next(patience.ends()));
+  }
+
+  @Override
+  Step slept() {
+    return again();
+  }
+
+  @Override
+  Step listening(String channel) {
+    this.channel = channel;
+    return again();
+  }
+
+  @Override
+  Step notice(@Nullable Notice notice) {
+    boolean isDistrusted = request.tokenUsedBefore() || untold;
+    untold = true;
+    if (notice == null) {
+      return again();
+    }
+    switch (notice.outcome()) {
+      case "granted":
+        boolean isIncomplete = notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
+        if (isLate() || request.tokenUsedBefore() || isIncomplete) {
+          return ask();
+        }
+        grant = new Grant(false, notice.fence(), notice.holds(), deadline(sent), notice.slot());
+        return granted();
+      case "done":
+        if (isDistrusted || notice.fence() == 0) {
+          return again();
+        }
+        open = false;
+        return new Step.Done(new Grant(true, notice.fence(), 0, Clock.NEVER, -1));
+      case "timeout":
+        // Too early for this request: the message belongs to an earlier one.
+        if (Clock.now() < queuedUntil - 5) {
+          return new Step.Await(askAgain);
+        }
+        untold = false;
+        open = false;
+        return again();
+      case "cancelled":
+        if (Clock.now() < distrustUntil) {
+          return again();
+        }
+        return new Step.Failed(new WaitCancelledException("cancelled", request.lock()));
+      case "superseded", "unblocked":
+        return new Step.Sleep(Math.min(Clock.jittered(250), Math.max(0, patience.ends() - Clock.now())));
+      case "interrupted", "moved":
+        // The subscription may have ended: the next request asks for it again.
+        channel = null;
+        return again();
+      default:
+        // A key of another type, a lost permission: the reply to the next request says more.
+        return ask();
+    }
+  }
+
+  private RuntimeException wrongType(String found) {
+    String hint = found.equals("string") ? "; a SET NX client may hold it: mixed() takes turns with such clients" : "";
+    LockException error =
+        new WrongTypeException("the key \"" + request.lock() + "\" is a " + found + ", not a lock" + hint, request.lock());
+    if (wrongType != null) {
+      error.initCause(wrongType.error);
+    }
+    return error;
+  }
+
+  @Override
+  @Nullable Task<?> undo() {
+    return open ? new Withdraw(request, givesBack ? 0 : request.before()) : null;
+  }
+
+  @Override
+  long keptMs() {
+    // What was tried since the time was over counts for the time that the caller is kept.
+    long ms = patience.waitMs() == 0 ? Limits.KEPT_MS : patience.ends() + Limits.KEPT_MS - Clock.now();
+    return Math.max(0, Math.min(Limits.KEPT_MS, ms));
+  }
+}

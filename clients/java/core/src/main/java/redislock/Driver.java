@@ -1,0 +1,108 @@
+package redislock;
+
+import java.lang.ref.Cleaner;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Runs the protocol's tasks over a Redis library. A task that fails, or whose caller gives up, is followed by its
+ * {@link Task#undo()}, for which the caller is kept a second at most.
+ */
+abstract class Driver implements AutoCloseable {
+  static final Cleaner CLEANER = Cleaner.create();
+
+  final Endings endings = new Endings();
+  final ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
+
+  /** Virtual threads where there are any, else daemon threads. */
+  final Executor workers = workers();
+
+  Driver() {
+    timer.setRemoveOnCancelPolicy(true);
+  }
+
+  abstract Acquire.Mode mode();
+
+  /** The longest BLOCK that the connections allow. */
+  abstract long sliceMs();
+
+  /** A connection of its own for requests about this key, made with its first command. */
+  abstract Line line(byte[] key);
+
+  /** Runs the task for its caller. An interrupt ends it. */
+  abstract <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException;
+
+  /** Runs the task beside its caller. Cancelling the future ends it. */
+  abstract <T extends @Nullable Object> CompletableFuture<T> start(Task<T> task, @Nullable Line line);
+
+  /** Runs the task; its caller waits for it so long at most, and it goes on beside it. An interrupt does not end it. */
+  <T extends @Nullable Object> CompletableFuture<T> runFor(Task<T> task, long ms) {
+    CompletableFuture<T> running = start(task, null);
+    await(running, ms);
+    return running;
+  }
+
+  /** Starts the task's undo, which the owner's next acquire waits for; null: there is nothing to undo. */
+  final @Nullable CompletableFuture<?> undo(Task<?> task, @Nullable Line line) {
+    if (line != null) {
+      line.close();
+    }
+    if (!(task.undo() instanceof Withdraw undo)) {
+      return null;
+    }
+    endings.distrust(undo.keys(), undo.token());
+    CompletableFuture<?> undoing = start(undo, null);
+    endings.add(undo.keys(), undo.token(), undoing);
+    return undoing;
+  }
+
+  /** Waits for the future so long at most, whatever its outcome; an interrupt is kept for later. */
+  static void await(@Nullable CompletableFuture<?> future, long ms) {
+    if (future == null) {
+      return;
+    }
+    boolean interrupted = false;
+    long ends = Clock.now() + ms;
+    while (!future.isDone()) {
+      try {
+        future.get(Math.max(0, ends - Clock.now()), TimeUnit.MILLISECONDS);
+      } catch (InterruptedException e) {
+        interrupted = true;
+      } catch (ExecutionException | TimeoutException | java.util.concurrent.CancellationException e) {
+        break;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  @Override
+  public void close() {
+    timer.shutdownNow();
+  }
+
+  static ThreadFactory daemons(String name) {
+    return work -> {
+      Thread thread = new Thread(work, name);
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+
+  private static Executor workers() {
+    try {
+      // Java 21 and later. This is compiled for 17.
+      return (Executor) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+    } catch (ReflectiveOperationException e) {
+      return Executors.newCachedThreadPool(daemons("redislock"));
+    }
+  }
+}

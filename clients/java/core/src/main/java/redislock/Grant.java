@@ -1,0 +1,22 @@
+package redislock;
+
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The outcome of an acquire. {@code done}: no hold, the work was done by the hold with this fence (COALESCE).
+ *
+ * @param deadline by {@link Clock#now()}; {@link Clock#NEVER}: none
+ * @param slot -1: none
+ */
+record Grant(boolean done, long fence, int holds, long deadline, int slot) {
+  /** Of a reply to LOCK.HELD; null: not held. */
+  static @Nullable Grant ofHeld(@Nullable Object reply, long sent) {
+    if (!(reply instanceof List<?> list)) {
+      return null;
+    }
+    long leftMs = Words.number(list.get(2));
+    long deadline = leftMs < 0 ? Clock.NEVER : Clock.after(sent, leftMs);
+    return new Grant(false, Words.number(list.get(0)), (int) Words.number(list.get(1)), deadline, -1);
+  }
+}

@@ -1,0 +1,376 @@
+package redislock;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.ArrayList;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A granted hold, until it is released or lost. Thread-safe; the owner is the hold, so any thread may use or release it.
+ */
+public final class Hold implements AutoCloseable {
+  final Owner owner;
+  private final Context context;
+  private final Family family;
+  private final long leaseMs;
+  private final long fence;
+  private final int holds;
+  private final int slot;
+  private final int perHold;
+  private final long since = Clock.now();
+  private final AtomicReference<@Nullable CompletableFuture<Boolean>> releasing = new AtomicReference<>();
+
+  Hold(Context context, Family family, Owner owner, long leaseMs, Grant grant, int perHold) {
+    this.context = context;
+    this.family = family;
+    this.owner = owner;
+    this.leaseMs = leaseMs;
+    this.fence = grant.fence();
+    this.holds = grant.holds();
+    this.slot = grant.slot();
+    this.perHold = perHold;
+  }
+
+  boolean isOf(Family other) {
+    return family.reentrant() && other.getClass() == family.getClass() && Arrays.equals(other.key(), family.key());
+  }
+
+  /**
+   * The fencing token: it grows with every grant. Give it to the resource that the lock protects, which refuses older
+   * ones.
+   *
+   * @return positive, below 2^53
+   */
+  public long fence() {
+    return fence;
+  }
+
+  /**
+   * The owner, for {@link RedisLock#fromToken(String)} and as LOCK.INFO shows it.
+   *
+   * @return text; bytes that are not UTF-8 as {@code \xNN}
+   */
+  public String token() {
+    return Words.text(owner.token);
+  }
+
+  /**
+   * The owner's count of holds when this one was granted, this one included; of a semaphore, its permits.
+   *
+   * @return 1 or more
+   */
+  public int holds() {
+    return holds;
+  }
+
+  /**
+   * The smallest number from 0 that no other holder of the semaphore has.
+   *
+   * @return empty without {@link Semaphore#slots()}
+   */
+  public OptionalInt slot() {
+    return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot);
+  }
+
+  /**
+   * The time until the lease ends, counted from before the request was sent.
+   *
+   * @return zero: it is over; empty: it has no end
+   */
+  public Optional<Duration> remaining() {
+    long deadline = owner.deadline;
+    return deadline == Clock.NEVER
+        ? Optional.empty()
+        : Optional.of(Duration.ofMillis(Math.max(0, deadline - Clock.now())));
+  }
+
+  /**
+   * Whether the hold is known to be lost: by the local clock, at the latest when the lease is over.
+   *
+   * @return true: others may hold the lock
+   */
+  public boolean isLost() {
+    return owner.isLost();
+  }
+
+  /**
+   * Completes once, when the loss is known: with renewal within a third of the lease, with a session when the connection
+   * ends, otherwise when the lease is over by the local clock. Never, if it was released before. Keep the hold: it is not
+   * renewed for this stage alone.
+   *
+   * @return completes normally, with the exception that describes the loss
+   */
+  public CompletionStage<LockLostException> lost() {
+    CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+    owner.onLost(lost::complete);
+    owner.watched();
+    return lost;
+  }
+
+  /**
+   * Begins the lease again from now.
+   *
+   * @throws LockLostException if it was lost
+   */
+  public void extend() {
+    extend(leaseMs);
+  }
+
+  /**
+   * Begins the lease again from now, with this length; later renewals have it too.
+   *
+   * @param lease 1 ms or longer
+   * @throws LockLostException if it was lost
+   */
+  public void extend(Duration lease) {
+    extend(Math.max(1, Clock.ms(lease)));
+  }
+
+  private void extend(long ms) {
+    if (owner.isOver()) {
+      throw new LockException("the lock \"" + owner.lock + "\" was released", owner.lock);
+    }
+    Long deadline = result(context.driver().runFor(Repeat.renewal(family, owner.token, owner.lock, ms), Clock.NEVER));
+    if (deadline == null) {
+      owner.lose();
+      throw new LockLostException("the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
+    }
+    owner.renewed(ms, deadline);
+    context.observed().tell(LockEvent.Type.RENEWED, family, owner.token, fence, 0, null);
+  }
+
+  /**
+   * Asks the server.
+   *
+   * @return true if this was not released, and the server says that it is held
+   */
+  public boolean isHeld() {
+    if (owner.isOver()) {
+      return false;
+    }
+    Grant found = result(context.driver().runFor(Repeat.held(family, owner.token, owner.lock), Clock.NEVER));
+    return found != null;
+  }
+
+  /**
+   * Runs a command on the server only while this is held, in one step (LOCK.EXEC).
+   *
+   * @param command its name
+   * @param arguments of the command
+   * @return its reply: strings, numbers, lists, null; a map is a list of keys and values
+   * @throws LockLostException if the lock was lost: the command did not run
+   */
+  public @Nullable Object exec(String command, String... arguments) {
+    return texts(execute(Words.of(command, List.of(arguments))));
+  }
+
+  /**
+   * As {@link #exec(String, String...)}, with bytes.
+   *
+   * @param command its name, then its arguments
+   * @return its reply, with bytes in place of strings
+   * @throws LockLostException if the lock was lost: the command did not run
+   */
+  public @Nullable Object exec(byte[]... command) {
+    return execute(List.of(command));
+  }
+
+  private @Nullable Object execute(List<byte[]> command) {
+    try {
+      if (owner.isOver()) {
+        throw notRun(null);
+      }
+      return result(context.driver().runFor(Repeat.exec(family, owner.token, owner.lock, command), Clock.NEVER));
+    } catch (Repeat.Refused refused) {
+      Trouble trouble = refused.trouble;
+      // WRONGTYPE may be of the lock's key or of the command's own.
+      if (trouble.code().equals("NOTHELD") || trouble.code().equals("WRONGTYPE") && !isHeld()) {
+        owner.lose();
+        throw notRun(trouble.error);
+      }
+      throw trouble.error;
+    }
+  }
+
+  private LockLostException notRun(@Nullable Throwable cause) {
+    LockLostException error =
+        new LockLostException(
+            "the lock \"" + owner.lock + "\" is no longer held, so the command did not run", owner.lock);
+    if (cause != null) {
+      error.initCause(cause);
+    }
+    return error;
+  }
+
+  private static @Nullable Object texts(@Nullable Object reply) {
+    if (reply instanceof byte[]) {
+      return Words.text(reply);
+    }
+    if (!(reply instanceof List<?> list)) {
+      return reply;
+    }
+    List<@Nullable Object> texts = new ArrayList<>();
+    for (Object each : list) {
+      if (each instanceof Map.Entry<?, ?> entry) {
+        texts.add(texts(entry.getKey()));
+        texts.add(texts(entry.getValue()));
+      } else {
+        texts.add(texts(each));
+      }
+    }
+    return texts;
+  }
+
+  /**
+   * Releases the hold, and waits until the server has answered, 10 s and an attempt at most. After a release, another
+   * call does nothing.
+   *
+   * @throws LockLostException if it was lost before
+   */
+  public void release() {
+    result(releaseOnce(false, Limits.RELEASE_MS + Limits.LATE_MS, Limits.RELEASE_MS));
+  }
+
+  /**
+   * Releases the hold, and says that the work was not done: a caller of {@link Mutex#once} or {@link
+   * Mutex#acquireOrDone} that waits is granted the lock. With {@link RedisLock#atLeast} the lock is free at once. Does
+   * not throw; waits for a second at most, and goes on beside the caller.
+   */
+  public void releaseFailed() {
+    releaseBeside(true);
+  }
+
+  /**
+   * Releases the hold, at the end of a block whose body may have thrown: waits for a second at most, and goes on beside
+   * the caller until the lease is over.
+   *
+   * @throws LockLostException if the server has answered that it was lost before
+   */
+  @Override
+  public void close() {
+    CompletableFuture<Boolean> released = releaseBeside(false);
+    if (released.isCompletedExceptionally()) {
+      result(released);
+    }
+  }
+
+  /** Never throws; lasts a second at most. */
+  CompletableFuture<Boolean> releaseBeside(boolean failed) {
+    CompletableFuture<Boolean> released = releaseOnce(failed, Limits.KEPT_MS, owner.leaseMs);
+    Line session = owner.line;
+    if (session != null && !released.isDone()) {
+      // The server releases what is bound to the connection.
+      session.close();
+    }
+    return released;
+  }
+
+  private CompletableFuture<Boolean> releaseOnce(boolean failed, long keptMs, long resendMs) {
+    CompletableFuture<Boolean> earlier = releasing.get();
+    boolean isAgain = earlier != null && earlier.isCompletedExceptionally() && !owner.isOver();
+    CompletableFuture<Boolean> result = new CompletableFuture<>();
+    if (earlier != null && !isAgain || !releasing.compareAndSet(earlier, result)) {
+      CompletableFuture<Boolean> under = releasing.get();
+      Driver.await(under, keptMs);
+      return under.isCompletedExceptionally() || !under.isDone() ? under : CompletableFuture.completedFuture(true);
+    }
+    if (!family.counts()) {
+      context.driver().endings.add(family.keys, owner.token, result);
+      release(result, failed, keptMs, resendMs);
+    } else {
+      Owner.Turn turn = owner.new Turn();
+      result.whenComplete((held, error) -> turn.end());
+      if (turn.begins.isDone()) {
+        release(result, failed, keptMs, resendMs);
+      } else {
+        turn.begins.thenRunAsync(() -> release(result, failed, 0, resendMs), context.driver().workers);
+        Driver.await(result, keptMs);
+      }
+    }
+    return result;
+  }
+
+  private void release(CompletableFuture<Boolean> result, boolean failed, long keptMs, long resendMs) {
+    Driver driver = context.driver();
+    int left = Math.max(0, owner.holds(family.mode()) - perHold);
+    boolean isLast = left == 0 && !owner.holdsBeside(family.mode());
+    long keptUntil = isLast && !failed ? owner.keptUntil : -Clock.NEVER;
+    if (isLast) {
+      // From here on the lock is not renewed, even if the release fails.
+      CompletableFuture<?> renewal = owner.stopKeepers();
+      if (keptUntil > Clock.now()) {
+        // Another connection's renewal may be read later, and its lease would stand.
+        Driver.await(renewal, Limits.LATE_MS);
+      }
+    }
+    Release task = new Release(family, owner, left, keptUntil, failed, isLast ? resendMs : Limits.RELEASE_MS);
+    driver.runFor(task, keptMs).whenComplete((held, error) -> settle(result, task, held, error, left, isLast));
+    Driver.await(result, keptMs == 0 ? 0 : Limits.KEPT_MS / 4);
+  }
+
+  private void settle(
+      CompletableFuture<Boolean> result,
+      Release task,
+      @Nullable Boolean held,
+      @Nullable Throwable error,
+      int left,
+      boolean isLast) {
+    long heldMs = Clock.now() - since;
+    if (error != null) {
+      Line session = owner.line;
+      if (isLast && session != null) {
+        session.close();
+      }
+      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, Keeper.cause(error));
+      result.completeExceptionally(Keeper.cause(error));
+      return;
+    }
+    Driver driver = context.driver();
+    List<CompletableFuture<?>> afterwards = new ArrayList<>();
+    task.afterwards().forEach(each -> afterwards.add(driver.start(each, null)));
+    afterwards.forEach(each -> driver.endings.add(family.keys, owner.token, each));
+    // The end of a session's connection has released it.
+    boolean wasLost = !Boolean.TRUE.equals(held);
+    if (wasLost) {
+      owner.lose();
+    }
+    owner.holds(family.mode(), left);
+    if (isLast) {
+      owner.end();
+    }
+    if (wasLost) {
+      result.completeExceptionally(
+          new LockLostException("the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
+    } else {
+      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, null);
+      result.complete(true);
+    }
+  }
+
+  private static <T extends @Nullable Object> T result(CompletableFuture<T> future) {
+    boolean interrupted = false;
+    try {
+      for (; ; ) {
+        try {
+          return future.get();
+        } catch (InterruptedException e) {
+          interrupted = true;
+        } catch (ExecutionException e) {
+          throw Exceptions.rethrown(e.getCause());
+        }
+      }
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+}

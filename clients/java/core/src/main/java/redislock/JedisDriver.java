@@ -1,0 +1,534 @@
+package redislock;
+
+import java.io.IOException;
+import java.lang.reflect.Field;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+import redis.clients.jedis.Connection;
+import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.UnifiedJedis;
+import redis.clients.jedis.commands.ProtocolCommand;
+import redis.clients.jedis.exceptions.JedisConnectionException;
+import redis.clients.jedis.exceptions.JedisDataException;
+import redis.clients.jedis.exceptions.JedisException;
+import redis.clients.jedis.providers.ClusterConnectionProvider;
+import redis.clients.jedis.providers.ConnectionProvider;
+import redis.clients.jedis.util.Pool;
+
+/**
+ * Jedis: each request on a connection of the pool, a wait in the server's queue too. At most half of a pool waits;
+ * further waits have connections of their own, or the release that all wait for would find none.
+ */
+final class JedisDriver extends Driver {
+  /** How often the threads whose requests are under way are looked at for an interrupt, which a socket does not hear. */
+  private static final long INTERRUPT_MS = 20;
+
+  private final ConnectionProvider provider;
+  private final Map<Pool<Connection>, Semaphore> mayWait = new ConcurrentHashMap<>();
+  private final Map<Integer, String> asks = new ConcurrentHashMap<>();
+  private final Map<Sending, Thread> interruptible = new ConcurrentHashMap<>();
+  private final AtomicBoolean watching = new AtomicBoolean();
+
+  JedisDriver(UnifiedJedis client) {
+    try {
+      // The client's own commands are sent again by it after a failure. Neither major tells its connections otherwise.
+      Field field = UnifiedJedis.class.getDeclaredField("provider");
+      field.setAccessible(true);
+      if (!(field.get(client) instanceof ConnectionProvider found)) {
+        throw new IllegalArgumentException("this Jedis client has one connection: use RedisClient, or one with a pool");
+      }
+      provider = found;
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalArgumentException("this version of Jedis keeps its connections in an unknown place", e);
+    }
+  }
+
+  @Override
+  Acquire.Mode mode() {
+    return Acquire.Mode.BLOCKING;
+  }
+
+  @Override
+  long sliceMs() {
+    // The socket's time-out is set for each request.
+    return Limits.SLICE_MS;
+  }
+
+  @Override
+  Line line(byte[] key) {
+    return new JedisLine(key);
+  }
+
+  @Override
+  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException {
+    Loop<T> loop = new Loop<>(task, (JedisLine) line);
+    try {
+      return loop.finish();
+    } catch (InterruptedException | RuntimeException e) {
+      long keptMs = e instanceof InterruptedException ? Limits.KEPT_MS : task.keptMs();
+      Driver.await(undo(task, line), keptMs);
+      throw e;
+    }
+  }
+
+  @Override
+  <T extends @Nullable Object> CompletableFuture<T> start(Task<T> task, @Nullable Line line) {
+    Beside<T> running = new Beside<>();
+    workers.execute(() -> running.work(() -> run(task, line), () -> undo(task, line)));
+    return running;
+  }
+
+  @Override
+  <T extends @Nullable Object> CompletableFuture<T> runFor(Task<T> task, long ms) {
+    Loop<T> loop = new Loop<>(task, null);
+    CompletableFuture<T> running = new CompletableFuture<>();
+    boolean interrupted = Thread.interrupted();
+    try {
+      if (loop.runUntil(Clock.now() + ms)) {
+        running.complete(loop.result());
+      } else {
+        workers.execute(() -> finish(loop, running));
+      }
+    } catch (InterruptedException e) {
+      interrupted = true;
+      workers.execute(() -> finish(loop, running));
+    } catch (RuntimeException e) {
+      running.completeExceptionally(e);
+    }
+    if (interrupted) {
+      Driver.await(running, ms);
+      Thread.currentThread().interrupt();
+    }
+    return running;
+  }
+
+  private static <T extends @Nullable Object> void finish(JedisDriver.Loop<T> loop, CompletableFuture<T> running) {
+    try {
+      running.complete(loop.finish());
+    } catch (InterruptedException | RuntimeException e) {
+      running.completeExceptionally(e);
+    }
+  }
+
+  private interface Work<T extends @Nullable Object> {
+    T run() throws InterruptedException;
+  }
+
+  /** A task that runs on a thread of its own: cancelling interrupts that. */
+  private static final class Beside<T extends @Nullable Object> extends CompletableFuture<T> {
+    private @Nullable Thread thread;
+
+    void work(Work<T> work, Runnable abandoned) {
+      synchronized (this) {
+        if (isDone()) {
+          return;
+        }
+        thread = Thread.currentThread();
+      }
+      try {
+        T result = work.run();
+        synchronized (this) {
+          thread = null;
+        }
+        if (!complete(result)) {
+          abandoned.run();
+        }
+      } catch (InterruptedException e) {
+        completeExceptionally(new CancellationException("interrupted"));
+      } catch (RuntimeException | Error e) {
+        completeExceptionally(e);
+      } finally {
+        synchronized (this) {
+          thread = null;
+        }
+      }
+    }
+
+    @Override
+    public boolean cancel(boolean mayInterrupt) {
+      boolean cancelled = super.cancel(mayInterrupt);
+      synchronized (this) {
+        if (cancelled && thread != null) {
+          thread.interrupt();
+        }
+      }
+      return cancelled;
+    }
+  }
+
+  /** A task on its way, over blocking connections. */
+  private final class Loop<T extends @Nullable Object> {
+    private final Task<T> task;
+    private final @Nullable JedisLine line;
+    private Step step;
+
+    Loop(Task<T> task, @Nullable JedisLine line) {
+      this.task = task;
+      this.line = line;
+      this.step = task.begin();
+    }
+
+    T finish() throws InterruptedException {
+      runUntil(Clock.NEVER);
+      return result();
+    }
+
+    @SuppressWarnings("unchecked")
+    T result() {
+      return (T) ((Step.Done) step).result();
+    }
+
+    /** False: the time was over first. */
+    boolean runUntil(long until) throws InterruptedException {
+      while (!(step instanceof Step.Done)) {
+        if (step instanceof Step.Failed failed) {
+          throw failed.error();
+        }
+        long leftMs = until - Clock.now();
+        if (leftMs <= 0) {
+          return false;
+        }
+        if (step instanceof Step.Send send) {
+          step = send(send, Math.min(leftMs, send.withinMs()));
+        } else if (step instanceof Step.Sleep sleep) {
+          Thread.sleep(Math.min(leftMs, sleep.ms()));
+          step = task.slept();
+        } else {
+          throw new IllegalStateException("no messages over connections that block");
+        }
+      }
+      return true;
+    }
+
+    private Step send(Step.Send send, long withinMs) throws InterruptedException {
+      ScheduledFuture<?> blocked =
+          send.blocks() ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS) : null;
+      Object reply;
+      try {
+        reply =
+            line == null
+                ? JedisDriver.this.send(task.key, send.words(), withinMs, send.blocks())
+                : line.send(send.words(), withinMs);
+      } catch (Trouble trouble) {
+        return task.trouble(trouble);
+      } finally {
+        if (blocked != null) {
+          blocked.cancel(false);
+        }
+      }
+      return task.reply(reply);
+    }
+  }
+
+  private @Nullable Object send(byte[] key, List<byte[]> words, long withinMs, boolean waits)
+      throws Trouble, InterruptedException {
+    String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
+    Pool<Connection> pool = pool(key, asked);
+    Semaphore permits = waits ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
+    boolean isPooled = permits == null || permits.tryAcquire();
+    try {
+      Connection connection = isPooled ? borrowed(pool, withinMs) : made(pool, withinMs);
+      Sending sending = new Sending(connection);
+      boolean reusable = false;
+      try {
+        if (asked != null) {
+          sending.exchange(List.of(Words.bytes("ASKING")), withinMs);
+        }
+        Object reply = sending.exchange(words, withinMs);
+        reusable = true;
+        return reply;
+      } catch (Trouble trouble) {
+        reusable = !trouble.endsConnection();
+        if (!reusable) {
+          // The others are most likely broken, too.
+          pool.clear();
+        }
+        throw redirected(key, trouble);
+      } finally {
+        if (!isPooled) {
+          quietly(connection);
+        } else if (reusable) {
+          connection.rollbackTimeout();
+          pool.returnResource(connection);
+        } else {
+          pool.returnBrokenResource(connection);
+        }
+      }
+    } finally {
+      if (permits != null && isPooled) {
+        permits.release();
+      }
+    }
+  }
+
+  private static Semaphore half(Pool<Connection> pool) {
+    return new Semaphore(pool.getMaxTotal() < 0 ? Integer.MAX_VALUE : pool.getMaxTotal() / 2);
+  }
+
+  private Trouble redirected(byte[] key, Trouble trouble) {
+    if (provider instanceof ClusterConnectionProvider cluster) {
+      if (trouble.code().equals("ASK")) {
+        asks.put(Slots.of(key), trouble.getMessage().split(" ")[2]);
+      } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
+        try {
+          cluster.renewSlotCache();
+        } catch (JedisException e) {
+          // The next request tries again.
+        }
+      }
+    }
+    return trouble;
+  }
+
+  @SuppressWarnings("unchecked")
+  private Pool<Connection> pool(byte[] key, @Nullable String asked) throws Trouble {
+    try {
+      if (!(provider instanceof ClusterConnectionProvider cluster)) {
+        return (Pool<Connection>) provider.getConnectionMap().values().iterator().next();
+      }
+      HostAndPort node = asked == null ? cluster.getNode(Slots.of(key)) : HostAndPort.from(asked);
+      Pool<Connection> pool = node == null ? null : cluster.getNodes().get(node.toString());
+      if (pool != null) {
+        return pool;
+      }
+    } catch (JedisException | NoSuchElementException | ClassCastException e) {
+      throw new Trouble(e, Trouble.Stage.UNSENT);
+    }
+    throw redirected(
+        key, new Trouble(new JedisConnectionException("no node serves the slot of the key"), Trouble.Stage.UNSENT));
+  }
+
+  private Connection borrowed(Pool<Connection> pool, long withinMs) throws Trouble, InterruptedException {
+    if (pool.getNumIdle() == 0) {
+      return connecting(pool, () -> pool.borrowObject(Duration.ofMillis(withinMs)), pool::returnResource, withinMs);
+    }
+    try {
+      return pool.borrowObject(Duration.ofMillis(withinMs));
+    } catch (InterruptedException e) {
+      throw e;
+    } catch (Exception e) {
+      throw notConnected(pool, e);
+    }
+  }
+
+  /** A connection of its own, with the pool's parameters. */
+  private Connection made(Pool<Connection> pool, long withinMs) throws Trouble, InterruptedException {
+    Callable<Connection> made = () -> pool.getFactory().makeObject().getObject();
+    return connecting(pool, made, JedisDriver::quietly, Math.min(withinMs, Limits.UNDO_MS));
+  }
+
+  /** Makes a connection on another thread: neither an interrupt nor a time limit ends a connect. */
+  private Connection connecting(
+      Pool<Connection> pool, Callable<Connection> work, Consumer<Connection> abandoned, long withinMs)
+      throws Trouble, InterruptedException {
+    CompletableFuture<Connection> made = new CompletableFuture<>();
+    workers.execute(
+        () -> {
+          try {
+            Connection connection = work.call();
+            if (!made.complete(connection)) {
+              abandoned.accept(connection);
+            }
+          } catch (Exception e) {
+            made.completeExceptionally(e);
+          }
+        });
+    try {
+      return made.get(withinMs, TimeUnit.MILLISECONDS);
+    } catch (ExecutionException e) {
+      throw notConnected(pool, e.getCause());
+    } catch (TimeoutException e) {
+      throw new Trouble(new JedisConnectionException("no connection in time"), Trouble.Stage.UNSENT);
+    } finally {
+      if (made.cancel(false)) {
+        pool.clear();
+      }
+    }
+  }
+
+  private static Trouble notConnected(Pool<Connection> pool, Throwable error) {
+    RuntimeException unchecked = Exceptions.unchecked(error);
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      // A refusal of HELLO, AUTH or SELECT.
+      if (cause instanceof JedisDataException refusal) {
+        return new Trouble(refusal, Trouble.Stage.REFUSED);
+      }
+    }
+    return new Trouble(unchecked, pool.isClosed() ? Trouble.Stage.CLOSED : Trouble.Stage.UNSENT);
+  }
+
+  private static void quietly(Connection connection) {
+    try {
+      connection.forceDisconnect();
+    } catch (IOException | JedisException e) {
+      // It is closed all the same.
+    }
+  }
+
+  /** One use of a connection by a thread, which an interrupt ends. */
+  private final class Sending {
+    private final Connection connection;
+    private volatile boolean interrupted;
+
+    Sending(Connection connection) {
+      this.connection = connection;
+    }
+
+    @Nullable Object exchange(List<byte[]> words, long withinMs) throws Trouble, InterruptedException {
+      interruptible.put(this, Thread.currentThread());
+      if (watching.compareAndSet(false, true)) {
+        watch();
+      }
+      try {
+        connection.setSoTimeout((int) Math.min(withinMs, Integer.MAX_VALUE));
+        byte[] name = words.get(0);
+        ProtocolCommand command = () -> name;
+        connection.sendCommand(command, words.subList(1, words.size()).toArray(byte[][]::new));
+        return connection.getOne();
+      } catch (JedisDataException e) {
+        throw new Trouble(e, Trouble.Stage.REFUSED);
+      } catch (JedisException e) {
+        if (interrupted || Thread.currentThread().isInterrupted()) {
+          Thread.interrupted();
+          throw new InterruptedException();
+        }
+        throw new Trouble(e, Trouble.Stage.UNANSWERED);
+      } finally {
+        interruptible.remove(this);
+      }
+    }
+  }
+
+  private void watch() {
+    timer.schedule(
+        () -> {
+          if (interruptible.isEmpty()) {
+            watching.set(false);
+            return;
+          }
+          interruptible.forEach(
+              (sending, thread) -> {
+                if (thread.isInterrupted()) {
+                  sending.interrupted = true;
+                  quietly(sending.connection);
+                }
+              });
+          watch();
+        },
+        INTERRUPT_MS,
+        TimeUnit.MILLISECONDS);
+  }
+
+  /** A connection of an acquire's own. A kept one is read by a thread of its own: it hears the end at once. */
+  private final class JedisLine implements Line {
+    private final byte[] key;
+    private volatile @Nullable Connection connection;
+    private volatile boolean closed;
+    private final BlockingQueue<CompletableFuture<@Nullable Object>> checks = new ArrayBlockingQueue<>(1);
+
+    JedisLine(byte[] key) {
+      this.key = key;
+    }
+
+    @Nullable Object send(List<byte[]> words, long withinMs) throws Trouble, InterruptedException {
+      String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
+      if (connection == null || asked != null) {
+        drop();
+        connection = made(pool(key, asked), withinMs);
+      }
+      Connection open = connection;
+      if (closed || open == null) {
+        drop();
+        throw new Trouble(new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
+      }
+      try {
+        if (asked != null) {
+          new Sending(open).exchange(List.of(Words.bytes("ASKING")), withinMs);
+        }
+        return new Sending(open).exchange(words, withinMs);
+      } catch (Trouble trouble) {
+        drop();
+        throw redirected(key, trouble);
+      }
+    }
+
+    private void drop() {
+      Connection open = connection;
+      connection = null;
+      if (open != null) {
+        quietly(open);
+      }
+    }
+
+    @Override
+    public void keep(Runnable ended) {
+      Connection open = connection;
+      if (open == null) {
+        ended.run();
+        return;
+      }
+      open.setTimeoutInfinite();
+      workers.execute(
+          () -> {
+            try {
+              for (; ; ) {
+                Object reply = open.getUnflushedObject();
+                CompletableFuture<@Nullable Object> check = checks.poll();
+                if (check != null) {
+                  check.complete(reply);
+                }
+              }
+            } catch (JedisException e) {
+              quietly(open);
+              if (!closed) {
+                ended.run();
+              }
+            }
+          });
+    }
+
+    @Override
+    public CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs) {
+      Connection open = connection;
+      CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
+      if (open == null || !checks.offer(reply)) {
+        reply.completeExceptionally(new JedisConnectionException("the connection has ended"));
+        return reply;
+      }
+      workers.execute(
+          () -> {
+            try {
+              byte[] name = words.get(0);
+              ProtocolCommand command = () -> name;
+              open.sendCommand(command, words.subList(1, words.size()).toArray(byte[][]::new));
+              open.getMany(0); // flushes
+            } catch (JedisException e) {
+              reply.completeExceptionally(e);
+            }
+          });
+      return reply.orTimeout(withinMs, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void close() {
+      closed = true;
+      drop();
+    }
+  }
+}

@@ -1,0 +1,873 @@
+package redislock;
+
+import io.lettuce.core.AbstractRedisClient;
+import io.lettuce.core.RedisChannelHandler;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisConnectionException;
+import io.lettuce.core.RedisConnectionStateListener;
+import io.lettuce.core.TimeoutOptions;
+import io.lettuce.core.api.StatefulConnection;
+import io.lettuce.core.api.StatefulRedisConnection;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
+import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
+import io.lettuce.core.cluster.pubsub.StatefulRedisClusterPubSubConnection;
+import io.lettuce.core.codec.ByteArrayCodec;
+import io.lettuce.core.protocol.CommandType;
+import io.lettuce.core.pubsub.RedisPubSubListener;
+import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
+import java.security.SecureRandom;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Lettuce: one connection for all requests of a node, one for the messages about those that wait, and one of its own
+ * for each session. No thread waits.
+ */
+final class LettuceDriver extends Driver {
+  private final Nodes nodes;
+  private final String id = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
+  private final long sliceMs;
+
+  LettuceDriver(AbstractRedisClient client) {
+    nodes = client instanceof RedisClusterClient cluster ? new Cluster(cluster) : new Single((RedisClient) client);
+    TimeoutOptions timeouts = client.getOptions().getTimeoutOptions();
+    sliceMs = timeouts.isTimeoutCommands() ? slice(timeouts, client) : Limits.SLICE_MS;
+  }
+
+  /** Lettuce gives a command up after its own time-out: a request that blocks ends before that. */
+  private static long slice(TimeoutOptions timeouts, AbstractRedisClient client) {
+    long limitMs =
+        timeouts.getSource().getTimeUnit().toMillis(timeouts.getSource().getTimeout(new LettuceCommand("PING")));
+    if (limitMs <= 0) {
+      limitMs = client instanceof RedisClient ? 60_000 : Limits.SLICE_MS;
+    }
+    return Math.max(1, limitMs < 1000 ? limitMs / 2 : Math.min(Limits.SLICE_MS, Math.min(limitMs * 3 / 4, limitMs - 500)));
+  }
+
+  @Override
+  Acquire.Mode mode() {
+    return Acquire.Mode.BY_MESSAGE;
+  }
+
+  @Override
+  long sliceMs() {
+    return sliceMs;
+  }
+
+  @Override
+  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException {
+    Running<T> running = new Running<>(task, line);
+    running.begin();
+    try {
+      return running.get();
+    } catch (InterruptedException e) {
+      running.cancel(true);
+      Driver.await(running.undoing, Limits.KEPT_MS);
+      throw e;
+    } catch (ExecutionException e) {
+      throw Exceptions.rethrown(e.getCause());
+    }
+  }
+
+  @Override
+  <T extends @Nullable Object> CompletableFuture<T> start(Task<T> task, @Nullable Line line) {
+    Running<T> running = new Running<>(task, line);
+    running.begin();
+    return running;
+  }
+
+  /** A task on its way: each completion of a step begins the next. */
+  private final class Running<T extends @Nullable Object> extends CompletableFuture<T> {
+    private final Task<T> task;
+    private final @Nullable LettuceLine line;
+    private final ReentrantLock mutex = new ReentrantLock();
+    private boolean over;
+    private volatile Inbox.@Nullable Waiter waiter;
+    private volatile @Nullable Node heard;
+    volatile @Nullable CompletableFuture<?> undoing;
+
+    Running(Task<T> task, @Nullable Line line) {
+      this.task = task;
+      this.line = (LettuceLine) line;
+    }
+
+    void begin() {
+      byte[] token = task.token();
+      if (token != null && line == null && task instanceof Acquire) {
+        Node node = nodes.known(task.key);
+        String channel = channel(task.key);
+        if (node != null && node.hears(channel)) {
+          hear(node, token);
+          task.subscribed(channel);
+        }
+      }
+      proceed(task::begin);
+    }
+
+    private void hear(Node node, byte[] token) {
+      if (heard != node) {
+        unhear();
+        heard = node;
+        waiter = node.inbox.waiter(task.key, token);
+      }
+    }
+
+    private void unhear() {
+      Inbox.Waiter last = waiter;
+      if (last != null) {
+        last.close();
+      }
+      heard = null;
+      waiter = null;
+    }
+
+    private void proceed(Supplier<Step> next) {
+      Step step;
+      mutex.lock();
+      try {
+        if (over) {
+          return;
+        }
+        try {
+          step = next.get();
+        } catch (RuntimeException e) {
+          step = new Step.Failed(e);
+        }
+        over = step instanceof Step.Done || step instanceof Step.Failed;
+      } finally {
+        mutex.unlock();
+      }
+      perform(step);
+    }
+
+    @SuppressWarnings("unchecked")
+    private void perform(Step step) {
+      if (step instanceof Step.Send send) {
+        Inbox.Waiter mine = waiter;
+        if (mine != null) {
+          mine.clear();
+        }
+        ScheduledFuture<?> blocked =
+            send.blocks() ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS) : null;
+        CompletableFuture<@Nullable Object> reply =
+            line == null
+                ? nodes.send(task.key, send.words(), send.withinMs())
+                : line.send(send.words(), send.withinMs());
+        reply.whenComplete(
+            (result, error) -> {
+              if (blocked != null) {
+                blocked.cancel(false);
+              }
+              proceed(() -> error == null ? task.reply(result) : task.trouble(trouble(error)));
+            });
+      } else if (step instanceof Step.Sleep sleep) {
+        timer.schedule(() -> proceed(task::slept), sleep.ms(), TimeUnit.MILLISECONDS);
+      } else if (step instanceof Step.Listen listen) {
+        String channel = channel(task.key);
+        nodes
+            .listen(task.key, channel, listen.withinMs())
+            .whenComplete(
+                (node, error) -> {
+                  if (error == null) {
+                    hear(node, task.token());
+                  }
+                  proceed(() -> error == null ? task.listening(channel) : task.trouble(trouble(error)));
+                });
+      } else if (step instanceof Step.Await await) {
+        await(await.until());
+      } else if (step instanceof Step.Done done) {
+        unhear();
+        complete((T) done.result());
+      } else if (step instanceof Step.Failed failed) {
+        unhear();
+        undoing = undo(task, line);
+        if (undoing == null) {
+          completeExceptionally(failed.error());
+        } else {
+          undoing
+              .copy()
+              .completeOnTimeout(null, task.keptMs(), TimeUnit.MILLISECONDS)
+              .whenComplete((none, error) -> completeExceptionally(failed.error()));
+        }
+      }
+    }
+
+    private void await(long until) {
+      CompletableFuture<Task.@Nullable Notice> notice = new CompletableFuture<>();
+      Inbox.Waiter mine = waiter;
+      if (mine == null) {
+        notice.complete(Task.Notice.INTERRUPTED);
+      } else {
+        mine.next(notice::complete);
+      }
+      ScheduledFuture<?> late =
+          timer.schedule(
+              () -> notice.complete(null), Math.max(0, until - Clock.now()), TimeUnit.MILLISECONDS);
+      notice.whenComplete(
+          (told, error) -> {
+            late.cancel(false);
+            proceed(() -> task.notice(told));
+          });
+    }
+
+    @Override
+    public boolean cancel(boolean mayInterrupt) {
+      mutex.lock();
+      try {
+        if (!super.cancel(mayInterrupt)) {
+          return false;
+        }
+        over = true;
+      } finally {
+        mutex.unlock();
+      }
+      unhear();
+      undoing = undo(task, line);
+      return true;
+    }
+  }
+
+  private static Trouble trouble(Throwable error) {
+    Throwable cause = Keeper.cause(error);
+    if (cause instanceof Trouble trouble) {
+      return trouble;
+    }
+    return new Trouble(Exceptions.unchecked(cause), Trouble.Stage.UNSENT);
+  }
+
+  private String channel(byte[] key) {
+    // In a cluster the message is published at the slot's node, so the channel has to hash to that slot.
+    return nodes instanceof Cluster ? "redislock:" + id + ":{" + Slots.tag(Slots.of(key)) + "}" : "redislock:" + id;
+  }
+
+  @Override
+  Line line(byte[] key) {
+    return new LettuceLine(key);
+  }
+
+  @Override
+  public void close() {
+    nodes.close();
+    super.close();
+  }
+
+  /** Completes the future in time, if only with the failure that its request has had no reply. */
+  private <T extends @Nullable Object> CompletableFuture<T> limited(
+      CompletableFuture<T> future, long withinMs, Supplier<Trouble.Stage> stage) {
+    if (!future.isDone()) {
+      ScheduledFuture<?> late =
+          timer.schedule(
+              () ->
+                  future.completeExceptionally(
+                      new Trouble(new RedisConnectionException("no reply in time"), stage.get())),
+              withinMs,
+              TimeUnit.MILLISECONDS);
+      future.whenComplete((result, error) -> late.cancel(false));
+    }
+    return future;
+  }
+
+  /** Runs what blocks, such as making a connection, on a thread of its own. */
+  private <T> CompletableFuture<T> blocking(Supplier<T> work) {
+    return CompletableFuture.supplyAsync(work, workers);
+  }
+
+  /** Sends over this connection when it is there. A reply that is missing after a disconnect fails as unanswered. */
+  private CompletableFuture<@Nullable Object> send(
+      CompletionStage<Connection> connecting, List<byte[]> words, long withinMs, boolean asking) {
+    LettuceCommand command = new LettuceCommand(words);
+    CompletableFuture<@Nullable Object> reply = command.reply;
+    connecting.whenComplete(
+        (connection, error) -> {
+          if (error != null) {
+            reply.completeExceptionally(trouble(error));
+          } else if (!reply.isDone()) {
+            connection.dispatch(command, asking);
+          }
+        });
+    return limited(reply, withinMs, command::stage);
+  }
+
+  /** A connection, and the commands that it owes a reply to. */
+  private static final class Connection implements RedisConnectionStateListener {
+    final StatefulRedisConnection<byte[], byte[]> redis;
+    private final Set<LettuceCommand> sent = ConcurrentHashMap.newKeySet();
+    private final Runnable onEnd;
+
+    Connection(StatefulRedisConnection<byte[], byte[]> redis, Runnable onEnd) {
+      this.redis = redis;
+      this.onEnd = onEnd;
+      redis.addListener(this);
+      if (!redis.isOpen()) {
+        ended();
+      }
+    }
+
+    void dispatch(LettuceCommand command, boolean asking) {
+      sent.add(command);
+      command.reply.whenComplete((reply, error) -> sent.remove(command));
+      try {
+        if (asking) {
+          redis.dispatch(List.of(new LettuceCommand(CommandType.ASKING.name()), command));
+        } else {
+          redis.dispatch(command);
+        }
+      } catch (RuntimeException e) {
+        command.completeExceptionally(e);
+      }
+      if (!redis.isOpen()) {
+        ended();
+      }
+    }
+
+    @Override
+    public void onRedisDisconnected(RedisChannelHandler<?, ?> handler) {
+      ended();
+    }
+
+    private void ended() {
+      sent.forEach(LettuceCommand::lost);
+      onEnd.run();
+    }
+  }
+
+  /** One server: its shared connection and its subscriptions. Both are made when they are needed. */
+  private final class Node {
+    private final Supplier<CompletionStage<StatefulRedisConnection<byte[], byte[]>>> connect;
+    private final Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>> connectPubSub;
+    private final boolean sharded;
+    final Inbox inbox = new Inbox();
+    private final ReentrantLock mutex = new ReentrantLock();
+    private @Nullable CompletableFuture<Connection> connection;
+    private long since;
+    private @Nullable CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> subscriber;
+    private final Map<String, CompletableFuture<Node>> channels = new ConcurrentHashMap<>();
+
+    Node(
+        Supplier<CompletionStage<StatefulRedisConnection<byte[], byte[]>>> connect,
+        Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>> connectPubSub,
+        boolean sharded) {
+      this.connect = connect;
+      this.connectPubSub = connectPubSub;
+      this.sharded = sharded;
+    }
+
+    CompletableFuture<Connection> connection() {
+      mutex.lock();
+      try {
+        CompletableFuture<Connection> current = connection;
+        boolean isStuck = current != null && !current.isDone() && Clock.now() - since > Limits.UNDO_MS;
+        if (current != null && !current.isCompletedExceptionally() && !isStuck) {
+          return current;
+        }
+        since = Clock.now();
+        CompletableFuture<Connection> made = new CompletableFuture<>();
+        connection = made;
+        connect
+            .get()
+            .whenComplete(
+                (redis, error) -> {
+                  if (error != null) {
+                    made.completeExceptionally(
+                        new Trouble(Exceptions.unchecked(Keeper.cause(error)), Trouble.Stage.UNSENT));
+                  } else if (!made.complete(new Connection(redis, () -> disconnected(made)))) {
+                    redis.closeAsync();
+                  }
+                });
+        return made;
+      } finally {
+        mutex.unlock();
+      }
+    }
+
+    private void disconnected(CompletableFuture<Connection> ended) {
+      drop(ended);
+      // The requests that wait depend on the connection that they were sent over.
+      inbox.interrupt();
+    }
+
+    /** Closes a connection that ended, or that leads to a replica: the next request makes another. */
+    void drop(@Nullable CompletableFuture<Connection> ended) {
+      mutex.lock();
+      try {
+        if (ended == null || connection != ended) {
+          return;
+        }
+        connection = null;
+      } finally {
+        mutex.unlock();
+      }
+      ended.thenAccept(each -> each.redis.closeAsync());
+      if (!ended.isDone()) {
+        ended.cancel(false);
+      }
+    }
+
+    CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs, boolean asking) {
+      CompletableFuture<Connection> current = connection();
+      CompletableFuture<@Nullable Object> reply = LettuceDriver.this.send(current, words, withinMs, asking);
+      return reply.whenComplete(
+          (result, error) -> {
+            if (error != null && trouble(error).endsConnection()) {
+              drop(current);
+              if (trouble(error).stage == Trouble.Stage.REFUSED) {
+                deafen();
+              }
+            }
+          });
+    }
+
+    boolean hears(String channel) {
+      CompletableFuture<Node> listening = channels.get(channel);
+      return listening != null && listening.isDone() && !listening.isCompletedExceptionally();
+    }
+
+    CompletableFuture<Node> listen(String channel, long withinMs) {
+      CompletableFuture<Node> listening = channels.computeIfAbsent(channel, this::subscribe);
+      listening.whenComplete(
+          (node, error) -> {
+            if (error != null) {
+              channels.remove(channel, listening);
+            }
+          });
+      return limited(listening.copy(), withinMs, () -> Trouble.Stage.UNSENT);
+    }
+
+    private CompletableFuture<Node> subscribe(String channel) {
+      byte[] name = Words.bytes(channel);
+      CompletableFuture<Node> confirmed = new CompletableFuture<>();
+      subscriber()
+          .thenCompose(redis -> sharded ? redis.async().ssubscribe(name) : redis.async().subscribe(name))
+          .whenComplete(
+              (none, error) -> {
+                if (error == null) {
+                  confirmed.complete(this);
+                } else {
+                  deafen();
+                  confirmed.completeExceptionally(
+                      new Trouble(Exceptions.unchecked(Keeper.cause(error)), stageOf(Keeper.cause(error))));
+                }
+              });
+      return limited(confirmed, Limits.LATE_MS, () -> Trouble.Stage.UNSENT);
+    }
+
+    private Trouble.Stage stageOf(Throwable error) {
+      return error instanceof io.lettuce.core.RedisCommandExecutionException
+          ? Trouble.Stage.REFUSED
+          : Trouble.Stage.UNSENT;
+    }
+
+    private CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> subscriber() {
+      mutex.lock();
+      try {
+        CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> current = subscriber;
+        if (current == null || current.isCompletedExceptionally()) {
+          current = connectPubSub.get().toCompletableFuture();
+          current.thenAccept(this::follow);
+          subscriber = current;
+        }
+        return current;
+      } finally {
+        mutex.unlock();
+      }
+    }
+
+    private void follow(StatefulRedisPubSubConnection<byte[], byte[]> redis) {
+      redis.addListener(
+          new RedisPubSubListener<byte[], byte[]>() {
+            @Override
+            public void message(byte[] channel, byte[] message) {
+              inbox.deliver(message);
+            }
+
+            @Override
+            public void message(byte[] pattern, byte[] channel, byte[] message) {}
+
+            @Override
+            public void smessage(byte[] channel, byte[] message) {
+              inbox.deliver(message);
+            }
+
+            @Override
+            public void sunsubscribed(byte[] channel, long count) {
+              // The slot has moved to another node.
+              channels.remove(Words.text(channel));
+              inbox.interrupt();
+            }
+
+            @Override
+            public void subscribed(byte[] channel, long count) {}
+
+            @Override
+            public void psubscribed(byte[] pattern, long count) {}
+
+            @Override
+            public void unsubscribed(byte[] channel, long count) {}
+
+            @Override
+            public void punsubscribed(byte[] pattern, long count) {}
+          });
+      redis.addListener(
+          new RedisConnectionStateListener() {
+            @Override
+            public void onRedisDisconnected(RedisChannelHandler<?, ?> handler) {
+              deafen();
+            }
+          });
+      if (!redis.isOpen()) {
+        deafen();
+      }
+    }
+
+    /** The subscriptions have ended, or lead to a replica: all that wait ask again. */
+    void deafen() {
+      CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> ended;
+      mutex.lock();
+      try {
+        ended = subscriber;
+        subscriber = null;
+      } finally {
+        mutex.unlock();
+      }
+      channels.clear();
+      if (ended != null) {
+        ended.thenAccept(StatefulConnection::closeAsync);
+        inbox.interrupt();
+      }
+    }
+
+    void close() {
+      drop(connection);
+      deafen();
+    }
+  }
+
+  /** Which node serves a key. */
+  private sealed interface Nodes {
+    /** The node, if it is known without asking. */
+    @Nullable Node known(byte[] key);
+
+    CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs);
+
+    CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
+
+    /** A new connection to the node of the key, and what to close with it. */
+    CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(byte[] key, List<StatefulConnection<?, ?>> closed);
+
+    void close();
+  }
+
+  private final class Single implements Nodes {
+    private final RedisClient client;
+    private final Node node;
+
+    Single(RedisClient client) {
+      this.client = client;
+      this.node =
+          new Node(
+              () -> blocking(() -> client.connect(ByteArrayCodec.INSTANCE)),
+              () -> blocking(() -> client.connectPubSub(ByteArrayCodec.INSTANCE)),
+              false);
+    }
+
+    @Override
+    public Node known(byte[] key) {
+      return node;
+    }
+
+    @Override
+    public CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs) {
+      return node.send(words, withinMs, false);
+    }
+
+    @Override
+    public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
+      return node.listen(channel, withinMs);
+    }
+
+    @Override
+    public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
+        byte[] key, List<StatefulConnection<?, ?>> closed) {
+      return blocking(
+          () -> {
+            StatefulRedisConnection<byte[], byte[]> redis = client.connect(ByteArrayCodec.INSTANCE);
+            closed.add(redis);
+            return redis;
+          });
+    }
+
+    @Override
+    public void close() {
+      node.close();
+    }
+  }
+
+  private final class Cluster implements Nodes {
+    private final RedisClusterClient client;
+    private final Map<String, Node> byAddress = new ConcurrentHashMap<>();
+
+    /** Slots that are being moved, each with its new address. */
+    private final Map<Integer, String> asks = new ConcurrentHashMap<>();
+
+    private final ReentrantLock mutex = new ReentrantLock();
+    private @Nullable CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> connection;
+    private @Nullable CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>> subscriber;
+
+    Cluster(RedisClusterClient client) {
+      this.client = client;
+    }
+
+    private CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> connection() {
+      mutex.lock();
+      try {
+        if (connection == null || connection.isCompletedExceptionally()) {
+          connection = blocking(() -> client.connect(ByteArrayCodec.INSTANCE));
+        }
+        return connection;
+      } finally {
+        mutex.unlock();
+      }
+    }
+
+    private CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>> subscriber() {
+      mutex.lock();
+      try {
+        if (subscriber == null || subscriber.isCompletedExceptionally()) {
+          subscriber = blocking(() -> client.connectPubSub(ByteArrayCodec.INSTANCE));
+        }
+        return subscriber;
+      } finally {
+        mutex.unlock();
+      }
+    }
+
+    private static @Nullable String address(StatefulRedisClusterConnection<byte[], byte[]> redis, int slot) {
+      RedisClusterNode owner = redis.getPartitions().getPartitionBySlot(slot);
+      return owner == null ? null : owner.getUri().getHost() + ":" + owner.getUri().getPort();
+    }
+
+    @Override
+    public @Nullable Node known(byte[] key) {
+      CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> current = connection;
+      if (current == null || !current.isDone() || current.isCompletedExceptionally()) {
+        return null;
+      }
+      String address = address(current.join(), Slots.of(key));
+      return address == null ? null : byAddress.get(address);
+    }
+
+    private CompletableFuture<Node> node(byte[] key) {
+      return connection()
+          .thenApply(
+              redis -> {
+                String address = address(redis, Slots.of(key));
+                if (address == null) {
+                  client.refreshPartitionsAsync();
+                  throw new RedisConnectionException("no node serves the slot of the key");
+                }
+                return at(address);
+              });
+    }
+
+    private Node at(String address) {
+      return byAddress.computeIfAbsent(
+          address,
+          same -> {
+            int colon = address.lastIndexOf(':');
+            String host = address.substring(0, colon);
+            int port = Integer.parseInt(address.substring(colon + 1));
+            return new Node(
+                () -> connection().thenCompose(redis -> redis.getConnectionAsync(host, port)),
+                () -> subscriber().thenCompose(redis -> redis.getConnectionAsync(host, port)),
+                true);
+          });
+    }
+
+    @Override
+    public CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs) {
+      int slot = Slots.of(key);
+      String asked = asks.remove(slot);
+      CompletableFuture<@Nullable Object> reply =
+          asked == null
+              ? node(key).thenCompose(node -> node.send(words, withinMs, false))
+              : at(asked).send(words, withinMs, true);
+      return limited(reply, withinMs + Limits.KEPT_MS, () -> Trouble.Stage.UNSENT)
+          .whenComplete((result, error) -> redirected(slot, error));
+    }
+
+    /** Learns from a failure where the slot is now. */
+    private void redirected(int slot, @Nullable Throwable error) {
+      if (error == null) {
+        return;
+      }
+      Trouble trouble = trouble(error);
+      if (trouble.code().equals("ASK")) {
+        asks.put(slot, trouble.getMessage().split(" ")[2]);
+      } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
+        client.refreshPartitionsAsync();
+      }
+    }
+
+    @Override
+    public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
+      return node(key)
+          .thenCompose(node -> node.listen(channel, withinMs))
+          .whenComplete((node, error) -> redirected(Slots.of(key), error));
+    }
+
+    @Override
+    public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
+        byte[] key, List<StatefulConnection<?, ?>> closed) {
+      // A node's connections are shared by all users of one cluster connection: a session has a cluster connection of
+      // its own.
+      return blocking(() -> client.connect(ByteArrayCodec.INSTANCE))
+          .thenCompose(
+              redis -> {
+                closed.add(redis);
+                String address = address(redis, Slots.of(key));
+                int colon = address == null ? -1 : address.lastIndexOf(':');
+                if (address == null) {
+                  throw new RedisConnectionException("no node serves the slot of the key");
+                }
+                return redis.getConnectionAsync(
+                    address.substring(0, colon), Integer.parseInt(address.substring(colon + 1)));
+              });
+    }
+
+    @Override
+    public void close() {
+      byAddress.values().forEach(Node::close);
+      if (connection != null) {
+        connection.thenAccept(StatefulConnection::closeAsync);
+      }
+      if (subscriber != null) {
+        subscriber.thenAccept(StatefulConnection::closeAsync);
+      }
+    }
+  }
+
+  /** A connection of an acquire's own. */
+  private final class LettuceLine implements Line {
+    private final byte[] key;
+    private final ReentrantLock mutex = new ReentrantLock();
+    private final List<StatefulConnection<?, ?>> opened = new java.util.concurrent.CopyOnWriteArrayList<>();
+    private @Nullable CompletableFuture<Connection> connection;
+    private volatile boolean closed;
+    private volatile @Nullable Runnable ended;
+
+    LettuceLine(byte[] key) {
+      this.key = key;
+    }
+
+    CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs) {
+      CompletableFuture<Connection> current = connection();
+      return LettuceDriver.this
+          .send(current, words, withinMs, false)
+          .whenComplete(
+              (reply, error) -> {
+                if (error != null) {
+                  drop(current);
+                  if (nodes instanceof Cluster cluster) {
+                    cluster.redirected(Slots.of(key), error);
+                  }
+                }
+              });
+    }
+
+    private CompletableFuture<Connection> connection() {
+      mutex.lock();
+      try {
+        if (closed) {
+          return CompletableFuture.failedFuture(
+              new Trouble(new RedisConnectionException("the request was given up"), Trouble.Stage.UNSENT));
+        }
+        if (connection == null) {
+          CompletableFuture<Connection> made = new CompletableFuture<>();
+          connection = made;
+          nodes
+              .connect(key, opened)
+              .whenComplete(
+                  (redis, error) -> {
+                    if (error != null) {
+                      made.completeExceptionally(
+                          new Trouble(Exceptions.unchecked(Keeper.cause(error)), Trouble.Stage.UNSENT));
+                    } else if (closed || !made.complete(new Connection(redis, () -> end(made)))) {
+                      closeAll();
+                    }
+                  });
+        }
+        return connection;
+      } finally {
+        mutex.unlock();
+      }
+    }
+
+    private void end(CompletableFuture<Connection> made) {
+      drop(made);
+      Runnable told = ended;
+      if (told != null && !closed) {
+        told.run();
+      }
+    }
+
+    private void drop(CompletableFuture<Connection> made) {
+      mutex.lock();
+      try {
+        if (connection != made) {
+          return;
+        }
+        connection = null;
+      } finally {
+        mutex.unlock();
+      }
+      made.cancel(false);
+      closeAll();
+    }
+
+    private void closeAll() {
+      opened.forEach(StatefulConnection::closeAsync);
+      opened.clear();
+    }
+
+    @Override
+    public void keep(Runnable ended) {
+      this.ended = ended;
+      mutex.lock();
+      try {
+        if (connection != null) {
+          return;
+        }
+      } finally {
+        mutex.unlock();
+      }
+      ended.run();
+    }
+
+    @Override
+    public CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs) {
+      return send(words, withinMs);
+    }
+
+    @Override
+    public void close() {
+      closed = true;
+      CompletableFuture<Connection> current = connection;
+      if (current != null) {
+        current.thenAccept(each -> each.sent.forEach(LettuceCommand::lost));
+      }
+      closeAll();
+    }
+  }
+}

@@ -1,0 +1,20 @@
+package redislock;
+
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A connection of one acquire's own: of a session, which is bound to it, or where WAIT has to follow the grant. Replaced
+ * after a failure until it is kept.
+ */
+interface Line {
+  /** From now on it is the session's: it is not replaced, and {@code ended} runs when it ends. */
+  void keep(Runnable ended);
+
+  /** Sends a command over the kept connection; fails with {@link Trouble}. */
+  CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs);
+
+  /** Closes it; what is under way fails. */
+  void close();
+}

@@ -1,0 +1,538 @@
+package redislock;
+
+import java.lang.ref.WeakReference;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.Lock;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What all families of locks share. Immutable: each option gives another lock of the same name. Any method that asks the
+ * server may throw what the Redis library throws, when the server cannot be asked.
+ *
+ * @param <L> the family
+ */
+public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, ReentrantMutex, Semaphore, MultiMutex {
+  final Context context;
+  final String name;
+  final Family family;
+  final Settings settings;
+
+  RedisLock(Context context, String name, Family family, Settings settings) {
+    this.context = context;
+    this.name = name;
+    this.family = family;
+    this.settings = settings;
+  }
+
+  abstract L with(Settings settings);
+
+  /** The holds that one acquire adds. */
+  int perHold() {
+    return 1;
+  }
+
+  /**
+   * The name of the lock; of several locks, all names.
+   *
+   * @return the name
+   */
+  public final String name() {
+    return name;
+  }
+
+  /**
+   * How long it is held without a renewal; 30 s without this option.
+   *
+   * @param lease 1 ms to the server's lock.max-lease
+   * @return a lock
+   */
+  public final L lease(Duration lease) {
+    return with(settings.withLease(Clock.ms(lease)));
+  }
+
+  /**
+   * No lease: held until it is released, also when this process dies.
+   *
+   * @return a lock
+   */
+  public final L withoutLease() {
+    return with(settings.withLease(Family.PERSIST));
+  }
+
+  /**
+   * Renews after each third of the lease until the release, or until the hold was forgotten.
+   *
+   * @return a lock
+   */
+  public final L autoRenew() {
+    return with(settings.withAutoRenew());
+  }
+
+  /**
+   * Binds each hold to a connection of its own: the server renews it, and releases it when the connection ends.
+   *
+   * @return a lock
+   */
+  public final L session() {
+    return with(settings.withSession());
+  }
+
+  /**
+   * At most once per interval: a release earlier than this after the grant does not free the lock, but sets its lease to
+   * the rest of the time. Not with a session or a token.
+   *
+   * @param time 1 ms or longer
+   * @return a lock
+   */
+  public final L atLeast(Duration time) {
+    return with(settings.withAtLeast(Clock.ms(time)));
+  }
+
+  /**
+   * The owner, in place of a new one for each hold.
+   *
+   * @param token 1 to 1,024 bytes in UTF-8
+   * @return a lock
+   */
+  public final L token(String token) {
+    return with(settings.withToken(Words.bytes(token)));
+  }
+
+  /**
+   * The owner, in place of a new one for each hold.
+   *
+   * @param token 1 to 1,024 bytes
+   * @return a lock
+   */
+  public final L token(byte[] token) {
+    return with(settings.withToken(token.clone()));
+  }
+
+  /**
+   * A {@link NotAcquiredException} names the holder: one more request, only where the lock was not granted.
+   *
+   * @return a lock
+   */
+  public final L tellHolder() {
+    return with(settings.withHolder());
+  }
+
+  /**
+   * So many replicas must confirm each grant in time; otherwise it is given back, and the acquire fails.
+   *
+   * @param count 1 or more
+   * @param timeout 1 ms or longer
+   * @return a lock
+   */
+  public final L replicas(int count, Duration timeout) {
+    return with(settings.withReplicas(count, Math.max(1, Clock.ms(timeout))));
+  }
+
+  /**
+   * Waits in the server's queue, first come, first served, until the lock is granted.
+   *
+   * @return the hold; close it
+   * @throws InterruptedException if the thread was interrupted: neither a queued request nor a hold is left behind
+   * @throws LockException if waiting cannot help: a deadlock, a key of another type, too many waiters
+   */
+  public final Hold acquire() throws InterruptedException {
+    return granted(Clock.NEVER);
+  }
+
+  /**
+   * As {@link #acquire()}, for so long at most.
+   *
+   * @param wait zero: not at all
+   * @return the hold; close it
+   * @throws InterruptedException as {@link #acquire()}
+   * @throws NotAcquiredException if the time was over
+   */
+  public final Hold acquire(Duration wait) throws InterruptedException {
+    return granted(Clock.ms(wait));
+  }
+
+  private Hold granted(long waitMs) throws InterruptedException {
+    Hold hold = ask(waitMs, false).hold();
+    if (hold == null) {
+      throw notAcquired(waitMs, holder());
+    }
+    return hold;
+  }
+
+  private NotAcquiredException notAcquired(long waitMs, @Nullable String holder) {
+    return new NotAcquiredException("the lock \"" + name + "\" was not granted within " + waitMs + " ms", name, holder);
+  }
+
+  /**
+   * Acquires the lock if it is free.
+   *
+   * @return empty: it is held
+   * @throws InterruptedException as {@link #acquire()}
+   */
+  public final Optional<Hold> tryAcquire() throws InterruptedException {
+    return Optional.ofNullable(ask(0, false).hold());
+  }
+
+  /**
+   * As {@link #acquire(Duration)}, without an exception where the time was over.
+   *
+   * @param wait zero: not at all
+   * @return empty: it was not granted in time
+   * @throws InterruptedException as {@link #acquire()}
+   */
+  public final Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
+    return Optional.ofNullable(ask(Clock.ms(wait), false).hold());
+  }
+
+  /**
+   * As {@link #acquire(Duration)}, beside the caller: over Lettuce no thread waits, over Jedis one does. Cancelling the
+   * future, or completing it in any other way, withdraws the request and releases what was granted.
+   *
+   * @param wait zero: not at all
+   * @return the hold; fails with what {@link #acquire(Duration)} throws
+   */
+  public final CompletableFuture<Hold> acquireAsync(Duration wait) {
+    long waitMs = Clock.ms(wait);
+    CompletableFuture<Hold> result = new CompletableFuture<>();
+    new Attempt(waitMs, false).start(result);
+    return result;
+  }
+
+  /** The holder, where the caller wants to be told; null: not known. */
+  final @Nullable String holder() throws InterruptedException {
+    return settings.tellHolder() ? context.driver().run(holderTask(), null) : null;
+  }
+
+  private Task<@Nullable String> holderTask() {
+    return Repeat.shortly(
+        family.key(),
+        name,
+        Words.of("LOCK.INFO", family.key(), "COUNT", 1),
+        (reply, sent) ->
+            LockInfo.of(reply)
+                .flatMap(info -> info.holders().stream().findFirst())
+                .map(LockInfo.Holder::owner)
+                .orElse(null));
+  }
+
+  /** No hold: not granted in time, or, with COALESCE, done. */
+  final Mutex.Outcome ask(long waitMs, boolean coalesce) throws InterruptedException {
+    return new Attempt(waitMs, coalesce).run();
+  }
+
+  /**
+   * A hold for a token that was granted elsewhere, to extend, use or release here. Its release gives all back that the
+   * token holds. With {@link #autoRenew()} the lease begins again.
+   *
+   * @param token as it was given, or as {@link Hold#token()} shows it
+   * @return the hold
+   * @throws InterruptedException if the thread was interrupted
+   * @throws LockLostException if the token does not hold the lock
+   */
+  public final Hold fromToken(String token) throws InterruptedException {
+    return fromToken(Words.bytes(token));
+  }
+
+  /**
+   * As {@link #fromToken(String)}.
+   *
+   * @param token its bytes
+   * @return the hold
+   * @throws InterruptedException if the thread was interrupted
+   * @throws LockLostException if the token does not hold the lock
+   */
+  public final Hold fromToken(byte[] token) throws InterruptedException {
+    if (settings.session() || settings.atLeastMs() > 0) {
+      throw new IllegalArgumentException("session and atLeast begin with the grant: leave them out");
+    }
+    Owner owner = family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token.clone());
+    Grant found = context.driver().run(Repeat.held(family, token, name), null);
+    if (found == null) {
+      throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
+    }
+    Hold hold = keep(owner, found, Boolean.TRUE.equals(settings.autoRenew()), null, Integer.MAX_VALUE);
+    if (Boolean.TRUE.equals(settings.autoRenew())) {
+      hold.extend();
+    }
+    return hold;
+  }
+
+  /**
+   * Whether any owner holds it, or its key holds something else.
+   *
+   * @return true if the key exists
+   * @throws InterruptedException if the thread was interrupted
+   */
+  public final boolean isLocked() throws InterruptedException {
+    List<byte[]> words = Words.of("EXISTS", family.keys);
+    return context.driver().run(Repeat.shortly(family.key(), name, words, (reply, sent) -> Words.number(reply)), null)
+        > 0;
+  }
+
+  /**
+   * Who holds it, and how many wait; of several locks, about the first.
+   *
+   * @return empty: it is free, and no request waits for it
+   * @throws InterruptedException if the thread was interrupted
+   */
+  public final Optional<LockInfo> info() throws InterruptedException {
+    List<byte[]> words = Words.of("LOCK.INFO", family.key());
+    return context.driver().run(Repeat.shortly(family.key(), name, words, (reply, sent) -> LockInfo.of(reply)), null);
+  }
+
+  /**
+   * This lock for code that takes a {@link Lock}: owned by threads, and reentrant within one of them. Keep the result:
+   * each call makes a lock of its own. {@code unlock} throws {@link LockLostException}; there are no conditions.
+   *
+   * @return a lock
+   */
+  public final Lock asLock() {
+    return new ThreadLock(this);
+  }
+
+  private Owner owner(byte[] token) {
+    return new Owner(name, token, settings.leaseMs());
+  }
+
+  /** Registers a grant, and starts its keeper. {@code line}: the connection that it is bound to. */
+  private Hold keep(Owner owner, Grant grant, boolean autoRenew, @Nullable Line line, int perHold) {
+    Driver driver = context.driver();
+    boolean isFirst = owner.holds(family.mode()) == 0;
+    long since = Clock.now();
+    owner.granted(grant, family.mode());
+    if (context.observed().isOn()) {
+      if (isFirst) {
+        Observed observed = context.observed();
+        WeakReference<Owner> ref = new WeakReference<>(owner);
+        owner.onLost(
+            error -> {
+              Owner lost = ref.get();
+              if (lost != null && lost.holds(family.mode()) > 0) {
+                long ms = Clock.now() - since;
+                observed.tell(LockEvent.Type.LOST, family, lost.token, lost.fence, ms, null);
+              }
+            });
+      }
+      owner.watched();
+    }
+    if (!owner.isKept()) {
+      if (line != null) {
+        owner.line = line;
+        Keeper.session(driver, owner, family, line);
+      } else if (autoRenew) {
+        Observed observed = context.observed();
+        byte[] token = owner.token;
+        long fence = grant.fence();
+        Keeper.renew(
+            driver, owner, family, () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
+      }
+      if (line == null) {
+        owner.watchedBy(() -> Keeper.deadline(driver, owner));
+      }
+    }
+    return new Hold(context, family, owner, settings.leaseMs(), grant, perHold);
+  }
+
+  /** One acquire, from its turn behind the owner's earlier requests to its hold. */
+  private final class Attempt {
+    private final long began = Clock.now();
+    private final Patience patience;
+    private final boolean coalesce;
+    private final Owner owner;
+    private final boolean isNew;
+    private final Owner.@Nullable Turn turn;
+    private @Nullable Line line;
+
+    Attempt(long waitMs, boolean coalesce) {
+      this.patience = Patience.of(waitMs, settings.pollMs());
+      this.coalesce = coalesce;
+      Owner outer = settings.within();
+      byte[] token = settings.token();
+      isNew = outer == null && token == null;
+      if (outer != null) {
+        owner = outer;
+      } else if (token == null) {
+        owner = owner(Context.newToken());
+      } else {
+        owner = family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token);
+      }
+      turn = !isNew && family.counts() ? owner.new Turn() : null;
+    }
+
+    Mutex.Outcome run() throws InterruptedException {
+      try {
+        CompletableFuture<?> ready = ready();
+        if (ready != null) {
+          await(ready);
+        }
+        return settled(context.driver().run(task(), line));
+      } catch (InterruptedException | RuntimeException e) {
+        failed(e);
+        throw e;
+      } finally {
+        end();
+      }
+    }
+
+    void start(CompletableFuture<Hold> result) {
+      CompletableFuture<?> ready = ready();
+      CompletableFuture<?> begins =
+          ready == null
+              ? CompletableFuture.completedFuture(null)
+              : ready.copy().orTimeout(Math.min(turnMs(), Integer.MAX_VALUE), TimeUnit.MILLISECONDS);
+      result.whenComplete((hold, error) -> begins.cancel(false));
+      begins.whenComplete(
+          (none, late) -> {
+            if (late != null) {
+              finish(result, null, late instanceof TimeoutException ? busy() : late);
+              return;
+            }
+            CompletableFuture<@Nullable Grant> asking;
+            try {
+              asking = context.driver().start(task(), line);
+            } catch (RuntimeException e) {
+              finish(result, null, e);
+              return;
+            }
+            result.whenComplete(
+                (hold, error) -> {
+                  if (!asking.isDone()) {
+                    asking.cancel(true);
+                  }
+                });
+            asking.whenComplete((grant, error) -> finish(result, grant, error));
+          });
+    }
+
+    private void finish(CompletableFuture<Hold> result, @Nullable Grant grant, @Nullable Throwable error) {
+      try {
+        if (error != null) {
+          failed(Keeper.cause(error));
+          result.completeExceptionally(Keeper.cause(error));
+          return;
+        }
+        Hold hold = settled(grant).hold();
+        if (hold != null) {
+          if (!result.complete(hold)) {
+            context.driver().workers.execute(() -> hold.releaseBeside(false));
+          }
+        } else if (settings.tellHolder()) {
+          context
+              .driver()
+              .start(holderTask(), null)
+              .whenComplete((holder, e) -> result.completeExceptionally(notAcquired(patience.waitMs(), holder)));
+        } else {
+          result.completeExceptionally(notAcquired(patience.waitMs(), null));
+        }
+      } catch (RuntimeException e) {
+        result.completeExceptionally(e);
+      } finally {
+        end();
+      }
+    }
+
+    /** When its turn has come, and no earlier request of the owner can end this one; null: now. */
+    private @Nullable CompletableFuture<?> ready() {
+      CompletableFuture<?> endings = isNew ? null : context.driver().endings.settled(family.keys, owner.token);
+      if (turn == null || turn.begins.isDone()) {
+        return endings;
+      }
+      return endings == null ? turn.begins : CompletableFuture.allOf(turn.begins, endings);
+    }
+
+    private long turnMs() {
+      return patience.waitMs() == 0 ? Limits.RESEND_MS : Math.max(0, patience.ends() - Clock.now());
+    }
+
+    private void await(CompletableFuture<?> ready) throws InterruptedException {
+      try {
+        ready.get(turnMs(), TimeUnit.MILLISECONDS);
+      } catch (ExecutionException e) {
+        throw Exceptions.rethrown(e.getCause());
+      } catch (TimeoutException e) {
+        throw busy();
+      }
+    }
+
+    private LockException busy() {
+      return new LockException("an earlier request of this owner is not over yet", name);
+    }
+
+    private Acquire task() {
+      boolean isNested = owner.fence > 0;
+      if (owner.isOver()) {
+        throw new LockException("the owner has released the lock: within a hold that is held", name);
+      }
+      if (isNested && owner.isLost()) {
+        throw new LockLostException("what is held was lost: release it before it is acquired again", name);
+      }
+      int before = owner.holds(family.mode());
+      if (family.hasSlots() && before > 0) {
+        throw new LockException("this owner has its slot already: release it first", name);
+      }
+      Driver driver = context.driver();
+      boolean isSession = settings.session() && !isNested;
+      line = isSession || settings.replicas() > 0 ? driver.line(family.key()) : null;
+      Request request =
+          new Request(
+              family,
+              name,
+              owner,
+              !isNew,
+              before,
+              before + perHold(),
+              owner.holdsBeside(family.mode()),
+              settings.leaseMs(),
+              isSession,
+              coalesce,
+              settings.replicas(),
+              settings.replicaTimeoutMs(),
+              () -> tell(LockEvent.Type.QUEUED, 0, 0, null));
+      long distrust = isNew ? -Clock.NEVER : driver.endings.distrustUntil(family.keys, owner.token);
+      return new Acquire(request, patience, line != null ? Acquire.Mode.BLOCKING : driver.mode(), driver.sliceMs(), distrust);
+    }
+
+    private Mutex.Outcome settled(@Nullable Grant grant) {
+      long waitedMs = Clock.now() - began;
+      if (grant == null || grant.done()) {
+        tell(LockEvent.Type.NOT_GRANTED, 0, waitedMs, null);
+        return new Mutex.Outcome(null, grant == null ? 0 : grant.fence());
+      }
+      if (grant.fence() != owner.fence && settings.atLeastMs() > 0) {
+        owner.keptUntil = Clock.now() + settings.atLeastMs();
+      }
+      Boolean renews = settings.autoRenew();
+      boolean isRenewed = renews == null ? coalesce && !settings.session() : renews;
+      Line kept = settings.session() && owner.line == null ? line : null;
+      if (kept != null) {
+        line = null;
+      }
+      Hold hold = keep(owner, grant, isRenewed, kept, perHold());
+      tell(LockEvent.Type.GRANTED, grant.fence(), waitedMs, null);
+      return new Mutex.Outcome(hold, 0);
+    }
+
+    private void failed(Throwable error) {
+      tell(LockEvent.Type.NOT_GRANTED, 0, Clock.now() - began, error);
+    }
+
+    private void tell(LockEvent.Type type, long fence, long ms, @Nullable Throwable error) {
+      context.observed().tell(type, family, owner.token, fence, ms, error);
+    }
+
+    private void end() {
+      if (line != null) {
+        line.close();
+      }
+      if (turn != null) {
+        turn.end();
+      }
+    }
+  }
+}

@@ -1,0 +1,155 @@
+package redislock;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock module. One per client is
+ * enough, and it is thread-safe. {@snippet :
+ * RedisLocks locks = RedisLocks.over(RedisClient.create("redis://localhost"));
+ * try (Hold hold = locks.mutex("report").acquire()) {
+ *   report(hold.fence());
+ * }
+ * }
+ *
+ * <p>Each lock is an immutable builder: keep it, share it, derive others from it. The owner of a hold is the
+ * {@link Hold}, and not the thread.
+ */
+public final class RedisLocks implements AutoCloseable {
+  private final Context context;
+
+  private RedisLocks(Context context) {
+    this.context = context;
+  }
+
+  /**
+   * Locks over this client. Nothing is sent before the first lock; {@link #close()} leaves the client open.
+   *
+   * @param client of Lettuce: {@code RedisClient} or {@code RedisClusterClient}; of Jedis: {@code RedisClient}, {@code
+   *     RedisSentinelClient}, {@code RedisClusterClient}, or one of their forerunners ({@code JedisPooled}, {@code
+   *     JedisSentineled}, {@code JedisCluster})
+   * @return the locks
+   * @throws IllegalArgumentException if it is something else
+   */
+  public static RedisLocks over(AutoCloseable client) {
+    return new RedisLocks(new Context(driver(client), new Observed(null), "", new ConcurrentHashMap<>()));
+  }
+
+  /** By name: each driver is loaded only where its library is there. */
+  private static Driver driver(AutoCloseable client) {
+    for (Class<?> each = client.getClass(); each != null; each = each.getSuperclass()) {
+      switch (each.getName()) {
+        case "io.lettuce.core.RedisClient", "io.lettuce.core.cluster.RedisClusterClient":
+          return Drivers.lettuce(client);
+        case "redis.clients.jedis.UnifiedJedis":
+          return Drivers.jedis(client);
+        default:
+          break;
+      }
+    }
+    throw new IllegalArgumentException(
+        "a client of Lettuce (RedisClient, RedisClusterClient) or Jedis (RedisClient, RedisSentinelClient, "
+            + "RedisClusterClient), not " + client.getClass().getName());
+  }
+
+  /** Apart from {@link RedisLocks}: a verifier of that class would load both libraries. */
+  private static final class Drivers {
+    static Driver lettuce(AutoCloseable client) {
+      return new LettuceDriver((io.lettuce.core.AbstractRedisClient) client);
+    }
+
+    static Driver jedis(AutoCloseable client) {
+      return new JedisDriver((redis.clients.jedis.UnifiedJedis) client);
+    }
+  }
+
+  /**
+   * These locks, with their events told to an observer.
+   *
+   * @param observer in place of an earlier one
+   * @return locks over the same connections
+   */
+  public RedisLocks observedBy(LockObserver observer) {
+    return new RedisLocks(
+        new Context(context.driver(), new Observed(observer), context.prefix(), context.owners()));
+  }
+
+  /**
+   * These locks, with keys that begin so.
+   *
+   * @param prefix before each name; replaces an earlier one
+   * @return locks over the same connections
+   */
+  public RedisLocks withPrefix(String prefix) {
+    return new RedisLocks(new Context(context.driver(), context.observed(), prefix, context.owners()));
+  }
+
+  /**
+   * A lock with one holder.
+   *
+   * @param name of the lock: the key on the server
+   * @return the lock
+   */
+  public Mutex mutex(String name) {
+    return new Mutex(context, name, Family.mutex(context.key(name)), Settings.DEFAULT);
+  }
+
+  /**
+   * A lock that its owner may acquire again while it holds it ({@link ReentrantMutex#within}).
+   *
+   * @param name of the lock
+   * @return the lock
+   */
+  public ReentrantMutex reentrant(String name) {
+    return new ReentrantMutex(context, name, Family.reentrant(context.key(name)), Settings.DEFAULT);
+  }
+
+  /**
+   * Many readers or one writer, first come, first served; the writer may read, and a reader may become the writer.
+   *
+   * @param name of the lock
+   * @return its two views
+   */
+  public ReadWriteLocks readWrite(String name) {
+    byte[] key = context.key(name);
+    return new ReadWriteLocks(
+        new ReentrantMutex(context, name, Family.readWrite(key, "READ"), Settings.DEFAULT),
+        new ReentrantMutex(context, name, Family.readWrite(key, "WRITE"), Settings.DEFAULT));
+  }
+
+  /**
+   * At most so many permits at once.
+   *
+   * @param name of the semaphore
+   * @param limit 1 to 1,000,000
+   * @return the semaphore; each acquire takes one permit
+   */
+  public Semaphore semaphore(String name, int limit) {
+    if (limit < 1) {
+      throw new IllegalArgumentException("the limit of a semaphore is 1 or more");
+    }
+    byte[] key = context.key(name);
+    return new Semaphore(context, name, Family.semaphore(key, limit), Settings.DEFAULT, limit, 1);
+  }
+
+  /**
+   * Several mutexes at once, all or none of them; in a cluster all keys share one slot.
+   *
+   * @param names of the locks, each once
+   * @return the lock
+   */
+  public MultiMutex all(String... names) {
+    if (names.length == 0) {
+      throw new IllegalArgumentException("at least one name");
+    }
+    List<byte[]> keys = Arrays.stream(names).map(context::key).toList();
+    return new MultiMutex(context, String.join(" ", names), Family.several(keys), Settings.DEFAULT);
+  }
+
+  /** Closes the connections that were made for these locks, and ends their renewals. The client stays open. */
+  @Override
+  public void close() {
+    context.driver().close();
+  }
+}

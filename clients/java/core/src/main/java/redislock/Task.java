@@ -1,0 +1,68 @@
+package redislock;
+
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A routine of the protocol that does no I/O: told what has happened, it says what to do next. A {@link Driver} runs it,
+ * one step after the other, and each step has one outcome:
+ *
+ * <pre>
+ *   Send    reply or trouble        Listen  listening or trouble
+ *   Await   notice                  Sleep   slept
+ * </pre>
+ *
+ * @param <T> the type of its result
+ */
+abstract class Task<T extends @Nullable Object> {
+  final byte[] key;
+
+  Task(byte[] key) {
+    this.key = key;
+  }
+
+  abstract Step begin();
+
+  abstract Step reply(@Nullable Object reply);
+
+  abstract Step trouble(Trouble trouble);
+
+  Step slept() {
+    throw new IllegalStateException("this task does not sleep");
+  }
+
+  /** The subscription to this channel is confirmed. */
+  Step listening(String channel) {
+    throw new IllegalStateException("this task does not listen");
+  }
+
+  /** Before the first step: the subscription to this channel is there already. */
+  void subscribed(String channel) {}
+
+  /** A blocking request has had no reply for {@link Limits#QUEUED_MS}: it waits. Called beside the steps. */
+  void blocked() {}
+
+  /** A message about the request; null: none has come in time. */
+  Step notice(@Nullable Notice notice) {
+    throw new IllegalStateException("this task awaits no message");
+  }
+
+  /** The token that messages about the request name; null: there are none. */
+  byte @Nullable [] token() {
+    return null;
+  }
+
+  /** What to run where the task failed or its caller gave up; null: it left nothing behind. */
+  @Nullable Task<?> undo() {
+    return null;
+  }
+
+  /** How long the caller of a failed task is kept for that. */
+  long keptMs() {
+    return Limits.KEPT_MS;
+  }
+
+  /** A message that the server published about a queued request. {@code interrupted}: one may be lost. */
+  record Notice(String outcome, long fence, int holds, int slot) {
+    static final Notice INTERRUPTED = new Notice("interrupted", 0, 0, -1);
+  }
+}

@@ -1,0 +1,106 @@
+package redislock;
+
+import java.time.Duration;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+
+/** A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks the server once. */
+final class ThreadLock implements Lock {
+  private record Held(Hold hold, int count) {}
+
+  private final RedisLock<?> lock;
+  private final ConcurrentHashMap<Thread, Held> byThread = new ConcurrentHashMap<>();
+
+  ThreadLock(RedisLock<?> lock) {
+    this.lock = lock;
+  }
+
+  private boolean reenter() {
+    Thread thread = Thread.currentThread();
+    Held held = byThread.get(thread);
+    if (held == null) {
+      return false;
+    }
+    if (held.hold.isLost()) {
+      throw new LockLostException("what is held was lost: unlock it before it is locked again", lock.name());
+    }
+    byThread.put(thread, new Held(held.hold, held.count + 1));
+    return true;
+  }
+
+  private void hold(Hold hold) {
+    byThread.put(Thread.currentThread(), new Held(hold, 1));
+  }
+
+  @Override
+  public void lock() {
+    if (reenter()) {
+      return;
+    }
+    boolean interrupted = false;
+    for (; ; ) {
+      try {
+        hold(lock.acquire());
+        break;
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  @Override
+  public void lockInterruptibly() throws InterruptedException {
+    if (!reenter()) {
+      hold(lock.acquire());
+    }
+  }
+
+  @Override
+  public boolean tryLock() {
+    try {
+      return tryLock(0, TimeUnit.MILLISECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
+  @Override
+  public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+    if (reenter()) {
+      return true;
+    }
+    Duration wait = Duration.of(Math.max(0, time), unit.toChronoUnit());
+    return lock.tryAcquire(wait).map(
+            hold -> {
+              hold(hold);
+              return true;
+            })
+        .orElse(false);
+  }
+
+  @Override
+  public void unlock() {
+    Thread thread = Thread.currentThread();
+    Held held = byThread.get(thread);
+    if (held == null) {
+      throw new IllegalMonitorStateException("this thread does not hold the lock \"" + lock.name() + "\"");
+    }
+    if (held.count > 1) {
+      byThread.put(thread, new Held(held.hold, held.count - 1));
+      return;
+    }
+    byThread.remove(thread);
+    held.hold.release();
+  }
+
+  @Override
+  public Condition newCondition() {
+    throw new UnsupportedOperationException("a lock of the server has no conditions");
+  }
+}

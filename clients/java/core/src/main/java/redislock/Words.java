@@ -1,0 +1,80 @@
+package redislock;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/** The words of commands and replies: bytes, and how they are shown as text. */
+final class Words {
+  private Words() {}
+
+  static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  /** A command; each part is a string, bytes, a number, or a list of those. */
+  static List<byte[]> of(Object... parts) {
+    List<byte[]> words = new ArrayList<>(parts.length + 2);
+    for (Object part : parts) {
+      add(words, part);
+    }
+    return words;
+  }
+
+  static void add(List<byte[]> words, Object part) {
+    if (part instanceof byte[] raw) {
+      words.add(raw);
+    } else if (part instanceof List<?> several) {
+      several.forEach(each -> add(words, each));
+    } else {
+      words.add(bytes(part.toString()));
+    }
+  }
+
+  /** The text of UTF-8 bytes; null: they are something else. */
+  static @Nullable String utf8(byte[] raw) {
+    try {
+      return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(raw)).toString();
+    } catch (CharacterCodingException e) {
+      return null;
+    }
+  }
+
+  /**
+   * A word of a reply as text. If its bytes are not UTF-8, each byte above ASCII, and each backslash, is written as
+   * {@code \xNN}.
+   */
+  static String text(@Nullable Object word) {
+    if (!(word instanceof byte[] raw)) {
+      return String.valueOf(word);
+    }
+    String text = utf8(raw);
+    if (text != null) {
+      return text;
+    }
+    StringBuilder shown = new StringBuilder();
+    for (byte each : raw) {
+      if (each < 0 || each == '\\') {
+        shown.append(String.format("\\x%02x", each & 0xff));
+      } else {
+        shown.append((char) each);
+      }
+    }
+    return shown.toString();
+  }
+
+  /** The number in a reply. */
+  static long number(@Nullable Object word) {
+    return word instanceof Number number ? number.longValue() : Long.parseLong(text(word));
+  }
+
+  /** The form in which the server's messages name a key or a token. */
+  static String told(byte[] word) {
+    String text = utf8(word);
+    return text == null ? "base64:" + Base64.getEncoder().encodeToString(word) : "text:" + text;
+  }
+}
