@@ -267,7 +267,9 @@ final class JedisDriver extends Driver {
           connection.rollbackTimeout();
           pool.returnResource(connection);
         } else {
-          pool.returnBrokenResource(connection);
+          quietly(connection);
+          // The pool makes another connection in its place at once, and a connect may take seconds.
+          workers.execute(() -> pool.returnBrokenResource(connection));
         }
       }
     } finally {
@@ -304,6 +306,11 @@ final class JedisDriver extends Driver {
       }
       HostAndPort node = asked == null ? cluster.getNode(Slots.of(key)) : HostAndPort.from(asked);
       Pool<Connection> pool = node == null ? null : cluster.getNodes().get(node.toString());
+      if (pool == null && node != null) {
+        // Jedis does not list a new node while its first slots are on their way.
+        cluster.getConnection(node).close();
+        pool = cluster.getNodes().get(node.toString());
+      }
       if (pool != null) {
         return pool;
       }

@@ -563,8 +563,12 @@ final class LettuceDriver extends Driver {
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
 
-    /** A new connection to the node of the key, and what to close with it. */
-    CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(byte[] key, List<StatefulConnection<?, ?>> closed);
+    /** Where the key's slot is on its way to; null: nowhere. Told once. */
+    @Nullable String asked(byte[] key);
+
+    /** A new connection to that node, or to the one of the key, and what to close with it. */
+    CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
+        byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed);
 
     void close();
   }
@@ -598,8 +602,13 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
+    public @Nullable String asked(byte[] key) {
+      return null;
+    }
+
+    @Override
     public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
-        byte[] key, List<StatefulConnection<?, ?>> closed) {
+        byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed) {
       return blocking(
           () -> {
             StatefulRedisConnection<byte[], byte[]> redis = client.connect(ByteArrayCodec.INSTANCE);
@@ -698,7 +707,7 @@ final class LettuceDriver extends Driver {
     @Override
     public CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs) {
       int slot = Slots.of(key);
-      String asked = asks.remove(slot);
+      String asked = asked(key);
       CompletableFuture<@Nullable Object> reply =
           asked == null
               ? node(key).thenCompose(node -> node.send(words, withinMs, false))
@@ -728,19 +737,24 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
+    public @Nullable String asked(byte[] key) {
+      return asks.remove(Slots.of(key));
+    }
+
+    @Override
     public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
-        byte[] key, List<StatefulConnection<?, ?>> closed) {
+        byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed) {
       // A node's connections are shared by all users of one cluster connection: a session has a cluster connection of
       // its own.
       return blocking(() -> client.connect(ByteArrayCodec.INSTANCE))
           .thenCompose(
               redis -> {
                 closed.add(redis);
-                String address = address(redis, Slots.of(key));
-                int colon = address == null ? -1 : address.lastIndexOf(':');
+                String address = asked == null ? address(redis, Slots.of(key)) : asked;
                 if (address == null) {
                   throw new RedisConnectionException("no node serves the slot of the key");
                 }
+                int colon = address.lastIndexOf(':');
                 return redis.getConnectionAsync(
                     address.substring(0, colon), Integer.parseInt(address.substring(colon + 1)));
               });
@@ -772,9 +786,10 @@ final class LettuceDriver extends Driver {
     }
 
     CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs) {
-      CompletableFuture<Connection> current = connection();
+      String asked = ended == null ? nodes.asked(key) : null;
+      CompletableFuture<Connection> current = connection(asked);
       return LettuceDriver.this
-          .send(current, words, withinMs, false)
+          .send(current, words, withinMs, asked != null)
           .whenComplete(
               (reply, error) -> {
                 if (error != null) {
@@ -786,7 +801,7 @@ final class LettuceDriver extends Driver {
               });
     }
 
-    private CompletableFuture<Connection> connection() {
+    private CompletableFuture<Connection> connection(@Nullable String asked) {
       mutex.lock();
       try {
         if (closed) {
@@ -797,7 +812,7 @@ final class LettuceDriver extends Driver {
           CompletableFuture<Connection> made = new CompletableFuture<>();
           connection = made;
           nodes
-              .connect(key, opened)
+              .connect(key, asked, opened)
               .whenComplete(
                   (redis, error) -> {
                     if (error != null) {

@@ -9,7 +9,8 @@ package redislock;
  */
 record Patience(long waitMs, long ends, long pollMs) {
   static Patience of(long waitMs, long pollMs) {
-    return new Patience(waitMs, Clock.after(Clock.now(), waitMs), pollMs);
+    // The clock cuts its milliseconds: the time must not be over too early.
+    return new Patience(waitMs, Clock.after(Clock.now() + 1, waitMs), pollMs);
   }
 
   boolean queues() {
