@@ -8,9 +8,13 @@ import java.util.HexFormat;
 import java.util.concurrent.ConcurrentHashMap;
 
 
-/** What the locks of one client share: its connections, its observer, and the owners whose tokens callers gave. */
+/** What the locks of one client share: its connections, its observer, and its known owners. */
 record Context(
-    Driver driver, Observed observed, String prefix, ConcurrentHashMap<String, WeakReference<Owner>> owners) {
+    Driver driver,
+    Observed observed,
+    String prefix,
+    ConcurrentHashMap<String, WeakReference<Owner>> owners,
+    ConcurrentHashMap<ThreadLock.Key, ThreadLock.Held> threads) {
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final String HOST = host();
 

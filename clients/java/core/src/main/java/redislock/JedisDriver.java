@@ -377,7 +377,9 @@ final class JedisDriver extends Driver {
         return new Trouble(refusal, Trouble.Stage.REFUSED);
       }
     }
-    return new Trouble(unchecked, pool.isClosed() ? Trouble.Stage.CLOSED : Trouble.Stage.UNSENT);
+    boolean heals =
+        error instanceof JedisException || error instanceof IOException || error instanceof NoSuchElementException;
+    return new Trouble(unchecked, heals && !pool.isClosed() ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
   }
 
   private static void quietly(Connection connection) {

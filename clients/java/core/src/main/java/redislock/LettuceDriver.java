@@ -5,6 +5,7 @@ import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisConnectionException;
 import io.lettuce.core.RedisConnectionStateListener;
+import io.lettuce.core.RedisException;
 import io.lettuce.core.TimeoutOptions;
 import io.lettuce.core.api.StatefulConnection;
 import io.lettuce.core.api.StatefulRedisConnection;
@@ -16,6 +17,7 @@ import io.lettuce.core.codec.ByteArrayCodec;
 import io.lettuce.core.protocol.CommandType;
 import io.lettuce.core.pubsub.RedisPubSubListener;
 import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
+import java.io.IOException;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.List;
@@ -27,6 +29,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -244,7 +247,14 @@ final class LettuceDriver extends Driver {
     if (cause instanceof Trouble trouble) {
       return trouble;
     }
-    return new Trouble(Exceptions.unchecked(cause), Trouble.Stage.UNSENT);
+    return unsent(cause);
+  }
+
+  /** What is no failure of the network, such as a class that is missing, does not heal. */
+  private static Trouble unsent(Throwable error) {
+    Throwable cause = Keeper.cause(error);
+    boolean heals = cause instanceof RedisException || cause instanceof IOException || cause instanceof TimeoutException;
+    return new Trouble(Exceptions.unchecked(cause), heals ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
   }
 
   private String channel(byte[] key) {
@@ -324,7 +334,8 @@ final class LettuceDriver extends Driver {
         } else {
           redis.dispatch(command);
         }
-      } catch (RuntimeException e) {
+      } catch (Throwable e) {
+        // Also an error: in the callback of a future it would be heard by nobody.
         command.completeExceptionally(e);
       }
       if (!redis.isOpen()) {
@@ -368,28 +379,31 @@ final class LettuceDriver extends Driver {
       mutex.lock();
       try {
         CompletableFuture<Connection> current = connection;
-        boolean isStuck = current != null && !current.isDone() && Clock.now() - since > Limits.UNDO_MS;
-        if (current != null && !current.isCompletedExceptionally() && !isStuck) {
+        if (current == null || current.isCompletedExceptionally()) {
+          current = connection = new CompletableFuture<>();
+        } else if (current.isDone() || Clock.now() - since < Limits.UNDO_MS) {
           return current;
         }
+        // An attempt that hangs is left to itself, and another one made beside it.
         since = Clock.now();
-        CompletableFuture<Connection> made = new CompletableFuture<>();
-        connection = made;
-        connect
-            .get()
-            .whenComplete(
-                (redis, error) -> {
-                  if (error != null) {
-                    made.completeExceptionally(
-                        new Trouble(Exceptions.unchecked(Keeper.cause(error)), Trouble.Stage.UNSENT));
-                  } else if (!made.complete(new Connection(redis, () -> disconnected(made)))) {
-                    redis.closeAsync();
-                  }
-                });
-        return made;
+        attempt(current);
+        return current;
       } finally {
         mutex.unlock();
       }
+    }
+
+    private void attempt(CompletableFuture<Connection> made) {
+      connect
+          .get()
+          .whenComplete(
+              (redis, error) -> {
+                if (error != null) {
+                  made.completeExceptionally(unsent(error));
+                } else if (made.isDone() || !made.complete(new Connection(redis, () -> disconnected(made)))) {
+                  redis.closeAsync();
+                }
+              });
     }
 
     private void disconnected(CompletableFuture<Connection> ended) {
@@ -402,7 +416,7 @@ final class LettuceDriver extends Driver {
     void drop(@Nullable CompletableFuture<Connection> ended) {
       mutex.lock();
       try {
-        if (ended == null || connection != ended) {
+        if (ended == null || connection != ended || !ended.isDone()) {
           return;
         }
         connection = null;
@@ -410,9 +424,6 @@ final class LettuceDriver extends Driver {
         mutex.unlock();
       }
       ended.thenAccept(each -> each.redis.closeAsync());
-      if (!ended.isDone()) {
-        ended.cancel(false);
-      }
     }
 
     CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs, boolean asking) {
@@ -549,7 +560,10 @@ final class LettuceDriver extends Driver {
     }
 
     void close() {
-      drop(connection);
+      CompletableFuture<Connection> last = connection;
+      if (last != null) {
+        last.thenAccept(each -> each.redis.closeAsync());
+      }
       deafen();
     }
   }
@@ -816,8 +830,7 @@ final class LettuceDriver extends Driver {
               .whenComplete(
                   (redis, error) -> {
                     if (error != null) {
-                      made.completeExceptionally(
-                          new Trouble(Exceptions.unchecked(Keeper.cause(error)), Trouble.Stage.UNSENT));
+                      made.completeExceptionally(unsent(error));
                     } else if (closed || !made.complete(new Connection(redis, () -> end(made)))) {
                       closeAll();
                     }

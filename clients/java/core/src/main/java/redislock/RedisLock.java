@@ -8,7 +8,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.locks.Lock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -287,13 +286,13 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * This lock for code that takes a {@link Lock}: owned by threads, and reentrant within one of them. Keep the result:
-   * each call makes a lock of its own. {@code unlock} throws {@link LockLostException}; there are no conditions.
+   * This lock for code that takes a {@code java.util.concurrent.locks.Lock}: owned by threads, and reentrant within one
+   * of them.
    *
    * @return a lock
    */
-  public final Lock asLock() {
-    return new ThreadLock(this);
+  public final ThreadLock asLock() {
+    return new ThreadLock(this, context.threads());
   }
 
   private Owner owner(byte[] token) {

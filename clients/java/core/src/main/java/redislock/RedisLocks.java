@@ -33,7 +33,7 @@ public final class RedisLocks implements AutoCloseable {
    * @throws IllegalArgumentException if it is something else
    */
   public static RedisLocks over(AutoCloseable client) {
-    return new RedisLocks(new Context(driver(client), new Observed(null), "", new ConcurrentHashMap<>()));
+    return new RedisLocks(new Context(driver(client), new Observed(null), "", new ConcurrentHashMap<>(), new ConcurrentHashMap<>()));
   }
 
   /** By name: each driver is loaded only where its library is there. */
@@ -72,7 +72,8 @@ public final class RedisLocks implements AutoCloseable {
    */
   public RedisLocks observedBy(LockObserver observer) {
     return new RedisLocks(
-        new Context(context.driver(), new Observed(observer), context.prefix(), context.owners()));
+        new Context(
+            context.driver(), new Observed(observer), context.prefix(), context.owners(), context.threads()));
   }
 
   /**
@@ -82,7 +83,8 @@ public final class RedisLocks implements AutoCloseable {
    * @return locks over the same connections
    */
   public RedisLocks withPrefix(String prefix) {
-    return new RedisLocks(new Context(context.driver(), context.observed(), prefix, context.owners()));
+    return new RedisLocks(
+        new Context(context.driver(), context.observed(), prefix, context.owners(), new ConcurrentHashMap<>()));
   }
 
   /**

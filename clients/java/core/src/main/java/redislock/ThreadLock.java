@@ -6,19 +6,31 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
-/** A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks the server once. */
-final class ThreadLock implements Lock {
-  private record Held(Hold hold, int count) {}
+/**
+ * A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks the server once. All
+ * locks of one name and family, of the same {@link RedisLocks}, are one. There are no conditions.
+ */
+public final class ThreadLock implements Lock {
+  /** What a thread holds, and how often. */
+  record Held(Hold hold, int count) {}
+
+  /** A thread, and the lock. */
+  record Key(Thread thread, LockEvent.Kind kind, String name) {}
 
   private final RedisLock<?> lock;
-  private final ConcurrentHashMap<Thread, Held> byThread = new ConcurrentHashMap<>();
+  private final ConcurrentHashMap<Key, Held> byThread;
 
-  ThreadLock(RedisLock<?> lock) {
+  ThreadLock(RedisLock<?> lock, ConcurrentHashMap<Key, Held> byThread) {
     this.lock = lock;
+    this.byThread = byThread;
+  }
+
+  private Key key() {
+    return new Key(Thread.currentThread(), lock.family.kind, lock.name());
   }
 
   private boolean reenter() {
-    Thread thread = Thread.currentThread();
+    Key thread = key();
     Held held = byThread.get(thread);
     if (held == null) {
       return false;
@@ -31,7 +43,7 @@ final class ThreadLock implements Lock {
   }
 
   private void hold(Hold hold) {
-    byThread.put(Thread.currentThread(), new Held(hold, 1));
+    byThread.put(key(), new Held(hold, 1));
   }
 
   @Override
@@ -84,9 +96,29 @@ final class ThreadLock implements Lock {
         .orElse(false);
   }
 
+  /**
+   * What this thread holds.
+   *
+   * @return the hold
+   * @throws IllegalMonitorStateException if it does not hold the lock
+   */
+  public Hold hold() {
+    Held held = byThread.get(key());
+    if (held == null) {
+      throw new IllegalMonitorStateException("this thread does not hold the lock \"" + lock.name() + "\"");
+    }
+    return held.hold;
+  }
+
+  /**
+   * Releases the lock, if this thread has locked it once.
+   *
+   * @throws IllegalMonitorStateException if this thread does not hold it
+   * @throws LockLostException if it was lost before
+   */
   @Override
   public void unlock() {
-    Thread thread = Thread.currentThread();
+    Key thread = key();
     Held held = byThread.get(thread);
     if (held == null) {
       throw new IllegalMonitorStateException("this thread does not hold the lock \"" + lock.name() + "\"");

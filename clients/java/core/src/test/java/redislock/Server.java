@@ -126,7 +126,7 @@ final class Server implements AutoCloseable {
   }
 
   long waiters(String key) {
-    return list("LOCK.WAITERS", key).size();
+    return list("LOCK.WAITERS", key, "COUNT", 0).size();
   }
 
   boolean exists(String key) {

@@ -1,0 +1,375 @@
+package redislock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Lock;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordingFile;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What only Java's callers meet: threads, futures, pools, class paths. */
+@Timeout(60)
+final class JavaTest {
+  private static Server server;
+  private Driven.Made made;
+  private ExecutorService threads;
+
+  @BeforeAll
+  static void startServer() {
+    server = new Server();
+  }
+
+  @AfterAll
+  static void stopServer() {
+    server.close();
+  }
+
+  @BeforeEach
+  void begin() {
+    server.ask("FLUSHALL");
+    server.ask("CONFIG", "RESETSTAT");
+    made = new Driven.Made();
+    threads = Executors.newCachedThreadPool();
+  }
+
+  @AfterEach
+  void end() throws Exception {
+    threads.shutdownNow();
+    assertTrue(threads.awaitTermination(10, TimeUnit.SECONDS));
+    made.close();
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aFutureIsGrantedAndCancelled(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold holder = locks.mutex("k").acquireAsync(Duration.ZERO).get(10, TimeUnit.SECONDS);
+    CompletableFuture<Hold> late = locks.mutex("k").acquireAsync(Duration.ofMillis(50));
+    assertInstanceOf(
+        NotAcquiredException.class, assertThrows(ExecutionException.class, () -> late.get(10, TimeUnit.SECONDS)).getCause());
+    CompletableFuture<Hold> cancelled = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
+    server.untilWaiting("k", 1);
+    cancelled.cancel(true);
+    server.untilWaiting("k", 0);
+    assertThrows(CancellationException.class, cancelled::join);
+    // Completed in another way: as cancelled.
+    CompletableFuture<Hold> timed = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
+    server.untilWaiting("k", 1);
+    timed.orTimeout(1, TimeUnit.MILLISECONDS);
+    server.untilWaiting("k", 0);
+    assertInstanceOf(TimeoutException.class, assertThrows(ExecutionException.class, timed::get).getCause());
+    CompletableFuture<Hold> next = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
+    server.untilWaiting("k", 1);
+    holder.release();
+    next.get(10, TimeUnit.SECONDS).release();
+    assertFalse(server.exists("k"));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void futuresThatAreCancelledAtAnyMomentLeaveNothing(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    locks.mutex("k").acquire().release();
+    for (int each = 0; each < 200; each++) {
+      CompletableFuture<Hold> asked = locks.mutex("k").acquireAsync(Duration.ofSeconds(10));
+      long ends = System.nanoTime() + each * 5_000L;
+      while (System.nanoTime() < ends) {
+        Thread.onSpinWait();
+      }
+      if (!asked.cancel(true)) {
+        asked.get().release();
+      }
+    }
+    Server.until(() -> !server.exists("k") && server.waiters("k") == 0);
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void anInterruptBeforeAndWhileWaiting(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold holder = locks.mutex("k").acquire();
+    Thread.currentThread().interrupt();
+    assertThrows(InterruptedException.class, () -> locks.mutex("k").acquire());
+    assertFalse(Thread.currentThread().isInterrupted());
+    server.untilWaiting("k", 0);
+    // A release runs to its end, and leaves the interrupt for later.
+    Thread.currentThread().interrupt();
+    holder.close();
+    assertTrue(Thread.interrupted());
+    assertFalse(server.exists("k"));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aPoolOfOneConnection(Driven driven) throws Exception {
+    Driven.Options options = new Driven.Options();
+    options.poolSize = 1;
+    RedisLocks locks = driven.locks(made, server.port, options);
+    Hold holder = locks.mutex("k").acquire();
+    List<Future<Long>> all = new ArrayList<>();
+    for (int each = 0; each < 10; each++) {
+      all.add(
+          threads.submit(
+              () -> {
+                try (Hold hold = locks.mutex("k").acquire()) {
+                  hold.extend();
+                  return hold.fence();
+                }
+              }));
+    }
+    server.untilWaiting("k", 10);
+    assertTrue(holder.isHeld());
+    holder.release();
+    for (Future<Long> each : all) {
+      assertTrue(each.get(10, TimeUnit.SECONDS) > holder.fence());
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void waitersOutliveTheirConnections(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold holder = locks.mutex("k").acquire();
+    List<Future<Long>> all = new ArrayList<>();
+    for (int each = 0; each < 20; each++) {
+      all.add(
+          threads.submit(
+              () -> {
+                try (Hold hold = locks.mutex("k").acquire()) {
+                  return hold.fence();
+                }
+              }));
+    }
+    server.untilWaiting("k", 20);
+    for (String type : List.of("normal", "pubsub", "normal")) {
+      server.ask("CLIENT", "KILL", "TYPE", type, "SKIPME", "yes");
+      server.untilWaiting("k", 20);
+    }
+    // Nobody is asked again for this one: the messages arrive.
+    holder.release();
+    for (Future<Long> each : all) {
+      each.get(10, TimeUnit.SECONDS);
+    }
+    assertFalse(server.exists("k"));
+  }
+
+  @Test
+  void lettuceTimeoutsAreNoEndOfASessionThatWaits() throws Exception {
+    Driven.Options options = new Driven.Options();
+    options.timeout = Duration.ofMillis(600);
+    RedisLocks locks = Driven.LETTUCE.locks(made, server.port, options);
+    Hold holder = locks.mutex("k").acquire();
+    Future<Hold> waiting = threads.submit(() -> locks.mutex("k").session().acquire());
+    server.untilWaiting("k", 1);
+    Server.until(() -> server.calls("lock.acquire") > 5);
+    holder.release();
+    waiting.get(10, TimeUnit.SECONDS).release();
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aServerThatComesBack(Driven driven) throws Exception {
+    int port = Server.freePort();
+    try (Server first = new Server(port, true)) {
+      RedisLocks locks = driven.locks(made, port);
+      locks.mutex("k").acquire().release();
+      Hold holder = locks.mutex("k").lease(Duration.ofMinutes(1)).acquire();
+      Future<Hold> waiting = threads.submit(() -> locks.mutex("k").acquire());
+      first.untilWaiting("k", 1);
+      first.kill();
+      first.start();
+      waiting.get(20, TimeUnit.SECONDS).release();
+      assertThrows(LockLostException.class, holder::release);
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void virtualThreadsWaitAndPinNothing(Driven driven) throws Exception {
+    Executor virtual = virtual();
+    assumeTrue(virtual != null, "Java 21 and later");
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold holder = locks.mutex("k").acquire();
+    int count = driven == Driven.LETTUCE ? 1000 : 100;
+    AtomicInteger done = new AtomicInteger();
+    Path file = Files.createTempFile("pinned", ".jfr");
+    try (Recording recording = new Recording()) {
+      recording.enable("jdk.VirtualThreadPinned").withThreshold(Duration.ofMillis(1));
+      recording.start();
+      for (int each = 0; each < count; each++) {
+        virtual.execute(
+            () -> {
+              try (Hold hold = locks.mutex("k").acquire()) {
+                done.incrementAndGet();
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
+            });
+      }
+      server.untilWaiting("k", count);
+      if (driven == Driven.LETTUCE) {
+        long connections = Arrays.stream(server.ask("CLIENT", "LIST").toString().split("\n")).count();
+        assertTrue(connections <= 3, connections + " connections");
+      }
+      holder.release();
+      Server.until(() -> done.get() == count);
+      recording.stop();
+      recording.dump(file);
+      if (driven == Driven.LETTUCE) {
+        assertEquals(0, RecordingFile.readAllEvents(file).size());
+      }
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  private static Executor virtual() {
+    try {
+      return (Executor) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+    } catch (ReflectiveOperationException e) {
+      return null;
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aLockOfJavaIsOwnedByItsThread(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Lock lock = locks.mutex("k").lease(Duration.ofSeconds(10)).autoRenew().asLock();
+    lock.lock();
+    assertTrue(lock.tryLock());
+    assertEquals(1, server.calls("lock.acquire"));
+    assertFalse(threads.submit(() -> lock.tryLock()).get());
+    assertInstanceOf(
+        IllegalMonitorStateException.class,
+        assertThrows(ExecutionException.class, () -> threads.submit(lock::unlock).get()).getCause());
+    Future<Boolean> waiting = threads.submit(() -> lock.tryLock(10, TimeUnit.SECONDS));
+    server.untilWaiting("k", 1);
+    lock.unlock();
+    assertTrue(server.exists("k"));
+    lock.unlock();
+    assertTrue(waiting.get());
+    server.ask("LOCK.BREAK", "k");
+    assertThrows(UnsupportedOperationException.class, lock::newCondition);
+    lock.lockInterruptibly();
+    server.ask("LOCK.BREAK", "k");
+    assertThrows(LockLostException.class, lock::unlock);
+    assertThrows(IllegalMonitorStateException.class, lock::unlock);
+    // An interrupt does not end lock(), and is kept.
+    Lock fresh = locks.mutex("k").asLock();
+    try (Hold other = locks.mutex("k").acquire()) {
+      Thread[] locking = new Thread[1];
+      Future<Boolean> kept =
+          threads.submit(
+              () -> {
+                locking[0] = Thread.currentThread();
+                fresh.lock();
+                fresh.unlock();
+                return Thread.interrupted();
+              });
+      server.untilWaiting("k", 1);
+      locking[0].interrupt();
+      Server.until(() -> server.calls("lock.cancel") == 1);
+      server.untilWaiting("k", 1);
+      other.release();
+      assertTrue(kept.get(10, TimeUnit.SECONDS));
+    }
+  }
+
+  /** A program without one of the two libraries, and without the annotations. */
+  @ParameterizedTest
+  @EnumSource
+  void theOtherLibraryIsNotNeeded(Driven driven) throws Exception {
+    String missing = driven == Driven.LETTUCE ? "jedis" : "lettuce";
+    String path =
+        Arrays.stream(System.getProperty("java.class.path").split(java.io.File.pathSeparator))
+            .filter(each -> !each.contains(missing) && !each.contains("jspecify"))
+            .collect(java.util.stream.Collectors.joining(java.io.File.pathSeparator));
+    String program = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+    Process process =
+        new ProcessBuilder(program, "-cp", path, OneLibrary.class.getName(), "" + server.port)
+            .redirectErrorStream(true)
+            .start();
+    String printed = new String(process.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+    assertEquals(0, process.waitFor(), printed);
+    assertTrue(printed.contains("held by " + driven), printed);
+    assertFalse(server.exists("k"));
+  }
+
+  /** The program. */
+  static final class OneLibrary {
+    public static void main(String[] arguments) throws Exception {
+      for (Class<?> each : List.of(RedisLocks.class, RedisLock.class, Mutex.class, Hold.class)) {
+        // As frameworks look at beans.
+        each.getDeclaredMethods();
+      }
+      String driven = isThere("redis.clients.jedis.UnifiedJedis") ? "JEDIS" : "LETTUCE";
+      if (isThere("io.lettuce.core.RedisClient") && driven.equals("JEDIS")) {
+        throw new IllegalStateException("both are there");
+      }
+      Class<?> type =
+          Class.forName(driven.equals("JEDIS") ? "redis.clients.jedis.RedisClient" : "io.lettuce.core.RedisClient");
+      try (AutoCloseable client =
+              (AutoCloseable) type.getMethod("create", String.class).invoke(null, "redis://127.0.0.1:" + arguments[0]);
+          RedisLocks locks = RedisLocks.over(client);
+          Hold hold = locks.mutex("k").acquire()) {
+        System.out.println("held by " + driven + ", fence " + hold.fence());
+      }
+    }
+
+    private static boolean isThere(String name) {
+      try {
+        Class.forName(name, false, OneLibrary.class.getClassLoader());
+        return true;
+      } catch (ClassNotFoundException e) {
+        return false;
+      }
+    }
+  }
+
+  @Test
+  void anotherKindOfClientIsRefused() {
+    assertThrows(IllegalArgumentException.class, () -> RedisLocks.over(() -> {}));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void theLocksThatAreClosedLeaveTheClientOpen(Driven driven) throws Exception {
+    try (AutoCloseable client = driven.client(server.port, new Driven.Options())) {
+      try (RedisLocks locks = RedisLocks.over(client)) {
+        locks.mutex("k").acquire().release();
+      }
+      try (RedisLocks locks = RedisLocks.over(client)) {
+        locks.mutex("k").acquire().release();
+      }
+    }
+  }
+}

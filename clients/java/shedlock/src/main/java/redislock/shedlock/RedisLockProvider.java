@@ -1,0 +1,93 @@
+package redislock.shedlock;
+
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import net.javacrumbs.shedlock.core.AbstractSimpleLock;
+import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.SimpleLock;
+import redislock.Hold;
+import redislock.LockLostException;
+import redislock.RedisLocks;
+
+/**
+ * ShedLock over native locks. Its keys are those of ShedLock's own Redis providers, {@code job-lock:default:name}: while
+ * some instances still have one of those, both kinds keep each other out.
+ */
+public final class RedisLockProvider implements ExtensibleLockProvider {
+  private static final System.Logger LOG = System.getLogger("redislock");
+  private static final Duration POLL = Duration.ofMillis(100);
+
+  private final RedisLocks locks;
+
+  /**
+   * A provider in the environment {@code default}.
+   *
+   * @param locks over the client to use
+   */
+  public RedisLockProvider(RedisLocks locks) {
+    this(locks, "default");
+  }
+
+  /**
+   * A provider.
+   *
+   * @param locks over the client to use
+   * @param environment as of ShedLock's own providers
+   */
+  public RedisLockProvider(RedisLocks locks, String environment) {
+    this.locks = locks.withPrefix("job-lock:" + environment + ":");
+  }
+
+  @Override
+  public Optional<SimpleLock> lock(LockConfiguration configuration) {
+    try {
+      return locks
+          .mutex(configuration.getName())
+          .lease(configuration.getLockAtMostFor())
+          // The key of an old instance is a string: held, and no error.
+          .mixed(POLL)
+          .tryAcquire()
+          .map(hold -> new Held(configuration, hold));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return Optional.empty();
+    }
+  }
+
+  private static final class Held extends AbstractSimpleLock {
+    private final Hold hold;
+    private final long keptUntil;
+
+    Held(LockConfiguration configuration, Hold hold) {
+      super(configuration);
+      this.hold = hold;
+      this.keptUntil = System.nanoTime() + configuration.getLockAtLeastFor().toNanos();
+    }
+
+    @Override
+    protected void doUnlock() {
+      long leftMs = TimeUnit.NANOSECONDS.toMillis(keptUntil - System.nanoTime() + 999_999);
+      try {
+        if (leftMs > 0) {
+          hold.extend(Duration.ofMillis(leftMs));
+        } else {
+          hold.release();
+        }
+      } catch (LockLostException e) {
+        LOG.log(System.Logger.Level.WARNING, "the task took longer than lockAtMostFor", e);
+      }
+    }
+
+    @Override
+    protected Optional<SimpleLock> doExtend(LockConfiguration configuration) {
+      try {
+        hold.extend(configuration.getLockAtMostFor());
+        return Optional.of(new Held(configuration, hold));
+      } catch (LockLostException e) {
+        return Optional.empty();
+      }
+    }
+  }
+}

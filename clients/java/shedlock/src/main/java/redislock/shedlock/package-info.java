@@ -1,0 +1,5 @@
+/** A lock provider for ShedLock. */
+@NullMarked
+package redislock.shedlock;
+
+import org.jspecify.annotations.NullMarked;

@@ -1,0 +1,5 @@
+/** Locks in Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider, metrics. */
+@NullMarked
+package redislock.spring;
+
+import org.jspecify.annotations.NullMarked;
