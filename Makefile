@@ -36,7 +36,7 @@ help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
-	@scripts/setup compiler libclang redis cli faketime python node go openssl lint languages
+	@scripts/setup compiler libclang redis cli faketime python node go java openssl lint languages
 
 build: ## the release module
 	@scripts/setup compiler libclang
@@ -48,7 +48,7 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 # The release build of the module keeps one core busy for a minute: beside it all else is compiled and installed, and
 # the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
-	@scripts/setup compiler libclang redis cli faketime deb python node go openssl languages
+	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
 	@$(MANY_FILES); scripts/test-clients
@@ -66,7 +66,7 @@ module-tested:
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
 	@$(MANY_FILES); scripts/test-module
 
-test-clients: module-built clients-built ## the clients and the command line; needs PyPI, npm and Go's modules
+test-clients: module-built clients-built ## the clients and the command line; needs PyPI, npm, Maven and Go's modules
 	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients pages && scripts/test-clients
 
 module-built:
@@ -79,7 +79,7 @@ tests-built:
 
 # Only the release of the module is under test: the command line is packed as the tests have it.
 clients-built:
-	@scripts/setup compiler libclang redis cli python node go openssl deb languages
+	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
 	CLI_BUILD=quick scripts/build cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	scripts/test-crates --quiet --no-run
@@ -88,7 +88,7 @@ pages-tested:
 	@$(MANY_FILES); scripts/test-clients pages
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
-	@scripts/setup compiler libclang redis cli python node go
+	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); scripts/test-clients-faults
 
@@ -171,8 +171,8 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@scripts/setup compiler libclang servers valgrind
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
-lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet and staticcheck; a warning is an error
-	@scripts/setup compiler libclang lint python go
+lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet, staticcheck; javac; a warning is an error
+	@scripts/setup compiler libclang lint python go java
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
@@ -181,6 +181,7 @@ lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet and staticchec
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
+	clients/java/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
 
 # install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
 install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
@@ -200,11 +201,11 @@ deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with
 	@scripts/deb module cli
 
 dist: ## all that a release hands out, in target/dist: archives, packages, checksums (DIST_PLATFORMS)
-	@scripts/setup compiler libclang deb python node go
+	@scripts/setup compiler libclang deb python node go java
 	@scripts/dist
 
 test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/dist.md
-	@scripts/setup compiler libclang redis cli deb python node go
+	@scripts/setup compiler libclang redis cli deb python node go java
 	@scripts/test-dist
 
 notes: ## what CHANGELOG.md says about a version (VERSION=0.2.0), for the page of a release
@@ -251,7 +252,7 @@ bench-quick: ## the same in some minutes, printed only
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
 bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/benchmarks-clients.md
-	@scripts/setup compiler libclang redis cli python node go
+	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 

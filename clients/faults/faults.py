@@ -40,6 +40,8 @@ WORKERS: Dict[str, List[str]] = {
     "node-redis-6": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "node-redis 6"],
     "rust": [str(TARGET / "quick/examples/faults_worker")],
     "go": [str(TARGET / "go/faultsworker")],
+    "lettuce": [str(HERE.parent / "java/faults"), "lettuce"],
+    "jedis": [str(HERE.parent / "java/faults"), "jedis"],
 }
 
 # What the READMEs promise, in milliseconds.

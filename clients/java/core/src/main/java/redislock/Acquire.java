@@ -5,7 +5,8 @@ import java.util.concurrent.ThreadLocalRandom;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Asks for a lock until it is granted or the caller's time is over. The result is null if it was not granted.
+ * Asks for a lock until it is granted or the caller's time is over. The result is null if it was
+ * not granted.
  *
  * <pre>
  *   ASKED ──queued──▶ QUEUED ──message, or a slice later──▶ ASKED …        (by message)
@@ -14,7 +15,8 @@ import org.jspecify.annotations.Nullable;
  *   QUEUED ──time over──▶ CANCELLED ──was not queued──▶ LAST
  * </pre>
  *
- * It must never end with an outcome that is unknown: {@link #undo()} withdraws what was sent and not answered.
+ * It must never end with an outcome that is unknown: {@link #undo()} withdraws what was sent and
+ * not answered.
  */
 final class Acquire extends Task<@Nullable Grant> {
   /** How a request waits: on a connection of its own, or by messages over a shared one. */
@@ -46,14 +48,20 @@ final class Acquire extends Task<@Nullable Grant> {
   private @Nullable String channel;
   private long sent;
 
-  /** True if the outcome of a request is unknown, or if it was granted: giving up has to withdraw it. */
+  /**
+   * True if the outcome of a request is unknown, or if it was granted: giving up has to withdraw
+   * it.
+   */
   private boolean open;
 
   private boolean wasOpen;
   private boolean isFirst = true;
   private boolean toldQueued;
 
-  /** True if an earlier request was queued, and its outcome not received: a late message may be about that request. */
+  /**
+   * True if an earlier request was queued, and its outcome not received: a late message may be
+   * about that request.
+   */
   private boolean untold;
 
   /** The latest request's failure; null: it was answered. */
@@ -66,7 +74,10 @@ final class Acquire extends Task<@Nullable Grant> {
   private long queuedUntil;
   private long movingUntil;
 
-  /** {@code distrustUntil}: until then a message may be about an earlier request of the token, which was withdrawn. */
+  /**
+   * {@code distrustUntil}: until then a message may be about an earlier request of the token, which
+   * was withdrawn.
+   */
   Acquire(Request request, Patience patience, Mode mode, long sliceMs, long distrustUntil) {
     super(request.family().key());
     this.request = request;
@@ -120,7 +131,8 @@ final class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
-    List<byte[]> words = request.family().acquire(request.token(), request.holds(), request.leaseMs());
+    List<byte[]> words =
+        request.family().acquire(request.token(), request.holds(), request.leaseMs());
     Words.add(words, tail);
     if (request.session()) {
       Words.add(words, "SESSION");
@@ -144,8 +156,10 @@ final class Acquire extends Task<@Nullable Grant> {
   Step reply(@Nullable Object reply) {
     switch (state) {
       case COMPARED:
-        // The holds of both modes together: no more than those of the grant if the other mode was lost.
-        boolean wasLost = !(reply instanceof List<?> list) || Words.number(list.get(1)) <= grant.holds();
+        // The holds of both modes together: no more than those of the grant if the other mode was
+        // lost.
+        boolean wasLost =
+            !(reply instanceof List<?> list) || Words.number(list.get(1)) <= grant.holds();
         return wasLost ? lostBefore() : confirm();
       case CONFIRMED:
         long confirmed = Words.number(reply);
@@ -171,7 +185,8 @@ final class Acquire extends Task<@Nullable Grant> {
       case GRANTED:
         grant = new Grant(false, answer.fence(), answer.holds(), deadline(sent), answer.slot());
         if (state == State.ASKED && mode == Mode.BLOCKING && patience.queues() && isLate()) {
-          // The lease began with the grant, which may be a slice later than the request: asking again restarts it.
+          // The lease began with the grant, which may be a slice later than the request: asking
+          // again restarts it.
           return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
         }
         return granted();
@@ -185,7 +200,8 @@ final class Acquire extends Task<@Nullable Grant> {
         askAgain = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
         return new Step.Await(askAgain);
       default:
-        // A request that was queued stays queued when a later one that does not wait is answered nil.
+        // A request that was queued stays queued when a later one that does not wait is answered
+        // nil.
         open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
         if (state == State.LAST) {
           open = false;
@@ -220,7 +236,9 @@ final class Acquire extends Task<@Nullable Grant> {
   }
 
   private long deadline(long since) {
-    return request.leaseMs() == Family.PERSIST ? Clock.NEVER : Clock.after(since, request.leaseMs());
+    return request.leaseMs() == Family.PERSIST
+        ? Clock.NEVER
+        : Clock.after(since, request.leaseMs());
   }
 
   private boolean isLate() {
@@ -254,7 +272,11 @@ final class Acquire extends Task<@Nullable Grant> {
 
   private Step notReplicated(long confirmed) {
     String message =
-        confirmed + " of " + request.replicas() + " replicas confirmed the grant within " + request.replicaTimeoutMs()
+        confirmed
+            + " of "
+            + request.replicas()
+            + " replicas confirmed the grant within "
+            + request.replicaTimeoutMs()
             + " ms: given back";
     return new Step.Failed(new NotReplicatedException(message, request.lock()));
   }
@@ -262,7 +284,8 @@ final class Acquire extends Task<@Nullable Grant> {
   private Step lostBefore() {
     givesBack = true;
     return new Step.Failed(
-        new LockLostException("the lock was lost before it was acquired again: given back", request.lock()));
+        new LockLostException(
+            "the lock was lost before it was acquired again: given back", request.lock()));
   }
 
   private Step notGranted() {
@@ -270,7 +293,8 @@ final class Acquire extends Task<@Nullable Grant> {
       return new Step.Done(null);
     }
     if (patience.pollMs() > 0) {
-      // Half to one and a half of the interval: old and new clients that poll in step would starve each other.
+      // Half to one and a half of the interval: old and new clients that poll in step would starve
+      // each other.
       long ms = (long) (patience.pollMs() * (0.5 + ThreadLocalRandom.current().nextDouble()));
       return Clock.now() + ms > patience.ends() ? new Step.Done(null) : new Step.Sleep(ms);
     }
@@ -317,7 +341,8 @@ final class Acquire extends Task<@Nullable Grant> {
       state = State.TYPE;
       return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS), false);
     }
-    if (!patience.queues() && (trouble.code().equals("WRONGTYPE") || trouble.code().equals("GRACE"))) {
+    if (!patience.queues()
+        && (trouble.code().equals("WRONGTYPE") || trouble.code().equals("GRACE"))) {
       unanswered = null;
       return notGranted();
     }
@@ -361,7 +386,8 @@ final class Acquire extends Task<@Nullable Grant> {
     }
     switch (notice.outcome()) {
       case "granted":
-        boolean isIncomplete = notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
+        boolean isIncomplete =
+            notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
         if (isLate() || request.tokenUsedBefore() || isIncomplete) {
           return ask();
         }
@@ -387,7 +413,8 @@ final class Acquire extends Task<@Nullable Grant> {
         }
         return new Step.Failed(new WaitCancelledException("cancelled", request.lock()));
       case "superseded", "unblocked":
-        return new Step.Sleep(Math.min(Clock.jittered(250), Math.max(0, patience.ends() - Clock.now())));
+        return new Step.Sleep(
+            Math.min(Clock.jittered(250), Math.max(0, patience.ends() - Clock.now())));
       case "interrupted", "moved":
         // The subscription may have ended: the next request asks for it again.
         channel = null;
@@ -399,9 +426,14 @@ final class Acquire extends Task<@Nullable Grant> {
   }
 
   private RuntimeException wrongType(String found) {
-    String hint = found.equals("string") ? "; a SET NX client may hold it: mixed() takes turns with such clients" : "";
+    String hint =
+        found.equals("string")
+            ? "; a SET NX client may hold it: mixed() takes turns with such clients"
+            : "";
     LockException error =
-        new WrongTypeException("the key \"" + request.lock() + "\" is a " + found + ", not a lock" + hint, request.lock());
+        new WrongTypeException(
+            "the key \"" + request.lock() + "\" is a " + found + ", not a lock" + hint,
+            request.lock());
     if (wrongType != null) {
       error.initCause(wrongType.error);
     }
@@ -416,7 +448,8 @@ final class Acquire extends Task<@Nullable Grant> {
   @Override
   long keptMs() {
     // What was tried since the time was over counts for the time that the caller is kept.
-    long ms = patience.waitMs() == 0 ? Limits.KEPT_MS : patience.ends() + Limits.KEPT_MS - Clock.now();
+    long ms =
+        patience.waitMs() == 0 ? Limits.KEPT_MS : patience.ends() + Limits.KEPT_MS - Clock.now();
     return Math.max(0, Math.min(Limits.KEPT_MS, ms));
   }
 }

@@ -50,7 +50,10 @@ final class Clock {
     }
   }
 
-  /** Resends for so long after the first failure; there is a second try, however late the first one failed. */
+  /**
+   * Resends for so long after the first failure; there is a second try, however late the first one
+   * failed.
+   */
   static final class Resend {
     private final long limitMs;
     private final Backoff backoff;

@@ -7,7 +7,6 @@ import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.concurrent.ConcurrentHashMap;
 
-
 /** What the locks of one client share: its connections, its observer, and its known owners. */
 record Context(
     Driver driver,
@@ -20,7 +19,8 @@ record Context(
 
   /** host:pid:random, 38 bytes at most: so many are stored without a second object. */
   static byte[] newToken() {
-    String tail = ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(RANDOM.nextLong());
+    String tail =
+        ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(RANDOM.nextLong());
     return Words.bytes(HOST.substring(0, Math.min(HOST.length(), 38 - tail.length())) + tail);
   }
 
@@ -43,7 +43,10 @@ record Context(
     return Words.bytes(prefix + name);
   }
 
-  /** The state of a caller's own token on a lock that counts: one, so that its holds are counted in one place. */
+  /**
+   * The state of a caller's own token on a lock that counts: one, so that its holds are counted in
+   * one place.
+   */
   Owner owner(Family family, String lock, byte[] token, long leaseMs) {
     String id = Words.told(family.key()) + ' ' + Words.told(token);
     owners.values().removeIf(ref -> ref.get() == null);
@@ -57,5 +60,4 @@ record Context(
         });
     return found[0];
   }
-
 }

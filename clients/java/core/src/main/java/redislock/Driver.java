@@ -12,14 +12,15 @@ import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Runs the protocol's tasks over a Redis library. A task that fails, or whose caller gives up, is followed by its
- * {@link Task#undo()}, for which the caller is kept a second at most.
+ * Runs the protocol's tasks over a Redis library. A task that fails, or whose caller gives up, is
+ * followed by its {@link Task#undo()}, for which the caller is kept a second at most.
  */
 abstract class Driver implements AutoCloseable {
   static final Cleaner CLEANER = Cleaner.create();
 
   final Endings endings = new Endings();
-  final ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
+  final ScheduledThreadPoolExecutor timer =
+      new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
 
   /** Virtual threads where there are any, else daemon threads. */
   final Executor workers = workers();
@@ -37,19 +38,27 @@ abstract class Driver implements AutoCloseable {
   abstract Line line(byte[] key);
 
   /** Runs the task for its caller. An interrupt ends it. */
-  abstract <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException;
+  abstract <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line)
+      throws InterruptedException;
 
   /** Runs the task beside its caller. Cancelling the future ends it. */
-  abstract <T extends @Nullable Object> CompletableFuture<T> start(Task<T> task, @Nullable Line line);
+  abstract <T extends @Nullable Object> CompletableFuture<T> start(
+      Task<T> task, @Nullable Line line);
 
-  /** Runs the task; its caller waits for it so long at most, and it goes on beside it. An interrupt does not end it. */
+  /**
+   * Runs the task; its caller waits for it so long at most, and it goes on beside it. An interrupt
+   * does not end it.
+   */
   <T extends @Nullable Object> CompletableFuture<T> runFor(Task<T> task, long ms) {
     CompletableFuture<T> running = start(task, null);
     await(running, ms);
     return running;
   }
 
-  /** Starts the task's undo, which the owner's next acquire waits for; null: there is nothing to undo. */
+  /**
+   * Starts the task's undo, which the owner's next acquire waits for; null: there is nothing to
+   * undo.
+   */
   final @Nullable CompletableFuture<?> undo(Task<?> task, @Nullable Line line) {
     if (line != null) {
       line.close();
@@ -75,7 +84,9 @@ abstract class Driver implements AutoCloseable {
         future.get(Math.max(0, ends - Clock.now()), TimeUnit.MILLISECONDS);
       } catch (InterruptedException e) {
         interrupted = true;
-      } catch (ExecutionException | TimeoutException | java.util.concurrent.CancellationException e) {
+      } catch (ExecutionException
+          | TimeoutException
+          | java.util.concurrent.CancellationException e) {
         break;
       }
     }

@@ -7,11 +7,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The withdrawals and releases under way, by key and token: the owner's next acquire waits for them. Otherwise one that
- * arrives late, or is sent again, would end that acquire's grant.
+ * The withdrawals and releases under way, by key and token: the owner's next acquire waits for
+ * them. Otherwise one that arrives late, or is sent again, would end that acquire's grant.
  */
 final class Endings {
-  private final ConcurrentHashMap<String, Set<CompletableFuture<?>>> byOwner = new ConcurrentHashMap<>();
+  private final ConcurrentHashMap<String, Set<CompletableFuture<?>>> byOwner =
+      new ConcurrentHashMap<>();
   private final ConcurrentHashMap<String, Long> distrust = new ConcurrentHashMap<>();
 
   void add(List<byte[]> keys, byte[] token, CompletableFuture<?> ending) {
@@ -20,7 +21,8 @@ final class Endings {
       byOwner.compute(
           id,
           (same, endings) -> {
-            Set<CompletableFuture<?>> all = endings == null ? ConcurrentHashMap.newKeySet() : endings;
+            Set<CompletableFuture<?>> all =
+                endings == null ? ConcurrentHashMap.newKeySet() : endings;
             all.add(ending);
             return all;
           });
@@ -48,7 +50,9 @@ final class Endings {
     return all.length == 0 ? null : CompletableFuture.allOf(all);
   }
 
-  /** A request of this token that waits by message is withdrawn: a message about it may come late. */
+  /**
+   * A request of this token that waits by message is withdrawn: a message about it may come late.
+   */
   void distrust(List<byte[]> keys, byte[] token) {
     long now = Clock.now();
     distrust.values().removeIf(until -> until < now);
@@ -58,7 +62,10 @@ final class Endings {
   long distrustUntil(List<byte[]> keys, byte[] token) {
     return distrust.isEmpty()
         ? -Clock.NEVER
-        : keys.stream().mapToLong(key -> distrust.getOrDefault(id(key, token), -Clock.NEVER)).max().orElseThrow();
+        : keys.stream()
+            .mapToLong(key -> distrust.getOrDefault(id(key, token), -Clock.NEVER))
+            .max()
+            .orElseThrow();
   }
 
   private static String id(byte[] key, byte[] token) {

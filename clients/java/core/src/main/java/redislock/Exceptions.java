@@ -5,7 +5,9 @@ final class Exceptions {
   private Exceptions() {}
 
   static RuntimeException unchecked(Throwable error) {
-    return error instanceof RuntimeException unchecked ? unchecked : new IllegalStateException(error);
+    return error instanceof RuntimeException unchecked
+        ? unchecked
+        : new IllegalStateException(error);
   }
 
   /** Throws an error; returns an exception to throw, with the stack of this caller too. */

@@ -4,8 +4,9 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The commands of each family of locks, and the meaning of its replies. {@code holds} is always what the owner holds
- * after the command, so that every command can be sent again. No I/O, no state.
+ * The commands of each family of locks, and the meaning of its replies. {@code holds} is always
+ * what the owner holds after the command, so that every command can be sent again. No I/O, no
+ * state.
  */
 abstract class Family {
   /** A lease without a deadline. */
@@ -53,7 +54,10 @@ abstract class Family {
     return reply >= 0;
   }
 
-  /** Releases of each key by itself, for when one of several became something else: then nothing was released. */
+  /**
+   * Releases of each key by itself, for when one of several became something else: then nothing was
+   * released.
+   */
   List<List<byte[]>> releaseEach(byte[] token) {
     return List.of();
   }
@@ -182,7 +186,8 @@ abstract class Family {
 
     @Override
     List<byte[]> release(byte[] token, int holds, boolean failed) {
-      return Words.of(prefix + ".RELEASE", key(), token, mode.isEmpty() ? List.of() : mode, "HOLDS", holds);
+      return Words.of(
+          prefix + ".RELEASE", key(), token, mode.isEmpty() ? List.of() : mode, "HOLDS", holds);
     }
 
     @Override

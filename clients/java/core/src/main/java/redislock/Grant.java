@@ -4,7 +4,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The outcome of an acquire. {@code done}: no hold, the work was done by the hold with this fence (COALESCE).
+ * The outcome of an acquire. {@code done}: no hold, the work was done by the hold with this fence
+ * (COALESCE).
  *
  * @param deadline by {@link Clock#now()}; {@link Clock#NEVER}: none
  * @param slot -1: none
@@ -17,6 +18,7 @@ record Grant(boolean done, long fence, int holds, long deadline, int slot) {
     }
     long leftMs = Words.number(list.get(2));
     long deadline = leftMs < 0 ? Clock.NEVER : Clock.after(sent, leftMs);
-    return new Grant(false, Words.number(list.get(0)), (int) Words.number(list.get(1)), deadline, -1);
+    return new Grant(
+        false, Words.number(list.get(0)), (int) Words.number(list.get(1)), deadline, -1);
   }
 }

@@ -1,9 +1,9 @@
 package redislock;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.ArrayList;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -14,7 +14,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A granted hold, until it is released or lost. Thread-safe; the owner is the hold, so any thread may use or release it.
+ * A granted hold, until it is released or lost. Thread-safe; the owner is the hold, so any thread
+ * may use or release it.
  */
 public final class Hold implements AutoCloseable {
   final Owner owner;
@@ -26,7 +27,8 @@ public final class Hold implements AutoCloseable {
   private final int slot;
   private final int perHold;
   private final long since = Clock.now();
-  private final AtomicReference<@Nullable CompletableFuture<Boolean>> releasing = new AtomicReference<>();
+  private final AtomicReference<@Nullable CompletableFuture<Boolean>> releasing =
+      new AtomicReference<>();
 
   Hold(Context context, Family family, Owner owner, long leaseMs, Grant grant, int perHold) {
     this.context = context;
@@ -40,12 +42,14 @@ public final class Hold implements AutoCloseable {
   }
 
   boolean isOf(Family other) {
-    return family.reentrant() && other.getClass() == family.getClass() && Arrays.equals(other.key(), family.key());
+    return family.reentrant()
+        && other.getClass() == family.getClass()
+        && Arrays.equals(other.key(), family.key());
   }
 
   /**
-   * The fencing token: it grows with every grant. Give it to the resource that the lock protects, which refuses older
-   * ones.
+   * The fencing token: it grows with every grant. Give it to the resource that the lock protects,
+   * which refuses older ones.
    *
    * @return positive, below 2^53
    */
@@ -63,7 +67,8 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * The owner's count of holds when this one was granted, this one included; of a semaphore, its permits.
+   * The owner's count of holds when this one was granted, this one included; of a semaphore, its
+   * permits.
    *
    * @return 1 or more
    */
@@ -102,9 +107,9 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Completes once, when the loss is known: with renewal within a third of the lease, with a session when the connection
-   * ends, otherwise when the lease is over by the local clock. Never, if it was released before. Keep the hold: it is not
-   * renewed for this stage alone.
+   * Completes once, when the loss is known: with renewal within a third of the lease, with a
+   * session when the connection ends, otherwise when the lease is over by the local clock. Never,
+   * if it was released before. Keep the hold: it is not renewed for this stage alone.
    *
    * @return completes normally, with the exception that describes the loss
    */
@@ -138,10 +143,15 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       throw new LockException("the lock \"" + owner.lock + "\" was released", owner.lock);
     }
-    Long deadline = result(context.driver().runFor(Repeat.renewal(family, owner.token, owner.lock, ms), Clock.NEVER));
+    Long deadline =
+        result(
+            context
+                .driver()
+                .runFor(Repeat.renewal(family, owner.token, owner.lock, ms), Clock.NEVER));
     if (deadline == null) {
       owner.lose();
-      throw new LockLostException("the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
+      throw new LockLostException(
+          "the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
     }
     owner.renewed(ms, deadline);
     context.observed().tell(LockEvent.Type.RENEWED, family, owner.token, fence, 0, null);
@@ -156,7 +166,8 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       return false;
     }
-    Grant found = result(context.driver().runFor(Repeat.held(family, owner.token, owner.lock), Clock.NEVER));
+    Grant found =
+        result(context.driver().runFor(Repeat.held(family, owner.token, owner.lock), Clock.NEVER));
     return found != null;
   }
 
@@ -188,7 +199,10 @@ public final class Hold implements AutoCloseable {
       if (owner.isOver()) {
         throw notRun(null);
       }
-      return result(context.driver().runFor(Repeat.exec(family, owner.token, owner.lock, command), Clock.NEVER));
+      return result(
+          context
+              .driver()
+              .runFor(Repeat.exec(family, owner.token, owner.lock, command), Clock.NEVER));
     } catch (Repeat.Refused refused) {
       Trouble trouble = refused.trouble;
       // WRONGTYPE may be of the lock's key or of the command's own.
@@ -203,7 +217,8 @@ public final class Hold implements AutoCloseable {
   private LockLostException notRun(@Nullable Throwable cause) {
     LockLostException error =
         new LockLostException(
-            "the lock \"" + owner.lock + "\" is no longer held, so the command did not run", owner.lock);
+            "the lock \"" + owner.lock + "\" is no longer held, so the command did not run",
+            owner.lock);
     if (cause != null) {
       error.initCause(cause);
     }
@@ -230,8 +245,8 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Releases the hold, and waits until the server has answered, 10 s and an attempt at most. After a release, another
-   * call does nothing.
+   * Releases the hold, and waits until the server has answered, 10 s and an attempt at most. After
+   * a release, another call does nothing.
    *
    * @throws LockLostException if it was lost before
    */
@@ -240,17 +255,18 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Releases the hold, and says that the work was not done: a caller of {@link Mutex#once} or {@link
-   * Mutex#acquireOrDone} that waits is granted the lock. With {@link RedisLock#atLeast} the lock is free at once. Does
-   * not throw; waits for a second at most, and goes on beside the caller.
+   * Releases the hold, and says that the work was not done: a caller of {@link Mutex#once} or
+   * {@link Mutex#acquireOrDone} that waits is granted the lock. With {@link RedisLock#atLeast} the
+   * lock is free at once. Does not throw; waits for a second at most, and goes on beside the
+   * caller.
    */
   public void releaseFailed() {
     releaseBeside(true);
   }
 
   /**
-   * Releases the hold, at the end of a block whose body may have thrown: waits for a second at most, and goes on beside
-   * the caller until the lease is over.
+   * Releases the hold, at the end of a block whose body may have thrown: waits for a second at
+   * most, and goes on beside the caller until the lease is over.
    *
    * @throws LockLostException if the server has answered that it was lost before
    */
@@ -280,7 +296,9 @@ public final class Hold implements AutoCloseable {
     if (earlier != null && !isAgain || !releasing.compareAndSet(earlier, result)) {
       CompletableFuture<Boolean> under = releasing.get();
       Driver.await(under, keptMs);
-      return under.isCompletedExceptionally() || !under.isDone() ? under : CompletableFuture.completedFuture(true);
+      return under.isCompletedExceptionally() || !under.isDone()
+          ? under
+          : CompletableFuture.completedFuture(true);
     }
     if (!family.counts()) {
       context.driver().endings.add(family.keys, owner.token, result);
@@ -291,14 +309,16 @@ public final class Hold implements AutoCloseable {
       if (turn.begins.isDone()) {
         release(result, failed, keptMs, resendMs);
       } else {
-        turn.begins.thenRunAsync(() -> release(result, failed, 0, resendMs), context.driver().workers);
+        turn.begins.thenRunAsync(
+            () -> release(result, failed, 0, resendMs), context.driver().workers);
         Driver.await(result, keptMs);
       }
     }
     return result;
   }
 
-  private void release(CompletableFuture<Boolean> result, boolean failed, long keptMs, long resendMs) {
+  private void release(
+      CompletableFuture<Boolean> result, boolean failed, long keptMs, long resendMs) {
     Driver driver = context.driver();
     int left = Math.max(0, owner.holds(family.mode()) - perHold);
     boolean isLast = left == 0 && !owner.holdsBeside(family.mode());
@@ -311,8 +331,11 @@ public final class Hold implements AutoCloseable {
         Driver.await(renewal, Limits.LATE_MS);
       }
     }
-    Release task = new Release(family, owner, left, keptUntil, failed, isLast ? resendMs : Limits.RELEASE_MS);
-    driver.runFor(task, keptMs).whenComplete((held, error) -> settle(result, task, held, error, left, isLast));
+    Release task =
+        new Release(family, owner, left, keptUntil, failed, isLast ? resendMs : Limits.RELEASE_MS);
+    driver
+        .runFor(task, keptMs)
+        .whenComplete((held, error) -> settle(result, task, held, error, left, isLast));
     Driver.await(result, keptMs == 0 ? 0 : Limits.KEPT_MS / 4);
   }
 
@@ -329,7 +352,9 @@ public final class Hold implements AutoCloseable {
       if (isLast && session != null) {
         session.close();
       }
-      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, Keeper.cause(error));
+      context
+          .observed()
+          .tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, Keeper.cause(error));
       result.completeExceptionally(Keeper.cause(error));
       return;
     }
@@ -348,7 +373,8 @@ public final class Hold implements AutoCloseable {
     }
     if (wasLost) {
       result.completeExceptionally(
-          new LockLostException("the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
+          new LockLostException(
+              "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
     } else {
       context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, null);
       result.complete(true);

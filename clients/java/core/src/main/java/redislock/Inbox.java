@@ -9,8 +9,8 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Finds the waiter that a message of the server is about. Delivery is at most once: a waiter that may have missed a
- * message is told that it was interrupted, and asks again. No I/O.
+ * Finds the waiter that a message of the server is about. Delivery is at most once: a waiter that
+ * may have missed a message is told that it was interrupted, and asks again. No I/O.
  */
 final class Inbox {
   private final Map<String, Set<Waiter>> waiters = new ConcurrentHashMap<>();
@@ -100,12 +100,16 @@ final class Inbox {
     if (found == null) {
       return;
     }
-    // One owner may wait twice for one key. The message does not say for which request: each asks again.
+    // One owner may wait twice for one key. The message does not say for which request: each asks
+    // again.
     Task.Notice notice =
         found.size() > 1
             ? Task.Notice.INTERRUPTED
             : new Task.Notice(
-                outcome, number(fields, "fence", 0), (int) number(fields, "holds", 1), (int) number(fields, "slot", -1));
+                outcome,
+                number(fields, "fence", 0),
+                (int) number(fields, "holds", 1),
+                (int) number(fields, "slot", -1));
     found.forEach(waiter -> waiter.tell(notice));
   }
 

@@ -32,11 +32,15 @@ import redis.clients.jedis.providers.ConnectionProvider;
 import redis.clients.jedis.util.Pool;
 
 /**
- * Jedis: each request on a connection of the pool, a wait in the server's queue too. At most half of a pool waits;
- * further waits have connections of their own, or the release that all wait for would find none.
+ * Jedis: each request on a connection of the pool, a wait in the server's queue too. At most half
+ * of a pool waits; further waits have connections of their own, or the release that all wait for
+ * would find none.
  */
 final class JedisDriver extends Driver {
-  /** How often the threads whose requests are under way are looked at for an interrupt, which a socket does not hear. */
+  /**
+   * How often the threads whose requests are under way are looked at for an interrupt, which a
+   * socket does not hear.
+   */
   private static final long INTERRUPT_MS = 20;
 
   private final ConnectionProvider provider;
@@ -47,15 +51,18 @@ final class JedisDriver extends Driver {
 
   JedisDriver(UnifiedJedis client) {
     try {
-      // The client's own commands are sent again by it after a failure. Neither major tells its connections otherwise.
+      // The client's own commands are sent again by it after a failure. Neither major tells its
+      // connections otherwise.
       Field field = UnifiedJedis.class.getDeclaredField("provider");
       field.setAccessible(true);
       if (!(field.get(client) instanceof ConnectionProvider found)) {
-        throw new IllegalArgumentException("this Jedis client has one connection: use RedisClient, or one with a pool");
+        throw new IllegalArgumentException(
+            "this Jedis client has one connection: use RedisClient, or one with a pool");
       }
       provider = found;
     } catch (ReflectiveOperationException e) {
-      throw new IllegalArgumentException("this version of Jedis keeps its connections in an unknown place", e);
+      throw new IllegalArgumentException(
+          "this version of Jedis keeps its connections in an unknown place", e);
     }
   }
 
@@ -76,7 +83,8 @@ final class JedisDriver extends Driver {
   }
 
   @Override
-  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException {
+  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line)
+      throws InterruptedException {
     Loop<T> loop = new Loop<>(task, (JedisLine) line);
     try {
       return loop.finish();
@@ -118,7 +126,8 @@ final class JedisDriver extends Driver {
     return running;
   }
 
-  private static <T extends @Nullable Object> void finish(JedisDriver.Loop<T> loop, CompletableFuture<T> running) {
+  private static <T extends @Nullable Object> void finish(
+      JedisDriver.Loop<T> loop, CompletableFuture<T> running) {
     try {
       running.complete(loop.finish());
     } catch (InterruptedException | RuntimeException e) {
@@ -218,7 +227,9 @@ final class JedisDriver extends Driver {
 
     private Step send(Step.Send send, long withinMs) throws InterruptedException {
       ScheduledFuture<?> blocked =
-          send.blocks() ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS) : null;
+          send.blocks()
+              ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
+              : null;
       Object reply;
       try {
         reply =
@@ -318,12 +329,20 @@ final class JedisDriver extends Driver {
       throw new Trouble(e, Trouble.Stage.UNSENT);
     }
     throw redirected(
-        key, new Trouble(new JedisConnectionException("no node serves the slot of the key"), Trouble.Stage.UNSENT));
+        key,
+        new Trouble(
+            new JedisConnectionException("no node serves the slot of the key"),
+            Trouble.Stage.UNSENT));
   }
 
-  private Connection borrowed(Pool<Connection> pool, long withinMs) throws Trouble, InterruptedException {
+  private Connection borrowed(Pool<Connection> pool, long withinMs)
+      throws Trouble, InterruptedException {
     if (pool.getNumIdle() == 0) {
-      return connecting(pool, () -> pool.borrowObject(Duration.ofMillis(withinMs)), pool::returnResource, withinMs);
+      return connecting(
+          pool,
+          () -> pool.borrowObject(Duration.ofMillis(withinMs)),
+          pool::returnResource,
+          withinMs);
     }
     try {
       return pool.borrowObject(Duration.ofMillis(withinMs));
@@ -335,14 +354,18 @@ final class JedisDriver extends Driver {
   }
 
   /** A connection of its own, with the pool's parameters. */
-  private Connection made(Pool<Connection> pool, long withinMs) throws Trouble, InterruptedException {
+  private Connection made(Pool<Connection> pool, long withinMs)
+      throws Trouble, InterruptedException {
     Callable<Connection> made = () -> pool.getFactory().makeObject().getObject();
     return connecting(pool, made, JedisDriver::quietly, Math.min(withinMs, Limits.UNDO_MS));
   }
 
   /** Makes a connection on another thread: neither an interrupt nor a time limit ends a connect. */
   private Connection connecting(
-      Pool<Connection> pool, Callable<Connection> work, Consumer<Connection> abandoned, long withinMs)
+      Pool<Connection> pool,
+      Callable<Connection> work,
+      Consumer<Connection> abandoned,
+      long withinMs)
       throws Trouble, InterruptedException {
     CompletableFuture<Connection> made = new CompletableFuture<>();
     workers.execute(
@@ -361,7 +384,8 @@ final class JedisDriver extends Driver {
     } catch (ExecutionException e) {
       throw notConnected(pool, e.getCause());
     } catch (TimeoutException e) {
-      throw new Trouble(new JedisConnectionException("no connection in time"), Trouble.Stage.UNSENT);
+      throw new Trouble(
+          new JedisConnectionException("no connection in time"), Trouble.Stage.UNSENT);
     } finally {
       if (made.cancel(false)) {
         pool.clear();
@@ -378,8 +402,11 @@ final class JedisDriver extends Driver {
       }
     }
     boolean heals =
-        error instanceof JedisException || error instanceof IOException || error instanceof NoSuchElementException;
-    return new Trouble(unchecked, heals && !pool.isClosed() ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
+        error instanceof JedisException
+            || error instanceof IOException
+            || error instanceof NoSuchElementException;
+    return new Trouble(
+        unchecked, heals && !pool.isClosed() ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
   }
 
   private static void quietly(Connection connection) {
@@ -399,7 +426,8 @@ final class JedisDriver extends Driver {
       this.connection = connection;
     }
 
-    @Nullable Object exchange(List<byte[]> words, long withinMs) throws Trouble, InterruptedException {
+    @Nullable Object exchange(List<byte[]> words, long withinMs)
+        throws Trouble, InterruptedException {
       interruptible.put(this, Thread.currentThread());
       if (watching.compareAndSet(false, true)) {
         watch();
@@ -444,12 +472,16 @@ final class JedisDriver extends Driver {
         TimeUnit.MILLISECONDS);
   }
 
-  /** A connection of an acquire's own. A kept one is read by a thread of its own: it hears the end at once. */
+  /**
+   * A connection of an acquire's own. A kept one is read by a thread of its own: it hears the end
+   * at once.
+   */
   private final class JedisLine implements Line {
     private final byte[] key;
     private volatile @Nullable Connection connection;
     private volatile boolean closed;
-    private final BlockingQueue<CompletableFuture<@Nullable Object>> checks = new ArrayBlockingQueue<>(1);
+    private final BlockingQueue<CompletableFuture<@Nullable Object>> checks =
+        new ArrayBlockingQueue<>(1);
 
     JedisLine(byte[] key) {
       this.key = key;
@@ -464,7 +496,8 @@ final class JedisDriver extends Driver {
       Connection open = connection;
       if (closed || open == null) {
         drop();
-        throw new Trouble(new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
+        throw new Trouble(
+            new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
       }
       try {
         if (asked != null) {

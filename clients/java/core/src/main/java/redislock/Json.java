@@ -5,8 +5,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The JSON of the server's messages: an object of strings, whole numbers, and {@code {"base64":…}} for words that are
- * not UTF-8. A word is read into the form of {@link Words#told}.
+ * The JSON of the server's messages: an object of strings, whole numbers, and {@code {"base64":…}}
+ * for words that are not UTF-8. A word is read into the form of {@link Words#told}.
  */
 final class Json {
   private final String text;

@@ -9,8 +9,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A task beside a hold: renews it, checks a session's connection, or tells the end of its lease. Between two checks it
- * does not refer to the hold: a hold that was dropped ends with its lease, and is not renewed for ever.
+ * A task beside a hold: renews it, checks a session's connection, or tells the end of its lease.
+ * Between two checks it does not refer to the hold: a hold that was dropped ends with its lease,
+ * and is not renewed for ever.
  */
 abstract class Keeper {
   private final Driver driver;
@@ -130,7 +131,10 @@ abstract class Keeper {
     };
   }
 
-  /** The server renews. The lock is lost when the connection ends, or when a check after a third of the lease fails. */
+  /**
+   * The server renews. The lock is lost when the connection ends, or when a check after a third of
+   * the lease fails.
+   */
   static void session(Driver driver, Owner owner, Family family, Line line) {
     WeakReference<Owner> ref = new WeakReference<>(owner);
     line.keep(
@@ -181,6 +185,8 @@ abstract class Keeper {
 
   /** The failure itself, without what a future wraps around it. */
   static Throwable cause(Throwable error) {
-    return error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
+    return error instanceof CompletionException && error.getCause() != null
+        ? error.getCause()
+        : error;
   }
 }

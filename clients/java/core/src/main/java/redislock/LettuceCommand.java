@@ -18,9 +18,9 @@ import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A command that is written once. When a connection ends, Lettuce keeps the commands without a reply, and writes them
- * again on the next one: a LOCK.EXEC would run twice, and a release would seem lost. A command that was written or given
- * up is a PING here.
+ * A command that is written once. When a connection ends, Lettuce keeps the commands without a
+ * reply, and writes them again on the next one: a LOCK.EXEC would run twice, and a release would
+ * seem lost. A command that was written or given up is a PING here.
  */
 final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
   private static final byte[] PING = Words.bytes("*1\r\n$4\r\nPING\r\n");
@@ -74,7 +74,8 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
   /** The connection that it was written to has ended. */
   void lost() {
     reply.completeExceptionally(
-        new Trouble(new RedisConnectionException("the connection was lost before the reply"), stage()));
+        new Trouble(
+            new RedisConnectionException("the connection was lost before the reply"), stage()));
   }
 
   @Override
@@ -100,7 +101,10 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
     return super.completeExceptionally(error);
   }
 
-  /** Any reply of RESP2 and RESP3: bytes, numbers, booleans, null, lists; a map is a list of keys and values. */
+  /**
+   * Any reply of RESP2 and RESP3: bytes, numbers, booleans, null, lists; a map is a list of keys
+   * and values.
+   */
   private static final class Reply extends CommandOutput<byte[], byte[], @Nullable Object> {
     private record Open(List<@Nullable Object> list, int size) {}
 

@@ -35,8 +35,8 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Lettuce: one connection for all requests of a node, one for the messages about those that wait, and one of its own
- * for each session. No thread waits.
+ * Lettuce: one connection for all requests of a node, one for the messages about those that wait,
+ * and one of its own for each session. No thread waits.
  */
 final class LettuceDriver extends Driver {
   private final Nodes nodes;
@@ -44,7 +44,10 @@ final class LettuceDriver extends Driver {
   private final long sliceMs;
 
   LettuceDriver(AbstractRedisClient client) {
-    nodes = client instanceof RedisClusterClient cluster ? new Cluster(cluster) : new Single((RedisClient) client);
+    nodes =
+        client instanceof RedisClusterClient cluster
+            ? new Cluster(cluster)
+            : new Single((RedisClient) client);
     TimeoutOptions timeouts = client.getOptions().getTimeoutOptions();
     sliceMs = timeouts.isTimeoutCommands() ? slice(timeouts, client) : Limits.SLICE_MS;
   }
@@ -52,11 +55,18 @@ final class LettuceDriver extends Driver {
   /** Lettuce gives a command up after its own time-out: a request that blocks ends before that. */
   private static long slice(TimeoutOptions timeouts, AbstractRedisClient client) {
     long limitMs =
-        timeouts.getSource().getTimeUnit().toMillis(timeouts.getSource().getTimeout(new LettuceCommand("PING")));
+        timeouts
+            .getSource()
+            .getTimeUnit()
+            .toMillis(timeouts.getSource().getTimeout(new LettuceCommand("PING")));
     if (limitMs <= 0) {
       limitMs = client instanceof RedisClient ? 60_000 : Limits.SLICE_MS;
     }
-    return Math.max(1, limitMs < 1000 ? limitMs / 2 : Math.min(Limits.SLICE_MS, Math.min(limitMs * 3 / 4, limitMs - 500)));
+    return Math.max(
+        1,
+        limitMs < 1000
+            ? limitMs / 2
+            : Math.min(Limits.SLICE_MS, Math.min(limitMs * 3 / 4, limitMs - 500)));
   }
 
   @Override
@@ -70,7 +80,8 @@ final class LettuceDriver extends Driver {
   }
 
   @Override
-  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line) throws InterruptedException {
+  <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line)
+      throws InterruptedException {
     Running<T> running = new Running<>(task, line);
     running.begin();
     try {
@@ -163,7 +174,9 @@ final class LettuceDriver extends Driver {
           mine.clear();
         }
         ScheduledFuture<?> blocked =
-            send.blocks() ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS) : null;
+            send.blocks()
+                ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
+                : null;
         CompletableFuture<@Nullable Object> reply =
             line == null
                 ? nodes.send(task.key, send.words(), send.withinMs())
@@ -186,7 +199,8 @@ final class LettuceDriver extends Driver {
                   if (error == null) {
                     hear(node, task.token());
                   }
-                  proceed(() -> error == null ? task.listening(channel) : task.trouble(trouble(error)));
+                  proceed(
+                      () -> error == null ? task.listening(channel) : task.trouble(trouble(error)));
                 });
       } else if (step instanceof Step.Await await) {
         await(await.until());
@@ -253,13 +267,20 @@ final class LettuceDriver extends Driver {
   /** What is no failure of the network, such as a class that is missing, does not heal. */
   private static Trouble unsent(Throwable error) {
     Throwable cause = Keeper.cause(error);
-    boolean heals = cause instanceof RedisException || cause instanceof IOException || cause instanceof TimeoutException;
-    return new Trouble(Exceptions.unchecked(cause), heals ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
+    boolean heals =
+        cause instanceof RedisException
+            || cause instanceof IOException
+            || cause instanceof TimeoutException;
+    return new Trouble(
+        Exceptions.unchecked(cause), heals ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
   }
 
   private String channel(byte[] key) {
-    // In a cluster the message is published at the slot's node, so the channel has to hash to that slot.
-    return nodes instanceof Cluster ? "redislock:" + id + ":{" + Slots.tag(Slots.of(key)) + "}" : "redislock:" + id;
+    // In a cluster the message is published at the slot's node, so the channel has to hash to that
+    // slot.
+    return nodes instanceof Cluster
+        ? "redislock:" + id + ":{" + Slots.tag(Slots.of(key)) + "}"
+        : "redislock:" + id;
   }
 
   @Override
@@ -294,7 +315,10 @@ final class LettuceDriver extends Driver {
     return CompletableFuture.supplyAsync(work, workers);
   }
 
-  /** Sends over this connection when it is there. A reply that is missing after a disconnect fails as unanswered. */
+  /**
+   * Sends over this connection when it is there. A reply that is missing after a disconnect fails
+   * as unanswered.
+   */
   private CompletableFuture<@Nullable Object> send(
       CompletionStage<Connection> connecting, List<byte[]> words, long withinMs, boolean asking) {
     LettuceCommand command = new LettuceCommand(words);
@@ -354,21 +378,26 @@ final class LettuceDriver extends Driver {
     }
   }
 
-  /** One server: its shared connection and its subscriptions. Both are made when they are needed. */
+  /**
+   * One server: its shared connection and its subscriptions. Both are made when they are needed.
+   */
   private final class Node {
     private final Supplier<CompletionStage<StatefulRedisConnection<byte[], byte[]>>> connect;
-    private final Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>> connectPubSub;
+    private final Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>>
+        connectPubSub;
     private final boolean sharded;
     final Inbox inbox = new Inbox();
     private final ReentrantLock mutex = new ReentrantLock();
     private @Nullable CompletableFuture<Connection> connection;
     private long since;
-    private @Nullable CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> subscriber;
+    private @Nullable CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>>
+        subscriber;
     private final Map<String, CompletableFuture<Node>> channels = new ConcurrentHashMap<>();
 
     Node(
         Supplier<CompletionStage<StatefulRedisConnection<byte[], byte[]>>> connect,
-        Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>> connectPubSub,
+        Supplier<CompletionStage<? extends StatefulRedisPubSubConnection<byte[], byte[]>>>
+            connectPubSub,
         boolean sharded) {
       this.connect = connect;
       this.connectPubSub = connectPubSub;
@@ -400,7 +429,8 @@ final class LettuceDriver extends Driver {
               (redis, error) -> {
                 if (error != null) {
                   made.completeExceptionally(unsent(error));
-                } else if (made.isDone() || !made.complete(new Connection(redis, () -> disconnected(made)))) {
+                } else if (made.isDone()
+                    || !made.complete(new Connection(redis, () -> disconnected(made)))) {
                   redis.closeAsync();
                 }
               });
@@ -412,7 +442,9 @@ final class LettuceDriver extends Driver {
       inbox.interrupt();
     }
 
-    /** Closes a connection that ended, or that leads to a replica: the next request makes another. */
+    /**
+     * Closes a connection that ended, or that leads to a replica: the next request makes another.
+     */
     void drop(@Nullable CompletableFuture<Connection> ended) {
       mutex.lock();
       try {
@@ -428,7 +460,8 @@ final class LettuceDriver extends Driver {
 
     CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs, boolean asking) {
       CompletableFuture<Connection> current = connection();
-      CompletableFuture<@Nullable Object> reply = LettuceDriver.this.send(current, words, withinMs, asking);
+      CompletableFuture<@Nullable Object> reply =
+          LettuceDriver.this.send(current, words, withinMs, asking);
       return reply.whenComplete(
           (result, error) -> {
             if (error != null && trouble(error).endsConnection()) {
@@ -460,7 +493,8 @@ final class LettuceDriver extends Driver {
       byte[] name = Words.bytes(channel);
       CompletableFuture<Node> confirmed = new CompletableFuture<>();
       subscriber()
-          .thenCompose(redis -> sharded ? redis.async().ssubscribe(name) : redis.async().subscribe(name))
+          .thenCompose(
+              redis -> sharded ? redis.async().ssubscribe(name) : redis.async().subscribe(name))
           .whenComplete(
               (none, error) -> {
                 if (error == null) {
@@ -468,7 +502,8 @@ final class LettuceDriver extends Driver {
                 } else {
                   deafen();
                   confirmed.completeExceptionally(
-                      new Trouble(Exceptions.unchecked(Keeper.cause(error)), stageOf(Keeper.cause(error))));
+                      new Trouble(
+                          Exceptions.unchecked(Keeper.cause(error)), stageOf(Keeper.cause(error))));
                 }
               });
       return limited(confirmed, Limits.LATE_MS, () -> Trouble.Stage.UNSENT);
@@ -480,10 +515,12 @@ final class LettuceDriver extends Driver {
           : Trouble.Stage.UNSENT;
     }
 
-    private CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> subscriber() {
+    private CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>>
+        subscriber() {
       mutex.lock();
       try {
-        CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> current = subscriber;
+        CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> current =
+            subscriber;
         if (current == null || current.isCompletedExceptionally()) {
           current = connectPubSub.get().toCompletableFuture();
           current.thenAccept(this::follow);
@@ -646,7 +683,8 @@ final class LettuceDriver extends Driver {
 
     private final ReentrantLock mutex = new ReentrantLock();
     private @Nullable CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> connection;
-    private @Nullable CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>> subscriber;
+    private @Nullable CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>>
+        subscriber;
 
     Cluster(RedisClusterClient client) {
       this.client = client;
@@ -676,7 +714,8 @@ final class LettuceDriver extends Driver {
       }
     }
 
-    private static @Nullable String address(StatefulRedisClusterConnection<byte[], byte[]> redis, int slot) {
+    private static @Nullable String address(
+        StatefulRedisClusterConnection<byte[], byte[]> redis, int slot) {
       RedisClusterNode owner = redis.getPartitions().getPartitionBySlot(slot);
       return owner == null ? null : owner.getUri().getHost() + ":" + owner.getUri().getPort();
     }
@@ -758,7 +797,8 @@ final class LettuceDriver extends Driver {
     @Override
     public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
         byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed) {
-      // A node's connections are shared by all users of one cluster connection: a session has a cluster connection of
+      // A node's connections are shared by all users of one cluster connection: a session has a
+      // cluster connection of
       // its own.
       return blocking(() -> client.connect(ByteArrayCodec.INSTANCE))
           .thenCompose(
@@ -790,7 +830,8 @@ final class LettuceDriver extends Driver {
   private final class LettuceLine implements Line {
     private final byte[] key;
     private final ReentrantLock mutex = new ReentrantLock();
-    private final List<StatefulConnection<?, ?>> opened = new java.util.concurrent.CopyOnWriteArrayList<>();
+    private final List<StatefulConnection<?, ?>> opened =
+        new java.util.concurrent.CopyOnWriteArrayList<>();
     private @Nullable CompletableFuture<Connection> connection;
     private volatile boolean closed;
     private volatile @Nullable Runnable ended;
@@ -820,7 +861,8 @@ final class LettuceDriver extends Driver {
       try {
         if (closed) {
           return CompletableFuture.failedFuture(
-              new Trouble(new RedisConnectionException("the request was given up"), Trouble.Stage.UNSENT));
+              new Trouble(
+                  new RedisConnectionException("the request was given up"), Trouble.Stage.UNSENT));
         }
         if (connection == null) {
           CompletableFuture<Connection> made = new CompletableFuture<>();

@@ -26,7 +26,10 @@ final class Limits {
   /** For so long a release is sent again. */
   static final long RELEASE_MS = 10_000;
 
-  /** So long a caller that gives up waits for its cleanup, which then goes on beside it until the lease is over. */
+  /**
+   * So long a caller that gives up waits for its cleanup, which then goes on beside it until the
+   * lease is over.
+   */
   static final long KEPT_MS = 1000;
 
   /** The time limit of one attempt of a cleanup. */

@@ -5,8 +5,8 @@ import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A connection of one acquire's own: of a session, which is bound to it, or where WAIT has to follow the grant. Replaced
- * after a failure until it is kept.
+ * A connection of one acquire's own: of a session, which is bound to it, or where WAIT has to
+ * follow the grant. Replaced after a failure until it is kept.
  */
 interface Line {
   /** From now on it is the session's: it is not replaced, and {@code ended} runs when it ends. */

@@ -12,7 +12,8 @@ import org.jspecify.annotations.Nullable;
  * @param keys the keys on the server
  * @param owner the token; bytes that are not UTF-8 are shown as {@code \xNN}
  * @param fence of the hold; 0 with QUEUED and NOT_GRANTED
- * @param duration since the call of the acquire (GRANTED, NOT_GRANTED), or since the grant (LOST, RELEASED); else zero
+ * @param duration since the call of the acquire (GRANTED, NOT_GRANTED), or since the grant (LOST,
+ *     RELEASED); else zero
  * @param error why it was not granted, or could not be released; null: it was, or the time was over
  */
 public record LockEvent(
@@ -35,7 +36,9 @@ public record LockEvent(
     RENEWED,
     /** The hold was lost; told once. */
     LOST,
-    /** The hold was released; with an error: the server could not be asked, and the lease ends it. */
+    /**
+     * The hold was released; with an error: the server could not be asked, and the lease ends it.
+     */
     RELEASED
   }
 

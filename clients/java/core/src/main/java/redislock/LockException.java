@@ -1,8 +1,8 @@
 package redislock;
 
 /**
- * A lock could not be acquired, kept or released. Failures of the connection, and errors of the server that do not
- * concern locks, are thrown as the Redis library throws them.
+ * A lock could not be acquired, kept or released. Failures of the connection, and errors of the
+ * server that do not concern locks, are thrown as the Redis library throws them.
  */
 public class LockException extends RuntimeException {
   private static final long serialVersionUID = 1;

@@ -23,7 +23,13 @@ import org.jspecify.annotations.Nullable;
  * @param holding how many owners hold it
  */
 public record LockInfo(
-    String kind, int limit, long fence, Optional<Duration> timeToLive, List<Holder> holders, long waiters, long holding) {
+    String kind,
+    int limit,
+    long fence,
+    Optional<Duration> timeToLive,
+    List<Holder> holders,
+    long waiters,
+    long holding) {
   /** How it is held. */
   public enum Mode {
     /** By one owner. */

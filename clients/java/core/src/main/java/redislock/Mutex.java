@@ -16,8 +16,8 @@ public final class Mutex extends RedisLock<Mutex> {
   }
 
   /**
-   * Beside old clients, which hold the key as a string (SET NX): never waits in the queue, but polls, so that both sides
-   * progress. Polls come after half to one and a half of the interval.
+   * Beside old clients, which hold the key as a string (SET NX): never waits in the queue, but
+   * polls, so that both sides progress. Polls come after half to one and a half of the interval.
    *
    * @param interval 1 ms or longer; 100 ms is usual
    * @return a lock
@@ -62,8 +62,8 @@ public final class Mutex extends RedisLock<Mutex> {
   }
 
   /**
-   * Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there. The hold is
-   * renewed meanwhile.
+   * Single-flight: of all callers that miss one value, one makes it, and the others wait until it
+   * is there. The hold is renewed meanwhile.
    *
    * @param <T> the type of the value
    * @param <E> what {@code read} and {@code make} throw
@@ -92,7 +92,9 @@ public final class Mutex extends RedisLock<Mutex> {
       // Done but not there (it was evicted, or the lock was held for something else): asked again.
       if (value == null && !outcome.isDone()) {
         throw new NotMadeException(
-            "not there after " + waitMs + " ms: another caller holds the lock \"" + name + "\"", name, holder());
+            "not there after " + waitMs + " ms: another caller holds the lock \"" + name + "\"",
+            name,
+            holder());
       }
     }
     return value;
@@ -102,7 +104,8 @@ public final class Mutex extends RedisLock<Mutex> {
       throws E, InterruptedException {
     T value;
     try {
-      // It may have been made while this caller asked for the lock, which may be cancelled meanwhile.
+      // It may have been made while this caller asked for the lock, which may be cancelled
+      // meanwhile.
       value = read.get();
       if (value == null) {
         if (Thread.interrupted()) {
@@ -127,7 +130,8 @@ public final class Mutex extends RedisLock<Mutex> {
       return found == null ? value : found;
     } catch (RuntimeException e) {
       // The value is made. Renewal has stopped, so the lease ends the hold.
-      Observed.LOG.log(System.Logger.Level.WARNING, "the lock \"" + name + "\" could not be released", e);
+      Observed.LOG.log(
+          System.Logger.Level.WARNING, "the lock \"" + name + "\" could not be released", e);
     }
     return value;
   }
@@ -142,7 +146,8 @@ public final class Mutex extends RedisLock<Mutex> {
    */
   public Outcome acquireOrDone(Duration wait) throws InterruptedException {
     if (settings.atLeastMs() > 0 || settings.pollMs() > 0) {
-      throw new IllegalArgumentException("coalescing needs releases that free the lock, and a queue: no atLeast, mixed");
+      throw new IllegalArgumentException(
+          "coalescing needs releases that free the lock, and a queue: no atLeast, mixed");
     }
     return ask(Clock.ms(wait), true);
   }

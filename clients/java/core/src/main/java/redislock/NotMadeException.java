@@ -2,7 +2,10 @@ package redislock;
 
 import org.jspecify.annotations.Nullable;
 
-/** The time to wait was over, and the value that another caller makes was not there yet ({@link Mutex#once}). */
+/**
+ * The time to wait was over, and the value that another caller makes was not there yet ({@link
+ * Mutex#once}).
+ */
 public class NotMadeException extends NotAcquiredException {
   private static final long serialVersionUID = 1;
 

@@ -4,7 +4,9 @@ import java.lang.System.Logger.Level;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
-/** Tells the events of one client's locks to its observer and to the debug log ({@code redislock}). */
+/**
+ * Tells the events of one client's locks to its observer and to the debug log ({@code redislock}).
+ */
 final class Observed {
   static final System.Logger LOG = System.getLogger("redislock");
 
@@ -19,7 +21,12 @@ final class Observed {
   }
 
   void tell(
-      LockEvent.Type type, Family family, byte[] owner, long fence, long ms, @Nullable Throwable error) {
+      LockEvent.Type type,
+      Family family,
+      byte[] owner,
+      long fence,
+      long ms,
+      @Nullable Throwable error) {
     if (!isOn()) {
       return;
     }
@@ -35,8 +42,19 @@ final class Observed {
     LOG.log(
         Level.DEBUG,
         () ->
-            event.type() + " " + event.kind() + " " + String.join(" ", event.keys()) + " " + event.owner() + ", fence "
-                + fence + ", " + ms + " ms" + (error == null ? "" : ": " + error));
+            event.type()
+                + " "
+                + event.kind()
+                + " "
+                + String.join(" ", event.keys())
+                + " "
+                + event.owner()
+                + ", fence "
+                + fence
+                + ", "
+                + ms
+                + " ms"
+                + (error == null ? "" : ": " + error));
     if (observer != null) {
       try {
         observer.on(event);

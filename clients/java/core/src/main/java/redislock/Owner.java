@@ -11,7 +11,8 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The holds of one owner on one lock: until when they are sure to last, and whether they are lost. Thread-safe.
+ * The holds of one owner on one lock: until when they are sure to last, and whether they are lost.
+ * Thread-safe.
  *
  * <pre>
  *   open ──release──▶ over
@@ -34,7 +35,10 @@ final class Owner {
   /** A release before this time leaves the lock held until then (at_least). */
   volatile long keptUntil = -Clock.NEVER;
 
-  /** Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies. */
+  /**
+   * Only of a session: its connection. While it lives the server renews the lease, so no local
+   * deadline applies.
+   */
   volatile @Nullable Line line;
 
   private volatile boolean over;
@@ -101,7 +105,9 @@ final class Owner {
     }
   }
 
-  /** How to watch the deadline. This costs a timer, so it starts with the first listener for a loss. */
+  /**
+   * How to watch the deadline. This costs a timer, so it starts with the first listener for a loss.
+   */
   void watchedBy(Runnable watch) {
     mutex.lock();
     try {
@@ -173,7 +179,8 @@ final class Owner {
   boolean holdsBeside(String mode) {
     mutex.lock();
     try {
-      return holds.entrySet().stream().anyMatch(each -> !each.getKey().equals(mode) && each.getValue() > 0);
+      return holds.entrySet().stream()
+          .anyMatch(each -> !each.getKey().equals(mode) && each.getValue() > 0);
     } finally {
       mutex.unlock();
     }
@@ -210,7 +217,8 @@ final class Owner {
     } finally {
       mutex.unlock();
     }
-    return CompletableFuture.allOf(stopped.stream().map(Keeper::stop).toArray(CompletableFuture[]::new));
+    return CompletableFuture.allOf(
+        stopped.stream().map(Keeper::stop).toArray(CompletableFuture[]::new));
   }
 
   /** Released or given up: no loss is told from here on. */

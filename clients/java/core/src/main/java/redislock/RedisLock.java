@@ -11,12 +11,14 @@ import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What all families of locks share. Immutable: each option gives another lock of the same name. Any method that asks the
- * server may throw what the Redis library throws, when the server cannot be asked.
+ * What all families of locks share. Immutable: each option gives another lock of the same name. Any
+ * method that asks the server may throw what the Redis library throws, when the server cannot be
+ * asked.
  *
  * @param <L> the family
  */
-public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, ReentrantMutex, Semaphore, MultiMutex {
+public abstract sealed class RedisLock<L extends RedisLock<L>>
+    permits Mutex, ReentrantMutex, Semaphore, MultiMutex {
   final Context context;
   final String name;
   final Family family;
@@ -74,7 +76,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * Binds each hold to a connection of its own: the server renews it, and releases it when the connection ends.
+   * Binds each hold to a connection of its own: the server renews it, and releases it when the
+   * connection ends.
    *
    * @return a lock
    */
@@ -83,8 +86,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * At most once per interval: a release earlier than this after the grant does not free the lock, but sets its lease to
-   * the rest of the time. Not with a session or a token.
+   * At most once per interval: a release earlier than this after the grant does not free the lock,
+   * but sets its lease to the rest of the time. Not with a session or a token.
    *
    * @param time 1 ms or longer
    * @return a lock
@@ -114,7 +117,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * A {@link NotAcquiredException} names the holder: one more request, only where the lock was not granted.
+   * A {@link NotAcquiredException} names the holder: one more request, only where the lock was not
+   * granted.
    *
    * @return a lock
    */
@@ -123,7 +127,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * So many replicas must confirm each grant in time; otherwise it is given back, and the acquire fails.
+   * So many replicas must confirm each grant in time; otherwise it is given back, and the acquire
+   * fails.
    *
    * @param count 1 or more
    * @param timeout 1 ms or longer
@@ -137,8 +142,10 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
    * Waits in the server's queue, first come, first served, until the lock is granted.
    *
    * @return the hold; close it
-   * @throws InterruptedException if the thread was interrupted: neither a queued request nor a hold is left behind
-   * @throws LockException if waiting cannot help: a deadlock, a key of another type, too many waiters
+   * @throws InterruptedException if the thread was interrupted: neither a queued request nor a hold
+   *     is left behind
+   * @throws LockException if waiting cannot help: a deadlock, a key of another type, too many
+   *     waiters
    */
   public final Hold acquire() throws InterruptedException {
     return granted(Clock.NEVER);
@@ -165,7 +172,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   private NotAcquiredException notAcquired(long waitMs, @Nullable String holder) {
-    return new NotAcquiredException("the lock \"" + name + "\" was not granted within " + waitMs + " ms", name, holder);
+    return new NotAcquiredException(
+        "the lock \"" + name + "\" was not granted within " + waitMs + " ms", name, holder);
   }
 
   /**
@@ -190,8 +198,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * As {@link #acquire(Duration)}, beside the caller: over Lettuce no thread waits, over Jedis one does. Cancelling the
-   * future, or completing it in any other way, withdraws the request and releases what was granted.
+   * As {@link #acquire(Duration)}, beside the caller: over Lettuce no thread waits, over Jedis one
+   * does. Cancelling the future, or completing it in any other way, withdraws the request and
+   * releases what was granted.
    *
    * @param wait zero: not at all
    * @return the hold; fails with what {@link #acquire(Duration)} throws
@@ -226,8 +235,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
   }
 
   /**
-   * A hold for a token that was granted elsewhere, to extend, use or release here. Its release gives all back that the
-   * token holds. With {@link #autoRenew()} the lease begins again.
+   * A hold for a token that was granted elsewhere, to extend, use or release here. Its release
+   * gives all back that the token holds. With {@link #autoRenew()} the lease begins again.
    *
    * @param token as it was given, or as {@link Hold#token()} shows it
    * @return the hold
@@ -248,14 +257,19 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
    */
   public final Hold fromToken(byte[] token) throws InterruptedException {
     if (settings.session() || settings.atLeastMs() > 0) {
-      throw new IllegalArgumentException("session and atLeast begin with the grant: leave them out");
+      throw new IllegalArgumentException(
+          "session and atLeast begin with the grant: leave them out");
     }
-    Owner owner = family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token.clone());
+    Owner owner =
+        family.counts()
+            ? context.owner(family, name, token, settings.leaseMs())
+            : owner(token.clone());
     Grant found = context.driver().run(Repeat.held(family, token, name), null);
     if (found == null) {
       throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
     }
-    Hold hold = keep(owner, found, Boolean.TRUE.equals(settings.autoRenew()), null, Integer.MAX_VALUE);
+    Hold hold =
+        keep(owner, found, Boolean.TRUE.equals(settings.autoRenew()), null, Integer.MAX_VALUE);
     if (Boolean.TRUE.equals(settings.autoRenew())) {
       hold.extend();
     }
@@ -270,7 +284,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
    */
   public final boolean isLocked() throws InterruptedException {
     List<byte[]> words = Words.of("EXISTS", family.keys);
-    return context.driver().run(Repeat.shortly(family.key(), name, words, (reply, sent) -> Words.number(reply)), null)
+    return context
+            .driver()
+            .run(
+                Repeat.shortly(family.key(), name, words, (reply, sent) -> Words.number(reply)),
+                null)
         > 0;
   }
 
@@ -282,12 +300,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
    */
   public final Optional<LockInfo> info() throws InterruptedException {
     List<byte[]> words = Words.of("LOCK.INFO", family.key());
-    return context.driver().run(Repeat.shortly(family.key(), name, words, (reply, sent) -> LockInfo.of(reply)), null);
+    return context
+        .driver()
+        .run(Repeat.shortly(family.key(), name, words, (reply, sent) -> LockInfo.of(reply)), null);
   }
 
   /**
-   * This lock for code that takes a {@code java.util.concurrent.locks.Lock}: owned by threads, and reentrant within one
-   * of them.
+   * This lock for code that takes a {@code java.util.concurrent.locks.Lock}: owned by threads, and
+   * reentrant within one of them.
    *
    * @return a lock
    */
@@ -329,7 +349,10 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
         byte[] token = owner.token;
         long fence = grant.fence();
         Keeper.renew(
-            driver, owner, family, () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
+            driver,
+            owner,
+            family,
+            () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
       }
       if (line == null) {
         owner.watchedBy(() -> Keeper.deadline(driver, owner));
@@ -359,7 +382,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
       } else if (token == null) {
         owner = owner(Context.newToken());
       } else {
-        owner = family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token);
+        owner =
+            family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token);
       }
       turn = !isNew && family.counts() ? owner.new Turn() : null;
     }
@@ -384,7 +408,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
       CompletableFuture<?> begins =
           ready == null
               ? CompletableFuture.completedFuture(null)
-              : ready.copy().orTimeout(Math.min(turnMs(), Integer.MAX_VALUE), TimeUnit.MILLISECONDS);
+              : ready
+                  .copy()
+                  .orTimeout(Math.min(turnMs(), Integer.MAX_VALUE), TimeUnit.MILLISECONDS);
       result.whenComplete((hold, error) -> begins.cancel(false));
       begins.whenComplete(
           (none, late) -> {
@@ -409,7 +435,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
           });
     }
 
-    private void finish(CompletableFuture<Hold> result, @Nullable Grant grant, @Nullable Throwable error) {
+    private void finish(
+        CompletableFuture<Hold> result, @Nullable Grant grant, @Nullable Throwable error) {
       try {
         if (error != null) {
           failed(Keeper.cause(error));
@@ -425,7 +452,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
           context
               .driver()
               .start(holderTask(), null)
-              .whenComplete((holder, e) -> result.completeExceptionally(notAcquired(patience.waitMs(), holder)));
+              .whenComplete(
+                  (holder, e) ->
+                      result.completeExceptionally(notAcquired(patience.waitMs(), holder)));
         } else {
           result.completeExceptionally(notAcquired(patience.waitMs(), null));
         }
@@ -438,7 +467,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
 
     /** When its turn has come, and no earlier request of the owner can end this one; null: now. */
     private @Nullable CompletableFuture<?> ready() {
-      CompletableFuture<?> endings = isNew ? null : context.driver().endings.settled(family.keys, owner.token);
+      CompletableFuture<?> endings =
+          isNew ? null : context.driver().endings.settled(family.keys, owner.token);
       if (turn == null || turn.begins.isDone()) {
         return endings;
       }
@@ -466,10 +496,12 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
     private Acquire task() {
       boolean isNested = owner.fence > 0;
       if (owner.isOver()) {
-        throw new LockException("the owner has released the lock: within a hold that is held", name);
+        throw new LockException(
+            "the owner has released the lock: within a hold that is held", name);
       }
       if (isNested && owner.isLost()) {
-        throw new LockLostException("what is held was lost: release it before it is acquired again", name);
+        throw new LockLostException(
+            "what is held was lost: release it before it is acquired again", name);
       }
       int before = owner.holds(family.mode());
       if (family.hasSlots() && before > 0) {
@@ -494,7 +526,12 @@ public abstract sealed class RedisLock<L extends RedisLock<L>> permits Mutex, Re
               settings.replicaTimeoutMs(),
               () -> tell(LockEvent.Type.QUEUED, 0, 0, null));
       long distrust = isNew ? -Clock.NEVER : driver.endings.distrustUntil(family.keys, owner.token);
-      return new Acquire(request, patience, line != null ? Acquire.Mode.BLOCKING : driver.mode(), driver.sliceMs(), distrust);
+      return new Acquire(
+          request,
+          patience,
+          line != null ? Acquire.Mode.BLOCKING : driver.mode(),
+          driver.sliceMs(),
+          distrust);
     }
 
     private Mutex.Outcome settled(@Nullable Grant grant) {

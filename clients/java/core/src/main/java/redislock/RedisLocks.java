@@ -5,16 +5,18 @@ import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock module. One per client is
- * enough, and it is thread-safe. {@snippet :
+ * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock
+ * module. One per client is enough, and it is thread-safe.
+ *
+ * {@snippet :
  * RedisLocks locks = RedisLocks.over(RedisClient.create("redis://localhost"));
  * try (Hold hold = locks.mutex("report").acquire()) {
  *   report(hold.fence());
  * }
  * }
  *
- * <p>Each lock is an immutable builder: keep it, share it, derive others from it. The owner of a hold is the
- * {@link Hold}, and not the thread.
+ * <p>Each lock is an immutable builder: keep it, share it, derive others from it. The owner of a
+ * hold is the {@link Hold}, and not the thread.
  */
 public final class RedisLocks implements AutoCloseable {
   private final Context context;
@@ -24,16 +26,23 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Locks over this client. Nothing is sent before the first lock; {@link #close()} leaves the client open.
+   * Locks over this client. Nothing is sent before the first lock; {@link #close()} leaves the
+   * client open.
    *
-   * @param client of Lettuce: {@code RedisClient} or {@code RedisClusterClient}; of Jedis: {@code RedisClient}, {@code
-   *     RedisSentinelClient}, {@code RedisClusterClient}, or one of their forerunners ({@code JedisPooled}, {@code
-   *     JedisSentineled}, {@code JedisCluster})
+   * @param client of Lettuce: {@code RedisClient} or {@code RedisClusterClient}; of Jedis: {@code
+   *     RedisClient}, {@code RedisSentinelClient}, {@code RedisClusterClient}, or one of their
+   *     forerunners ({@code JedisPooled}, {@code JedisSentineled}, {@code JedisCluster})
    * @return the locks
    * @throws IllegalArgumentException if it is something else
    */
   public static RedisLocks over(AutoCloseable client) {
-    return new RedisLocks(new Context(driver(client), new Observed(null), "", new ConcurrentHashMap<>(), new ConcurrentHashMap<>()));
+    return new RedisLocks(
+        new Context(
+            driver(client),
+            new Observed(null),
+            "",
+            new ConcurrentHashMap<>(),
+            new ConcurrentHashMap<>()));
   }
 
   /** By name: each driver is loaded only where its library is there. */
@@ -49,8 +58,9 @@ public final class RedisLocks implements AutoCloseable {
       }
     }
     throw new IllegalArgumentException(
-        "a client of Lettuce (RedisClient, RedisClusterClient) or Jedis (RedisClient, RedisSentinelClient, "
-            + "RedisClusterClient), not " + client.getClass().getName());
+        "a client of Lettuce (RedisClient, RedisClusterClient) or Jedis (RedisClient,"
+            + " RedisSentinelClient, RedisClusterClient), not "
+            + client.getClass().getName());
   }
 
   /** Apart from {@link RedisLocks}: a verifier of that class would load both libraries. */
@@ -73,7 +83,11 @@ public final class RedisLocks implements AutoCloseable {
   public RedisLocks observedBy(LockObserver observer) {
     return new RedisLocks(
         new Context(
-            context.driver(), new Observed(observer), context.prefix(), context.owners(), context.threads()));
+            context.driver(),
+            new Observed(observer),
+            context.prefix(),
+            context.owners(),
+            context.threads()));
   }
 
   /**
@@ -84,7 +98,12 @@ public final class RedisLocks implements AutoCloseable {
    */
   public RedisLocks withPrefix(String prefix) {
     return new RedisLocks(
-        new Context(context.driver(), context.observed(), prefix, context.owners(), new ConcurrentHashMap<>()));
+        new Context(
+            context.driver(),
+            context.observed(),
+            prefix,
+            context.owners(),
+            new ConcurrentHashMap<>()));
   }
 
   /**
@@ -108,7 +127,8 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Many readers or one writer, first come, first served; the writer may read, and a reader may become the writer.
+   * Many readers or one writer, first come, first served; the writer may read, and a reader may
+   * become the writer.
    *
    * @param name of the lock
    * @return its two views
@@ -149,7 +169,10 @@ public final class RedisLocks implements AutoCloseable {
     return new MultiMutex(context, String.join(" ", names), Family.several(keys), Settings.DEFAULT);
   }
 
-  /** Closes the connections that were made for these locks, and ends their renewals. The client stays open. */
+  /**
+   * Closes the connections that were made for these locks, and ends their renewals. The client
+   * stays open.
+   */
   @Override
   public void close() {
     context.driver().close();

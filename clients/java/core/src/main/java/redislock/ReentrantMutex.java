@@ -1,6 +1,9 @@
 package redislock;
 
-/** A lock, or one view of a read/write lock, that its owner may acquire again while it holds it. Immutable. */
+/**
+ * A lock, or one view of a read/write lock, that its owner may acquire again while it holds it.
+ * Immutable.
+ */
 public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
   ReentrantMutex(Context context, String name, Family family, Settings settings) {
     super(context, name, family, settings);
@@ -12,7 +15,8 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
   }
 
   /**
-   * The same lock for the owner of this hold: it acquires again what it holds. One owner is one line of execution.
+   * The same lock for the owner of this hold: it acquires again what it holds. One owner is one
+   * line of execution.
    *
    * @param hold of this lock, or of the other view of the same read/write lock
    * @return a lock whose acquires add holds to that owner's

@@ -3,7 +3,10 @@ package redislock;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** Gives holds back, and counts a release that was sent again as done; the result is false if the lock was lost. */
+/**
+ * Gives holds back, and counts a release that was sent again as done; the result is false if the
+ * lock was lost.
+ */
 final class Release extends Task<Boolean> {
   private final Family family;
   private final Owner owner;
@@ -49,7 +52,8 @@ final class Release extends Task<Boolean> {
       keeps = false;
       return begin();
     }
-    // A release that finds nothing because an earlier one, whose reply was lost, has run; not so if the lock was known
+    // A release that finds nothing because an earlier one, whose reply was lost, has run; not so if
+    // the lock was known
     // to be lost before. If it finds some of several keys, no earlier one has run.
     return new Step.Done(family.wasHeld(count) || mayBeDone && !wasLost && count <= 0);
   }
@@ -72,7 +76,10 @@ final class Release extends Task<Boolean> {
     return begin();
   }
 
-  /** Releases of each key, to be run beside the caller: a joint one changes nothing where one key is no lock. */
+  /**
+   * Releases of each key, to be run beside the caller: a joint one changes nothing where one key is
+   * no lock.
+   */
   List<Repeat<@Nullable Object>> afterwards() {
     if (!eachByItself) {
       return List.of();

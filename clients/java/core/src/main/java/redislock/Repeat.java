@@ -83,7 +83,8 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         resend,
         Limits.LATE_MS,
         Grant::ofHeld,
-        trouble -> trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+        trouble ->
+            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
   }
 
   /** A renewal with this lease; the result is the new deadline, or null if the lock was lost. */
@@ -97,11 +98,13 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         resend,
         Limits.LATE_MS,
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
-        trouble -> trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+        trouble ->
+            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
   }
 
   /** A renewal of a keeper: until the deadline, in attempts that end there. */
-  static Repeat<@Nullable Long> keeping(Family family, byte[] token, String lock, long leaseMs, long deadline) {
+  static Repeat<@Nullable Long> keeping(
+      Family family, byte[] token, String lock, long leaseMs, long deadline) {
     List<byte[]> words = family.renew(token, leaseMs);
     long leftMs = Math.max(50, deadline - Clock.now());
     return new Repeat<>(
@@ -111,11 +114,13 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         new Clock.Resend(leftMs, 250),
         leftMs,
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
-        trouble -> trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+        trouble ->
+            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
   }
 
   /** LOCK.EXEC: sent again only if it certainly did not run. */
-  static Repeat<@Nullable Object> exec(Family family, byte[] token, String lock, List<byte[]> command) {
+  static Repeat<@Nullable Object> exec(
+      Family family, byte[] token, String lock, List<byte[]> command) {
     List<byte[]> words = Words.of("LOCK.EXEC", family.key(), token, command);
     return new Repeat<>(
         family.key(),
@@ -125,10 +130,15 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         Limits.LATE_MS,
         (reply, sent) -> reply,
         // Errors of the inner command are not errors of the lock, whatever their code.
-        trouble -> new Step.Failed(trouble.isNotLoaded() ? trouble.translated(lock) : new Refused(trouble)));
+        trouble ->
+            new Step.Failed(
+                trouble.isNotLoaded() ? trouble.translated(lock) : new Refused(trouble)));
   }
 
-  /** A command that takes something back: until it has run, or the lease is over. Its result is its reply. */
+  /**
+   * A command that takes something back: until it has run, or the lease is over. Its result is its
+   * reply.
+   */
   static Repeat<@Nullable Object> undone(byte[] key, List<byte[]> words, long leaseMs) {
     return new Repeat<>(
         key,

@@ -5,7 +5,8 @@ public final class Semaphore extends RedisLock<Semaphore> {
   private final int limit;
   private final int permits;
 
-  Semaphore(Context context, String name, Family family, Settings settings, int limit, int permits) {
+  Semaphore(
+      Context context, String name, Family family, Settings settings, int limit, int permits) {
     super(context, name, family, settings);
     this.limit = limit;
     this.permits = permits;

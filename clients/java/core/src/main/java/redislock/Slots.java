@@ -14,10 +14,15 @@ final class Slots {
   static int of(byte[] key) {
     int open = indexOf(key, '{', 0);
     int close = open < 0 ? -1 : indexOf(key, '}', open + 1);
-    return close > open + 1 ? crc16(key, open + 1, close) % COUNT : crc16(key, 0, key.length) % COUNT;
+    return close > open + 1
+        ? crc16(key, open + 1, close) % COUNT
+        : crc16(key, 0, key.length) % COUNT;
   }
 
-  /** A text without braces that hashes to this slot: keys may hold any bytes, the name of a channel should not. */
+  /**
+   * A text without braces that hashes to this slot: keys may hold any bytes, the name of a channel
+   * should not.
+   */
   static String tag(int slot) {
     for (; ; ) {
       String tag = TAGS.get(slot);

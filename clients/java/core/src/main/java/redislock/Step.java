@@ -3,9 +3,15 @@ package redislock;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** What a {@link Task} wants done next. All times are in milliseconds, points in time by {@link Clock#now()}. */
+/**
+ * What a {@link Task} wants done next. All times are in milliseconds, points in time by {@link
+ * Clock#now()}.
+ */
 sealed interface Step {
-  /** Send these words, and wait so long for the reply; {@code blocks}: the server may keep the reply back meanwhile. */
+  /**
+   * Send these words, and wait so long for the reply; {@code blocks}: the server may keep the reply
+   * back meanwhile.
+   */
   record Send(List<byte[]> words, long withinMs, boolean blocks) implements Step {}
 
   /** Subscribe to the messages about the task's key. */

@@ -3,8 +3,8 @@ package redislock;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A routine of the protocol that does no I/O: told what has happened, it says what to do next. A {@link Driver} runs it,
- * one step after the other, and each step has one outcome:
+ * A routine of the protocol that does no I/O: told what has happened, it says what to do next. A
+ * {@link Driver} runs it, one step after the other, and each step has one outcome:
  *
  * <pre>
  *   Send    reply or trouble        Listen  listening or trouble
@@ -38,7 +38,10 @@ abstract class Task<T extends @Nullable Object> {
   /** Before the first step: the subscription to this channel is there already. */
   void subscribed(String channel) {}
 
-  /** A blocking request has had no reply for {@link Limits#QUEUED_MS}: it waits. Called beside the steps. */
+  /**
+   * A blocking request has had no reply for {@link Limits#QUEUED_MS}: it waits. Called beside the
+   * steps.
+   */
   void blocked() {}
 
   /** A message about the request; null: none has come in time. */
@@ -61,7 +64,10 @@ abstract class Task<T extends @Nullable Object> {
     return Limits.KEPT_MS;
   }
 
-  /** A message that the server published about a queued request. {@code interrupted}: one may be lost. */
+  /**
+   * A message that the server published about a queued request. {@code interrupted}: one may be
+   * lost.
+   */
   record Notice(String outcome, long fence, int holds, int slot) {
     static final Notice INTERRUPTED = new Notice("interrupted", 0, 0, -1);
   }

@@ -7,8 +7,9 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
 /**
- * A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks the server once. All
- * locks of one name and family, of the same {@link RedisLocks}, are one. There are no conditions.
+ * A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks
+ * the server once. All locks of one name and family, of the same {@link RedisLocks}, are one. There
+ * are no conditions.
  */
 public final class ThreadLock implements Lock {
   /** What a thread holds, and how often. */
@@ -36,7 +37,8 @@ public final class ThreadLock implements Lock {
       return false;
     }
     if (held.hold.isLost()) {
-      throw new LockLostException("what is held was lost: unlock it before it is locked again", lock.name());
+      throw new LockLostException(
+          "what is held was lost: unlock it before it is locked again", lock.name());
     }
     byThread.put(thread, new Held(held.hold, held.count + 1));
     return true;
@@ -88,7 +90,8 @@ public final class ThreadLock implements Lock {
       return true;
     }
     Duration wait = Duration.of(Math.max(0, time), unit.toChronoUnit());
-    return lock.tryAcquire(wait).map(
+    return lock.tryAcquire(wait)
+        .map(
             hold -> {
               hold(hold);
               return true;
@@ -105,7 +108,8 @@ public final class ThreadLock implements Lock {
   public Hold hold() {
     Held held = byThread.get(key());
     if (held == null) {
-      throw new IllegalMonitorStateException("this thread does not hold the lock \"" + lock.name() + "\"");
+      throw new IllegalMonitorStateException(
+          "this thread does not hold the lock \"" + lock.name() + "\"");
     }
     return held.hold;
   }
@@ -121,7 +125,8 @@ public final class ThreadLock implements Lock {
     Key thread = key();
     Held held = byThread.get(thread);
     if (held == null) {
-      throw new IllegalMonitorStateException("this thread does not hold the lock \"" + lock.name() + "\"");
+      throw new IllegalMonitorStateException(
+          "this thread does not hold the lock \"" + lock.name() + "\"");
     }
     if (held.count > 1) {
       byThread.put(thread, new Held(held.hold, held.count - 1));

@@ -5,7 +5,10 @@ import java.util.Set;
 import java.util.function.BiFunction;
 import java.util.regex.Pattern;
 
-/** Why a request has no result; carries the Redis library's exception through the protocol. A caller never sees it. */
+/**
+ * Why a request has no result; carries the Redis library's exception through the protocol. A caller
+ * never sees it.
+ */
 final class Trouble extends Exception {
   private static final long serialVersionUID = 1;
 
@@ -48,8 +51,9 @@ final class Trouble extends Exception {
       Pattern.compile("unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\\.", Pattern.CASE_INSENSITIVE);
 
   private static final String NOT_LOADED =
-      "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart "
-          + "it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it";
+      "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into"
+          + " redis.conf and restart it, or send MODULE LOAD /path/to/libredis_lock.so where"
+          + " enable-module-command allows it";
 
   private static final Map<String, BiFunction<String, String, LockException>> OURS =
       Map.of(
@@ -114,7 +118,9 @@ final class Trouble extends Exception {
       return caused(new ModuleNotLoadedException(NOT_LOADED, lock));
     }
     BiFunction<String, String, LockException> ours = OURS.get(code());
-    return ours == null ? error : caused(ours.apply(getMessage().substring(code().length()).strip(), lock));
+    return ours == null
+        ? error
+        : caused(ours.apply(getMessage().substring(code().length()).strip(), lock));
   }
 
   private RuntimeException caused(LockException ours) {

@@ -1,6 +1,9 @@
 package redislock;
 
-/** An operator ended the wait (LOCK.CANCEL or CLIENT UNBLOCK), or the same token asked again elsewhere. */
+/**
+ * An operator ended the wait (LOCK.CANCEL or CLIENT UNBLOCK), or the same token asked again
+ * elsewhere.
+ */
 public class WaitCancelledException extends LockException {
   private static final long serialVersionUID = 1;
 

@@ -4,8 +4,9 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Leaves neither a queued request nor a hold of it behind: LOCK.CANCEL, then the release, each until it has run or the
- * lease is over. In this order: a release alone could arrive just before the grant.
+ * Leaves neither a queued request nor a hold of it behind: LOCK.CANCEL, then the release, each
+ * until it has run or the lease is over. In this order: a release alone could arrive just before
+ * the grant.
  */
 final class Withdraw extends Task<@Nullable Void> {
   private final Request request;

@@ -45,8 +45,8 @@ final class Words {
   }
 
   /**
-   * A word of a reply as text. If its bytes are not UTF-8, each byte above ASCII, and each backslash, is written as
-   * {@code \xNN}.
+   * A word of a reply as text. If its bytes are not UTF-8, each byte above ASCII, and each
+   * backslash, is written as {@code \xNN}.
    */
   static String text(@Nullable Object word) {
     if (!(word instanceof byte[] raw)) {

@@ -53,11 +53,13 @@ enum Driven {
 
   AutoCloseable client(int port, Options options) {
     if (this == LETTUCE) {
-      RedisURI.Builder uri = RedisURI.builder().withHost("127.0.0.1").withPort(port).withDatabase(options.database);
+      RedisURI.Builder uri =
+          RedisURI.builder().withHost("127.0.0.1").withPort(port).withDatabase(options.database);
       if (options.user != null) {
         uri.withAuthentication(options.user, options.password.toCharArray());
       }
-      io.lettuce.core.RedisClient client = io.lettuce.core.RedisClient.create(Resources.SHARED, uri.build());
+      io.lettuce.core.RedisClient client =
+          io.lettuce.core.RedisClient.create(Resources.SHARED, uri.build());
       io.lettuce.core.ClientOptions.Builder settings = io.lettuce.core.ClientOptions.builder();
       if (options.resp2) {
         settings.protocolVersion(io.lettuce.core.protocol.ProtocolVersion.RESP2);
@@ -69,8 +71,9 @@ enum Driven {
       return client;
     }
     DefaultJedisClientConfig.Builder config =
-        DefaultJedisClientConfig.builder().database(options.database).protocol(
-            options.resp2 ? RedisProtocol.RESP2 : RedisProtocol.RESP3);
+        DefaultJedisClientConfig.builder()
+            .database(options.database)
+            .protocol(options.resp2 ? RedisProtocol.RESP2 : RedisProtocol.RESP3);
     if (options.user != null) {
       config.user(options.user).password(options.password);
     }
@@ -90,7 +93,8 @@ enum Driven {
     AutoCloseable client =
         this == LETTUCE
             ? RedisClusterClient.create(Resources.SHARED, RedisURI.create("127.0.0.1", port))
-            : redis.clients.jedis.RedisClusterClient.create(Set.of(new HostAndPort("127.0.0.1", port)));
+            : redis.clients.jedis.RedisClusterClient.create(
+                Set.of(new HostAndPort("127.0.0.1", port)));
     return made.add(RedisLocks.over(made.add(client)));
   }
 

@@ -74,7 +74,8 @@ final class JavaTest {
     Hold holder = locks.mutex("k").acquireAsync(Duration.ZERO).get(10, TimeUnit.SECONDS);
     CompletableFuture<Hold> late = locks.mutex("k").acquireAsync(Duration.ofMillis(50));
     assertInstanceOf(
-        NotAcquiredException.class, assertThrows(ExecutionException.class, () -> late.get(10, TimeUnit.SECONDS)).getCause());
+        NotAcquiredException.class,
+        assertThrows(ExecutionException.class, () -> late.get(10, TimeUnit.SECONDS)).getCause());
     CompletableFuture<Hold> cancelled = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
     server.untilWaiting("k", 1);
     cancelled.cancel(true);
@@ -85,7 +86,8 @@ final class JavaTest {
     server.untilWaiting("k", 1);
     timed.orTimeout(1, TimeUnit.MILLISECONDS);
     server.untilWaiting("k", 0);
-    assertInstanceOf(TimeoutException.class, assertThrows(ExecutionException.class, timed::get).getCause());
+    assertInstanceOf(
+        TimeoutException.class, assertThrows(ExecutionException.class, timed::get).getCause());
     CompletableFuture<Hold> next = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
     server.untilWaiting("k", 1);
     holder.release();
@@ -236,7 +238,8 @@ final class JavaTest {
       }
       server.untilWaiting("k", count);
       if (driven == Driven.LETTUCE) {
-        long connections = Arrays.stream(server.ask("CLIENT", "LIST").toString().split("\n")).count();
+        long connections =
+            Arrays.stream(server.ask("CLIENT", "LIST").toString().split("\n")).count();
         assertTrue(connections <= 3, connections + " connections");
       }
       holder.release();
@@ -270,7 +273,8 @@ final class JavaTest {
     assertFalse(threads.submit(() -> lock.tryLock()).get());
     assertInstanceOf(
         IllegalMonitorStateException.class,
-        assertThrows(ExecutionException.class, () -> threads.submit(lock::unlock).get()).getCause());
+        assertThrows(ExecutionException.class, () -> threads.submit(lock::unlock).get())
+            .getCause());
     Future<Boolean> waiting = threads.submit(() -> lock.tryLock(10, TimeUnit.SECONDS));
     server.untilWaiting("k", 1);
     lock.unlock();
@@ -318,7 +322,9 @@ final class JavaTest {
         new ProcessBuilder(program, "-cp", path, OneLibrary.class.getName(), "" + server.port)
             .redirectErrorStream(true)
             .start();
-    String printed = new String(process.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+    String printed =
+        new String(
+            process.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
     assertEquals(0, process.waitFor(), printed);
     assertTrue(printed.contains("held by " + driven), printed);
     assertFalse(server.exists("k"));
@@ -336,9 +342,14 @@ final class JavaTest {
         throw new IllegalStateException("both are there");
       }
       Class<?> type =
-          Class.forName(driven.equals("JEDIS") ? "redis.clients.jedis.RedisClient" : "io.lettuce.core.RedisClient");
+          Class.forName(
+              driven.equals("JEDIS")
+                  ? "redis.clients.jedis.RedisClient"
+                  : "io.lettuce.core.RedisClient");
       try (AutoCloseable client =
-              (AutoCloseable) type.getMethod("create", String.class).invoke(null, "redis://127.0.0.1:" + arguments[0]);
+              (AutoCloseable)
+                  type.getMethod("create", String.class)
+                      .invoke(null, "redis://127.0.0.1:" + arguments[0]);
           RedisLocks locks = RedisLocks.over(client);
           Hold hold = locks.mutex("k").acquire()) {
         System.out.println("held by " + driven + ", fence " + hold.fence());

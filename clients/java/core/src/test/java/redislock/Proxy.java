@@ -14,7 +14,10 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** Between a client and a server: notes the requests, cuts a reply at a chosen byte, or passes nothing on. */
+/**
+ * Between a client and a server: notes the requests, cuts a reply at a chosen byte, or passes
+ * nothing on.
+ */
 final class Proxy implements AutoCloseable {
   final int port;
   private final ServerSocket listener;
@@ -52,7 +55,10 @@ final class Proxy implements AutoCloseable {
     held = request;
   }
 
-  /** Passes nothing on in either direction, for as long as this is set; what was sent meanwhile is lost. */
+  /**
+   * Passes nothing on in either direction, for as long as this is set; what was sent meanwhile is
+   * lost.
+   */
   void silent(boolean is) {
     silent = is;
     if (!is) {

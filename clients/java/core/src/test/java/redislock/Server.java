@@ -39,7 +39,9 @@ final class Server implements AutoCloseable {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    command = new ArrayList<>(List.of(PROGRAM, "--port", "" + port, "--save", "", "--dir", folder.toString()));
+    command =
+        new ArrayList<>(
+            List.of(PROGRAM, "--port", "" + port, "--save", "", "--dir", folder.toString()));
     command.addAll(List.of("--enable-debug-command", "yes", "--bind", "127.0.0.1"));
     List<String> module = new ArrayList<>();
     for (String each : settings) {
@@ -70,21 +72,25 @@ final class Server implements AutoCloseable {
   void start() {
     try {
       process =
-          new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(folder.resolve("log").toFile()).start();
+          new ProcessBuilder(command)
+              .redirectErrorStream(true)
+              .redirectOutput(folder.resolve("log").toFile())
+              .start();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    until(() -> {
-      if (!process.isAlive()) {
-        throw new IllegalStateException("the server ended: " + log());
-      }
-      try {
-        plain = new Plain(port);
-        return "PONG".equals(plain.ask("PING"));
-      } catch (UncheckedIOException | IllegalStateException e) {
-        return false;
-      }
-    });
+    until(
+        () -> {
+          if (!process.isAlive()) {
+            throw new IllegalStateException("the server ended: " + log());
+          }
+          try {
+            plain = new Plain(port);
+            return "PONG".equals(plain.ask("PING"));
+          } catch (UncheckedIOException | IllegalStateException e) {
+            return false;
+          }
+        });
   }
 
   String log() {
@@ -215,7 +221,8 @@ final class Server implements AutoCloseable {
       java.io.ByteArrayOutputStream bytes = new java.io.ByteArrayOutputStream();
       bytes.writeBytes(("*" + words.length + "\r\n").getBytes(StandardCharsets.UTF_8));
       for (Object word : words) {
-        byte[] raw = word instanceof byte[] is ? is : word.toString().getBytes(StandardCharsets.UTF_8);
+        byte[] raw =
+            word instanceof byte[] is ? is : word.toString().getBytes(StandardCharsets.UTF_8);
         bytes.writeBytes(("$" + raw.length + "\r\n").getBytes(StandardCharsets.UTF_8));
         bytes.writeBytes(raw);
         bytes.writeBytes(new byte[] {'\r', '\n'});

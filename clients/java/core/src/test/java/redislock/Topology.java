@@ -66,8 +66,15 @@ abstract class Topology {
       Path file = folder.resolve("sentinel.conf");
       Files.writeString(
           file,
-          "port " + port + "\nbind 127.0.0.1\ndir " + folder + "\nsentinel monitor main 127.0.0.1 " + primary
-              + " 1\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n");
+          "port "
+              + port
+              + "\nbind 127.0.0.1\ndir "
+              + folder
+              + "\nsentinel monitor main 127.0.0.1 "
+              + primary
+              + " 1\n"
+              + "sentinel down-after-milliseconds main 1000\n"
+              + "sentinel failover-timeout main 5000\n");
       process =
           new ProcessBuilder(Server.PROGRAM, file.toString(), "--sentinel")
               .redirectErrorStream(true)
@@ -94,7 +101,10 @@ abstract class Topology {
           () -> {
             try (Server.Plain plain = new Server.Plain(sentinel.port)) {
               return ((List<?>) plain.ask("SENTINEL", "REPLICAS", "main")).size() == 1
-                  && plain.ask("SENTINEL", "REPLICAS", "main").toString().contains("master-link-status, ok");
+                  && plain
+                      .ask("SENTINEL", "REPLICAS", "main")
+                      .toString()
+                      .contains("master-link-status, ok");
             } catch (RuntimeException e) {
               return false;
             }
@@ -102,7 +112,8 @@ abstract class Topology {
       RedisLocks locks = driven.sentinel(made, sentinel.port, "main");
       Hold holder = locks.mutex("k").lease(Duration.ofMinutes(2)).acquire();
       Future<Hold> waiting =
-          threads.submit(() -> locks.mutex("k").lease(Duration.ofMinutes(2)).acquire(Duration.ofSeconds(60)));
+          threads.submit(
+              () -> locks.mutex("k").lease(Duration.ofMinutes(2)).acquire(Duration.ofSeconds(60)));
       primary.untilWaiting("k", 1);
       Server.until(() -> replica.exists("k"));
       try (Server.Plain plain = new Server.Plain(sentinel.port)) {
@@ -187,7 +198,8 @@ abstract class Topology {
       Hold several = locks.all("{k}1", "{k}2").acquire();
       assertEquals("OK", several.exec("SET", "{k}3", "v"));
       several.release();
-      RuntimeException error = assertThrows(RuntimeException.class, () -> locks.all("k", "x").acquire());
+      RuntimeException error =
+          assertThrows(RuntimeException.class, () -> locks.all("k", "x").acquire());
       assertTrue(error.getMessage().startsWith("CROSSSLOT"), error.getMessage());
     }
   }

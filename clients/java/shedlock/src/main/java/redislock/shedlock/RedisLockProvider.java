@@ -12,8 +12,9 @@ import redislock.LockLostException;
 import redislock.RedisLocks;
 
 /**
- * ShedLock over native locks. Its keys are those of ShedLock's own Redis providers, {@code job-lock:default:name}: while
- * some instances still have one of those, both kinds keep each other out.
+ * ShedLock over native locks. Its keys are those of ShedLock's own Redis providers, {@code
+ * job-lock:default:name}: while some instances still have one of those, both kinds keep each other
+ * out.
  */
 public final class RedisLockProvider implements ExtensibleLockProvider {
   private static final System.Logger LOG = System.getLogger("redislock");

@@ -24,16 +24,18 @@ import redislock.Mutex;
 import redislock.RedisLocks;
 
 /**
- * Puts the lock of {@link Locked} around a bean's method: outermost, also around a transaction of the same method,
- * whatever the order of other advisors.
+ * Puts the lock of {@link Locked} around a bean's method: outermost, also around a transaction of
+ * the same method, whatever the order of other advisors.
  */
 final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor {
   private static final long serialVersionUID = 1;
 
   LockedAdvisor(Supplier<RedisLocks> locks, Supplier<@Nullable Object> observations) {
     setBeforeExistingAdvisors(true);
-    advisor = new DefaultPointcutAdvisor(
-        AnnotationMatchingPointcut.forMethodAnnotation(Locked.class), new Interceptor(locks, observations));
+    advisor =
+        new DefaultPointcutAdvisor(
+            AnnotationMatchingPointcut.forMethodAnnotation(Locked.class),
+            new Interceptor(locks, observations));
   }
 
   private static final class Interceptor implements MethodInterceptor {
@@ -59,22 +61,30 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor 
       if (locked == null) {
         return invocation.proceed();
       }
-      if (locked.name().contains("#{") && method.getParameterCount() > 0 && names.getParameterNames(method) == null) {
+      if (locked.name().contains("#{")
+          && method.getParameterCount() > 0
+          && names.getParameterNames(method) == null) {
         // Without names each part would be empty, and all calls would share one lock.
-        throw new IllegalStateException("the name of the lock needs the names of arguments: compile with -parameters");
+        throw new IllegalStateException(
+            "the name of the lock needs the names of arguments: compile with -parameters");
       }
       Object root = target == null ? method : target;
       String name =
           parser
               .parseExpression(locked.name(), new TemplateParserContext())
-              .getValue(new MethodBasedEvaluationContext(root, method, invocation.getArguments(), names), String.class);
+              .getValue(
+                  new MethodBasedEvaluationContext(root, method, invocation.getArguments(), names),
+                  String.class);
       if (name == null) {
         throw new IllegalArgumentException("the name of the lock is null: " + locked.name());
       }
-      Mutex mutex = locks.get().mutex(name).lease(DurationStyle.detectAndParse(locked.lease())).autoRenew();
+      Mutex mutex =
+          locks.get().mutex(name).lease(DurationStyle.detectAndParse(locked.lease())).autoRenew();
       Object registry = observations.get();
       Hold hold =
-          registry == null ? acquire(mutex, locked) : Observing.acquire(registry, name, () -> acquire(mutex, locked));
+          registry == null
+              ? acquire(mutex, locked)
+              : Observing.acquire(registry, name, () -> acquire(mutex, locked));
       try (hold) {
         return registry == null ? invocation.proceed() : Observing.hold(registry, name, invocation);
       }
@@ -95,11 +105,13 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor 
       Hold acquire() throws InterruptedException;
     }
 
-    static Hold acquire(Object registry, String name, Acquiring acquiring) throws InterruptedException {
+    static Hold acquire(Object registry, String name, Acquiring acquiring)
+        throws InterruptedException {
       return observation(registry, "redislock.acquire", name).observeChecked(acquiring::acquire);
     }
 
-    static @Nullable Object hold(Object registry, String name, MethodInvocation invocation) throws Throwable {
+    static @Nullable Object hold(Object registry, String name, MethodInvocation invocation)
+        throws Throwable {
       return observation(registry, "redislock.hold", name).observeChecked(invocation::proceed);
     }
 

@@ -19,8 +19,8 @@ import redislock.LockObserver;
 import redislock.RedisLocks;
 
 /**
- * {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce, or the Lettuce client of Spring
- * Data), observed by all {@link LockObserver} beans, and {@link Locked}.
+ * {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce, or the
+ * Lettuce client of Spring Data), observed by all {@link LockObserver} beans, and {@link Locked}.
  */
 @AutoConfiguration(
     // Of Boot 3, and of Boot 4.
@@ -81,7 +81,8 @@ public class RedisLockAutoConfiguration {
     @Bean(destroyMethod = "close")
     @ConditionalOnBean(LettuceConnectionFactory.class)
     @ConditionalOnMissingBean
-    RedisLocks redisLocks(LettuceConnectionFactory connections, ObjectProvider<LockObserver> observers) {
+    RedisLocks redisLocks(
+        LettuceConnectionFactory connections, ObjectProvider<LockObserver> observers) {
       return observed(connections.getRequiredNativeClient(), observers);
     }
   }

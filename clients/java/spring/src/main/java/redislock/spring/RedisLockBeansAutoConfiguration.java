@@ -14,8 +14,9 @@ import redislock.RedisLocks;
 import redislock.shedlock.RedisLockProvider;
 
 /**
- * What else an application with {@link RedisLocks} has: with their libraries a {@link LockRegistry}, ShedLock's {@link
- * LockProvider}, and meters. Each gives way to a bean of the application's own.
+ * What else an application with {@link RedisLocks} has: with their libraries a {@link
+ * LockRegistry}, ShedLock's {@link LockProvider}, and meters. Each gives way to a bean of the
+ * application's own.
  */
 @AutoConfiguration(
     after = RedisLockAutoConfiguration.class,

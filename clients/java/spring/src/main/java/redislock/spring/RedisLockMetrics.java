@@ -8,8 +8,9 @@ import redislock.LockEvent;
 import redislock.LockObserver;
 
 /**
- * The events of locks as meters: the timers {@code redislock.wait.duration} (with {@code granted}) and {@code
- * redislock.hold.duration} (with {@code lost}), and the counter {@code redislock.renewals}.
+ * The events of locks as meters: the timers {@code redislock.wait.duration} (with {@code granted})
+ * and {@code redislock.hold.duration} (with {@code lost}), and the counter {@code
+ * redislock.renewals}.
  */
 public final class RedisLockMetrics implements LockObserver {
   private final MeterRegistry meters;
@@ -39,7 +40,8 @@ public final class RedisLockMetrics implements LockObserver {
               .tag("lost", Boolean.toString(event.type() == LockEvent.Type.LOST))
               .register(meters)
               .record(event.duration());
-      case RENEWED -> Counter.builder("redislock.renewals").tag("kind", kind).register(meters).increment();
+      case RENEWED ->
+          Counter.builder("redislock.renewals").tag("kind", kind).register(meters).increment();
       case QUEUED -> {}
     }
   }

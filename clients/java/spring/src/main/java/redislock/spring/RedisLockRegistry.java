@@ -6,8 +6,8 @@ import org.springframework.integration.support.locks.RenewableLockRegistry;
 import redislock.RedisLocks;
 
 /**
- * A lock registry of Spring Integration over native locks. Its locks are owned by threads, and renewed for as long as
- * they are held.
+ * A lock registry of Spring Integration over native locks. Its locks are owned by threads, and
+ * renewed for as long as they are held.
  */
 public final class RedisLockRegistry implements RenewableLockRegistry {
   private final RedisLocks locks;

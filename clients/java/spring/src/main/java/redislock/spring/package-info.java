@@ -1,4 +1,7 @@
-/** Locks in Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider, metrics. */
+/**
+ * Locks in Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider,
+ * metrics.
+ */
 @NullMarked
 package redislock.spring;
 

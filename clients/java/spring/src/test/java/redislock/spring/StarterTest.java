@@ -49,7 +49,9 @@ final class StarterTest {
 
   private final ApplicationContextRunner runner =
       new ApplicationContextRunner()
-          .withConfiguration(AutoConfigurations.of(RedisLockAutoConfiguration.class, RedisLockBeansAutoConfiguration.class));
+          .withConfiguration(
+              AutoConfigurations.of(
+                  RedisLockAutoConfiguration.class, RedisLockBeansAutoConfiguration.class));
 
   @BeforeAll
   static void startServer() {
@@ -99,7 +101,9 @@ final class StarterTest {
               context -> {
                 context.getBean(RedisLocks.class).mutex("k").acquire().release();
                 assertTrue(context.getBean(LockRegistry.class) instanceof RedisLockRegistry);
-                assertTrue(context.getBean(LockProvider.class) instanceof redislock.shedlock.RedisLockProvider);
+                assertTrue(
+                    context.getBean(LockProvider.class)
+                        instanceof redislock.shedlock.RedisLockProvider);
               });
     }
     runner.run(context -> assertTrue(context.getBeansOfType(RedisLocks.class).isEmpty()));
@@ -124,7 +128,10 @@ final class StarterTest {
         .withUserConfiguration(Lettuce.class)
         .withClassLoader(
             new org.springframework.boot.test.context.FilteredClassLoader(
-                "redis.clients", "net.javacrumbs", "org.springframework.integration", "org.springframework.data",
+                "redis.clients",
+                "net.javacrumbs",
+                "org.springframework.integration",
+                "org.springframework.data",
                 "io.micrometer"))
         .run(
             context -> {
@@ -139,7 +146,10 @@ final class StarterTest {
   static class Orders {
     @Bean(destroyMethod = "shutdown")
     org.springframework.jdbc.datasource.embedded.EmbeddedDatabase database() {
-      return new EmbeddedDatabaseBuilder().generateUniqueName(true).setType(EmbeddedDatabaseType.H2).build();
+      return new EmbeddedDatabaseBuilder()
+          .generateUniqueName(true)
+          .setType(EmbeddedDatabaseType.H2)
+          .build();
     }
 
     @Bean
@@ -173,7 +183,8 @@ final class StarterTest {
     public int add(int id, long ms) throws InterruptedException {
       assertTrue(TransactionSynchronizationManager.isActualTransactionActive());
       assertTrue(server.exists("order:" + id));
-      int quantity = jdbc.queryForObject("select quantity from orders where id = ?", Integer.class, id);
+      int quantity =
+          jdbc.queryForObject("select quantity from orders where id = ?", Integer.class, id);
       Thread.sleep(ms);
       jdbc.update("update orders set quantity = ? where id = ?", quantity + 1, id);
       return quantity + 1;
@@ -210,7 +221,8 @@ final class StarterTest {
               for (Future<Integer> each : all) {
                 each.get(30, TimeUnit.SECONDS);
               }
-              // Released before the commit, the next holder would have read a quantity of before it.
+              // Released before the commit, the next holder would have read a quantity of before
+              // it.
               JdbcTemplate jdbc = context.getBean(JdbcTemplate.class);
               assertEquals(40, jdbc.queryForObject("select quantity from orders", Integer.class));
               // Longer than its lease.
@@ -231,10 +243,15 @@ final class StarterTest {
                 hold.extend();
               }
               service.refuse(7);
-              assertEquals("mine", assertThrows(IllegalStateException.class, () -> service.fail(7)).getMessage());
+              assertEquals(
+                  "mine",
+                  assertThrows(IllegalStateException.class, () -> service.fail(7)).getMessage());
               assertFalse(server.exists("order:7"));
               assertEquals(
-                  0, context.getBean(JdbcTemplate.class).queryForObject("select quantity from orders", Integer.class));
+                  0,
+                  context
+                      .getBean(JdbcTemplate.class)
+                      .queryForObject("select quantity from orders", Integer.class));
               assertThrows(LockLostException.class, () -> service.lose(7));
             });
   }
@@ -249,7 +266,10 @@ final class StarterTest {
             new ObservationHandler<Observation.Context>() {
               @Override
               public void onStop(Observation.Context context) {
-                observed.add(context.getName() + " " + context.getHighCardinalityKeyValue("redislock.key").getValue());
+                observed.add(
+                    context.getName()
+                        + " "
+                        + context.getHighCardinalityKeyValue("redislock.key").getValue());
               }
 
               @Override
@@ -264,10 +284,13 @@ final class StarterTest {
         .run(
             context -> {
               context.getBean(OrderService.class).add(7, 0);
-              assertEquals(List.of("redislock.acquire order:7", "redislock.hold order:7"), observed);
+              assertEquals(
+                  List.of("redislock.acquire order:7", "redislock.hold order:7"), observed);
               MeterRegistry meters = context.getBean(MeterRegistry.class);
-              assertEquals(1, meters.get("redislock.wait.duration").tag("granted", "true").timer().count());
-              assertEquals(1, meters.get("redislock.hold.duration").tag("lost", "false").timer().count());
+              assertEquals(
+                  1, meters.get("redislock.wait.duration").tag("granted", "true").timer().count());
+              assertEquals(
+                  1, meters.get("redislock.hold.duration").tag("lost", "false").timer().count());
             });
   }
 
@@ -287,7 +310,10 @@ final class StarterTest {
               ExecutorService threads = Executors.newCachedThreadPool();
               assertFalse(threads.submit(() -> registry.obtain("k").tryLock()).get());
               threads
-                  .submit(() -> assertThrows(IllegalMonitorStateException.class, () -> registry.renewLock("k")))
+                  .submit(
+                      () ->
+                          assertThrows(
+                              IllegalMonitorStateException.class, () -> registry.renewLock("k")))
                   .get();
               Future<Boolean> waiting =
                   threads.submit(
