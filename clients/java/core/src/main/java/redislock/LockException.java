@@ -7,6 +7,7 @@ package redislock;
 public class LockException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
+  /** The name. */
   private final String lock;
 
   LockException(String message, String lock) {

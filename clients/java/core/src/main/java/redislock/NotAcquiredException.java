@@ -7,6 +7,7 @@ import org.jspecify.annotations.Nullable;
 public class NotAcquiredException extends LockException {
   private static final long serialVersionUID = 1;
 
+  /** null: not known. */
   private final @Nullable String holder;
 
   NotAcquiredException(String message, String lock, @Nullable String holder) {

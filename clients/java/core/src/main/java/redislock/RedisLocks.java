@@ -8,12 +8,12 @@ import java.util.concurrent.ConcurrentHashMap;
  * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock
  * module. One per client is enough, and it is thread-safe.
  *
- * {@snippet :
+ * <pre>{@code
  * RedisLocks locks = RedisLocks.over(RedisClient.create("redis://localhost"));
  * try (Hold hold = locks.mutex("report").acquire()) {
  *   report(hold.fence());
  * }
- * }
+ * }</pre>
  *
  * <p>Each lock is an immutable builder: keep it, share it, derive others from it. The owner of a
  * hold is the {@link Hold}, and not the thread.
