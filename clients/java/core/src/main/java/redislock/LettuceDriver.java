@@ -907,8 +907,12 @@ final class LettuceDriver extends Driver {
     }
 
     private void closeAll() {
-      opened.forEach(StatefulConnection::closeAsync);
-      opened.clear();
+      for (StatefulConnection<?, ?> each : opened) {
+        // Removed first: its end comes back here.
+        if (opened.remove(each)) {
+          each.closeAsync();
+        }
+      }
     }
 
     @Override

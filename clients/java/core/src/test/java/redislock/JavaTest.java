@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -24,6 +25,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Lock;
+import java.util.regex.Pattern;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordingFile;
 import org.junit.jupiter.api.AfterAll;
@@ -32,6 +34,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -275,13 +278,18 @@ final class JavaTest {
         IllegalMonitorStateException.class,
         assertThrows(ExecutionException.class, () -> threads.submit(lock::unlock).get())
             .getCause());
-    Future<Boolean> waiting = threads.submit(() -> lock.tryLock(10, TimeUnit.SECONDS));
+    Future<Boolean> waiting =
+        threads.submit(
+            () -> {
+              boolean locked = lock.tryLock(10, TimeUnit.SECONDS);
+              lock.unlock();
+              return locked;
+            });
     server.untilWaiting("k", 1);
     lock.unlock();
     assertTrue(server.exists("k"));
     lock.unlock();
     assertTrue(waiting.get());
-    server.ask("LOCK.BREAK", "k");
     assertThrows(UnsupportedOperationException.class, lock::newCondition);
     lock.lockInterruptibly();
     server.ask("LOCK.BREAK", "k");
@@ -364,6 +372,16 @@ final class JavaTest {
         return false;
       }
     }
+  }
+
+  @Test
+  void theFirstExampleOfTheReadme(@TempDir Path folder) throws Exception {
+    Readme.compile("First", folder, server.port);
+    Process process = Readme.start(folder, "First");
+    String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertEquals(0, process.waitFor(), printed);
+    assertTrue(Pattern.compile("held, fence \\d+").matcher(printed).find(), printed);
+    assertFalse(server.exists("report"));
   }
 
   @Test

@@ -334,4 +334,44 @@ final class StarterTest {
               assertThrows(LockLostException.class, lock::unlock);
             });
   }
+
+  /** The README's application, twice: one instance is killed while it holds the lock. */
+  @Test
+  void theApplicationOfTheReadme(@org.junit.jupiter.api.io.TempDir java.nio.file.Path folder)
+      throws Exception {
+    redislock.Readme.compile("ReportApplication", folder, server.port());
+    Process first = application(folder, 300);
+    try {
+      server.until(() -> server.exists("report:2026"));
+      String owner = owner();
+      // Longer than its lease.
+      Thread.sleep(3000);
+      assertEquals(owner, owner());
+      Process second = application(folder, 0);
+      try {
+        server.untilWaiting("report:2026", 1);
+        first.destroyForcibly();
+        String printed =
+            new String(
+                second.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+        assertEquals(0, second.waitFor(), printed);
+        assertTrue(printed.contains("written 2026"), printed);
+        assertFalse(server.exists("report:2026"));
+      } finally {
+        second.destroyForcibly();
+      }
+    } finally {
+      first.destroyForcibly();
+    }
+  }
+
+  private static Process application(java.nio.file.Path folder, int seconds) {
+    return redislock.Readme.start(
+        folder, "-Dspring.data.redis.port=" + server.port(), "ReportApplication", "" + seconds);
+  }
+
+  private static String owner() {
+    List<?> info = (List<?>) server.ask("LOCK.INFO", "report:2026");
+    return ((List<?>) ((List<?>) info.get(9)).get(0)).get(1).toString();
+  }
 }

@@ -1,0 +1,69 @@
+package redislock;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.tools.JavaCompiler;
+import javax.tools.ToolProvider;
+
+/** Programs of the README, as they are written there. */
+public final class Readme {
+  private Readme() {}
+
+  /**
+   * Compiles the program with this class.
+   *
+   * @param name of its public class
+   * @param folder for its files
+   * @param port in place of 6379
+   */
+  public static void compile(String name, Path folder, int port) {
+    try {
+      String page = Files.readString(Path.of("..", "README.md"));
+      Matcher blocks = Pattern.compile("```java\\n(.*?)```", Pattern.DOTALL).matcher(page);
+      while (blocks.find()) {
+        if (blocks.group(1).contains("public class " + name + " ")) {
+          Path file = folder.resolve(name + ".java");
+          Files.writeString(file, blocks.group(1).replace("6379", "" + port));
+          JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+          List<String> options =
+              List.of("-parameters", "-cp", path(), "-d", folder.toString(), file.toString());
+          if (compiler.run(null, null, null, options.toArray(String[]::new)) != 0) {
+            throw new AssertionError("the program " + name + " of the README does not compile");
+          }
+          return;
+        }
+      }
+      throw new AssertionError("the README has no program " + name);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /**
+   * Starts a program that was compiled.
+   *
+   * @param folder of its files
+   * @param arguments options of the virtual machine, the class, and its arguments
+   * @return the process; what it prints is in one stream
+   */
+  public static Process start(Path folder, String... arguments) {
+    List<String> command = new java.util.ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    command.addAll(List.of("-cp", folder + java.io.File.pathSeparator + path()));
+    command.addAll(List.of(arguments));
+    try {
+      return new ProcessBuilder(command).redirectErrorStream(true).start();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private static String path() {
+    return System.getProperty("java.class.path");
+  }
+}
