@@ -18,6 +18,7 @@ ANY_LANGUAGE = ROOT / "docs/any-language.md"
 STANDINS = Path(__file__).resolve().parent / "standins"
 NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+JAVA = os.path.join(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
 URL = "redis://127.0.0.1/"
 # The programs in Go, and what they are compiled to.
 GO = TARGET / "go/recipes"
@@ -115,8 +116,20 @@ class Folder:
             return [str(TARGET / "quick/examples/recipes")]
         if language == "go":
             return [str(GO / "bin" / go_name(title))]
+        if language == "java":
+            name = re.search(r"^class (\w+)", program, re.MULTILINE)
+            assert name, f"{title}: it has no class"
+            file = self.path / f"{name[1]}.java"
+            file.write_text(program.replace('"127.0.0.1", 6379', f'"127.0.0.1", {self.port}'))
+            return [JAVA, "-cp", java_path(), str(file)]
         assert language == "sh"
         return ["sh", "-c", program, "sh"]
+
+
+def java_path() -> str:
+    """The client and what its tests have, as clients/java/environment built them."""
+    core = ROOT / "clients/java/core/target"
+    return f"{core / 'classes'}:{(core / 'classpath').read_text()}"
 
 
 def ended(running: subprocess.Popen[str]) -> Tuple[int, str]:
