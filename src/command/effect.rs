@@ -20,8 +20,8 @@
 //! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
 //! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica.
 //!
-//! These are the effects of form 1. Those of a later form begin with its number, as in `2 …`: this version does not apply
-//! them, counts them, and names their form in its error reply, which the server logs.
+//! These are the effects of form 1. Those of a later form begin with its number, as in `2 …`: this version does not
+//! apply them, counts them, and names their form in its error reply, which the server logs.
 
 use std::ffi::CStr;
 use std::io::{self, Write};
@@ -93,7 +93,8 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     }
 }
 
-/// The form of an effect that another version has sent; `args` follow the key. `None`: it is of this form, or no effect.
+/// The form of an effect that another version has sent; `args` follow the key. `None`: it is of this form, or no
+/// effect.
 pub fn other_form(args: &[&[u8]]) -> Option<u32> {
     let number = args.first()?.split(|byte| *byte == b' ').next()?;
     integer(number).and_then(|form| u32::try_from(form).ok()).filter(|form| *form > FORM)

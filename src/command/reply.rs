@@ -68,7 +68,8 @@ fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.integer(fence.signed());
 }
 
-/// How the wait of a blocked client ended, for a SET … NX: granted or not, and errors only where no reply would be true.
+/// How the wait of a blocked client ended, for a SET … NX: granted or not, and errors only where no reply would be
+/// true.
 pub fn adopted_wait_outcome(out: &mut impl ReplyWriter, outcome: WaitOutcome) {
     match outcome {
         WaitOutcome::Granted { .. } => out.status("OK"),

@@ -1,5 +1,5 @@
-//! Which connections were granted locks by a SET of `lock.adopt`, and which are blocked in one. With `lock.adopt-wait` a
-//! connection that holds a lock must not wait for itself; the stored lock does not tell the connection.
+//! Which connections were granted locks by a SET of `lock.adopt`, and which are blocked in one. With `lock.adopt-wait`
+//! a connection that holds a lock must not wait for itself; the stored lock does not tell the connection.
 
 use lock::key::ClientId;
 use lock::value::fence::Fence;

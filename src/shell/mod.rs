@@ -1,7 +1,8 @@
 //! The shell: everything that touches the server, and all unsafe code.
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`,
-//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`, `event`, `slots`, `ffi`.
+//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`,
+//! `event`, `slots`, `ffi`.
 
 mod adopt;
 mod background;

@@ -121,8 +121,8 @@ impl Settings {
     }
 }
 
-/// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values; only while the module
-/// is being loaded.
+/// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values;
+/// only while the module is being loaded.
 ///
 /// # Errors
 /// An argument is not the name of a setting, or its value is missing or invalid; or a value from elsewhere is invalid.

@@ -111,8 +111,8 @@ impl Transport {
         reply
     }
 
-    /// Sends commands in one packet and returns their replies, errors among them. As [`Transport::send`], but never over
-    /// a dedicated connection.
+    /// Sends commands in one packet and returns their replies, errors among them. As [`Transport::send`], but never
+    /// over a dedicated connection.
     pub(crate) async fn send_packet(
         &self,
         commands: Vec<Cmd>,

@@ -1,5 +1,5 @@
-//! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. Those behind `hash:` are for locks that
-//! count in a hash.
+//! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. Those behind `hash:` are for locks
+//! that count in a hash.
 
 use lock::value::claim::Family;
 
@@ -85,8 +85,8 @@ impl AdoptedKeys {
         self.patterns.iter().any(|pattern| pattern.matches(key))
     }
 
-    /// The container that a command belongs into; `None`: it is not translated. `len` counts its arguments, `arg` reads one, its
-    /// name being argument 0.
+    /// The container that a command belongs into; `None`: it is not translated. `len` counts its arguments, `arg` reads
+    /// one, its name being argument 0.
     #[inline]
     pub fn container_of<'a>(
         &self,
@@ -133,8 +133,8 @@ impl Pattern {
     }
 }
 
-/// Glob-style, as KEYS: `*`, `?`, `[a-z]`, `[^a]`, `\` before any of them. Takes as long as pattern times name, whatever
-/// they are.
+/// Glob-style, as KEYS: `*`, `?`, `[a-z]`, `[^a]`, `\` before any of them. Takes as long as pattern times name,
+/// whatever they are.
 fn matches(mut glob: &[u8], mut name: &[u8]) -> bool {
     // Where to go on if the rest does not match: the last `*` takes a byte more.
     let mut retry: Option<(&[u8], &[u8])> = None;

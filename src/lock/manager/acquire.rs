@@ -295,7 +295,12 @@ impl LockManager {
 
     /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
     /// Without BLOCK it repeats none.
-    pub(super) fn new_request<'a>(&self, request: &AcquireRequest<'a>, retried: Option<RequestId>, rank: Rank) -> NewRequest<'a> {
+    pub(super) fn new_request<'a>(
+        &self,
+        request: &AcquireRequest<'a>,
+        retried: Option<RequestId>,
+        rank: Rank,
+    ) -> NewRequest<'a> {
         let AcquireRequest { db, names, request, wait, .. } = *request;
         let replaces = retried.filter(|_| wait.is_some());
         let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));

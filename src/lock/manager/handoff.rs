@@ -164,8 +164,8 @@ impl LockManager {
         Some(gate)
     }
 
-    /// Records the holders of the key of a queue. The requests for several keys of an owner that has lost the key are to
-    /// be decided anew.
+    /// Records the holders of the key of a queue. The requests for several keys of an owner that has lost the key are
+    /// to be decided anew.
     pub(super) fn note_holders(&mut self, queue: QueueId, lock: Option<&Lock>) {
         for id in self.queues.note_holders(queue, lock) {
             let place = self.queues.request(id).map(|queued| queued.place.clone());

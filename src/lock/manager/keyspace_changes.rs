@@ -1,7 +1,7 @@
 //! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`LockManager::drain`] to read
-//! their keys: nothing may be written where a change is noticed.
+//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`LockManager::drain`] to
+//! read their keys: nothing may be written where a change is noticed.
 
 use std::ops::Bound;
 
@@ -94,8 +94,8 @@ impl LockManager {
 }
 
 /// Rounds of inspections. No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all
-/// keys that requests wait for are opened in rounds, a few at a time. A key that has not changed costs nothing more, even
-/// if thousands of requests wait for it.
+/// keys that requests wait for are opened in rounds, a few at a time. A key that has not changed costs nothing more,
+/// even if thousands of requests wait for it.
 impl LockManager {
     /// Goes on with the round, or begins the next: inspects at most `most` keys.
     pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
@@ -120,8 +120,8 @@ impl LockManager {
         self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
     }
 
-    /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that ends
-    /// before one of several holders.
+    /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that
+    /// ends before one of several holders.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         let seen = self.queues.get(queue).and_then(|queue| queue.seen);
         match entry.lock_and_until() {

@@ -1,4 +1,5 @@
-//! An owner takes mutexes over, whoever holds them: what a client that does not know the module means by `SET key token`.
+//! An owner takes mutexes over, whoever holds them: what a client that does not know the module means by `SET key
+//! token`.
 //!
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
 //! granted as ever: behind earlier requests, and not in a grace.

@@ -14,8 +14,8 @@ pub(super) struct ToTry {
     pub gained: Due<(QueueId, OwnerId)>,
     /// The owner that is being tried now.
     pub trying: Option<Trying>,
-    /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has lost.
-    /// Decided only if nothing else is left to do: the owner may have the key again by then.
+    /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has
+    /// lost. Decided only if nothing else is left to do: the owner may have the key again by then.
     pub lost: BTreeSet<(Place, RequestId, QueueId)>,
 }
 

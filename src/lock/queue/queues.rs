@@ -81,8 +81,8 @@ impl MayHold<'_> {
         !self.is_any && self.opaque.is_empty() && self.listed.is_none_or(BTreeSet::is_empty)
     }
 
-    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is known
-    /// to hold others, or may hold any.
+    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
+    /// known to hold others, or may hold any.
     pub fn unknown(&self) -> Option<&BTreeSet<QueueId>> {
         (!self.is_any && self.listed.is_none_or(BTreeSet::is_empty)).then_some(self.opaque)
     }

@@ -8,8 +8,8 @@
 //!   and not at all if its owner has the key again by then; of several the first in the queue comes first;
 //! - a deadlock was closed by something else than a request (RENAME, a smaller LIMIT that came with a grant): whether
 //!   requests that are queued later get DEADLOCK stays open;
-//! - a request that comes back ahead of others, and is served, makes another request of its owner wait for ever: it gets
-//!   DEADLOCK;
+//! - a request that comes back ahead of others, and is served, makes another request of its owner wait for ever: it
+//!   gets DEADLOCK;
 //! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
 //! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
 //!   kept;
@@ -39,8 +39,8 @@
 //!   is over before that, because the clock was set, ends then). It notices a set wall clock with its next cron: a
 //!   session that has begun in between is renewed then, too;
 //! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
-//! - an expired key or an ended holder that is still stored may come back when the wall clock is set back, as any key of
-//!   the server;
+//! - an expired key or an ended holder that is still stored may come back when the wall clock is set back, as any key
+//!   of the server;
 //! - what time and EXPIRE do to a lock that nobody waits for is noticed when a command of the module touches it. In the
 //!   schedules one does before each EXPIRE, RENAME and RESTORE.
 

@@ -211,9 +211,9 @@ impl Rules {
         self.manager.clock_was_set(now);
     }
 
-    /// Sends a command for every key, so that ended holders are taken out. An ended holder that is still stored is one of
-    /// several to EXPIRE, a clock that is set back would bring it back, and of an EXPIRE that no command has met nothing
-    /// is left after the next.
+    /// Sends a command for every key, so that ended holders are taken out. An ended holder that is still stored is one
+    /// of several to EXPIRE, a clock that is set back would bring it back, and of an EXPIRE that no command has met
+    /// nothing is left after the next.
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {

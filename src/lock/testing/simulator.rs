@@ -150,8 +150,8 @@ impl Simulation {
     }
 
     /// A request that would wait for ever is refused when it is queued. Only what no request asks for closes a deadlock
-    /// later: a lock that comes to a waited-for key, a smaller LIMIT that comes with a grant, an upgrade in a grace that
-    /// keeps readers waiting, or the end of one of several requests of an owner.
+    /// later: a lock that comes to a waited-for key, a smaller LIMIT that comes with a grant, an upgrade in a grace
+    /// that keeps readers waiting, or the end of one of several requests of an owner.
     fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
         let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
         self.may_be_endless |= self.model.has_grace();

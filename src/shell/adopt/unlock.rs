@@ -1,5 +1,5 @@
-//! Redisson's waiters do not poll: they subscribe to a channel of the lock, and try again at its message. Its own scripts
-//! publish it when they release. The end of such a lock by another command of the module is published here.
+//! Redisson's waiters do not poll: they subscribe to a channel of the lock, and try again at its message. Its own
+//! scripts publish it when they release. The end of such a lock by another command of the module is published here.
 
 use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;

@@ -11,8 +11,8 @@ use super::timer;
 use crate::shell::clock;
 use crate::shell::main_state::MAIN;
 
-/// At most this many waited-for keys are inspected in one turn of the server. As long as there are no more, each of them
-/// is inspected in each of these turns; ten thousand take 1.6 seconds.
+/// At most this many waited-for keys are inspected in one turn of the server. As long as there are no more, each of
+/// them is inspected in each of these turns; ten thousand take 1.6 seconds.
 const KEYS_A_TURN: usize = 64;
 
 /// Milliseconds between two such turns.

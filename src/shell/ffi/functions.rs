@@ -69,10 +69,10 @@ table! {
         RedisModule_LoadStringBuffer RedisModule_LoadUnsigned RedisModule_Log RedisModule_Milliseconds
         RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue RedisModule_ModuleTypeSetValue
         RedisModule_OpenKey RedisModule_Replicate RedisModule_ReplicateVerbatim RedisModule_ReplyWithArray
-        RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong RedisModule_ReplyWithNull
-        RedisModule_ReplyWithSimpleString RedisModule_ReplyWithStringBuffer RedisModule_SaveStringBuffer
-        RedisModule_SaveUnsigned RedisModule_SelectDb RedisModule_SetModuleAttribs RedisModule_StringPtrLen
-        RedisModule_UnblockClient;
+        RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString RedisModule_ReplyWithStringBuffer
+        RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb RedisModule_SetModuleAttribs
+        RedisModule_StringPtrLen RedisModule_UnblockClient;
     "5.0":
         RedisModule_BlockedClientDisconnected RedisModule_CreateTimer RedisModule_GetBlockedClientHandle
         RedisModule_GetContextFlags RedisModule_IsModuleNameBusy RedisModule_SetDisconnectCallback

@@ -1,5 +1,5 @@
-//! Locks that leave their keys without a command of ours, by expiry, DEL, eviction, RENAME and so on: counted, and noted
-//! for the log, for the requests that wait for the key, and for the connection that a hold is bound to.
+//! Locks that leave their keys without a command of ours, by expiry, DEL, eviction, RENAME and so on: counted, and
+//! noted for the log, for the requests that wait for the key, and for the connection that a hold is bound to.
 
 use lock::key::{Key, KeyRef};
 use lock::manager::keyspace_changes::Removal;
@@ -67,8 +67,8 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether a removal by a command counts as a release: the lock is one of an exclusive family on a key of `lock.adopt`. `unlink` does not
-/// tell DEL from RENAME, eviction and so on, which are rare on such keys.
+/// Whether a removal by a command counts as a release: the lock is one of an exclusive family on a key of `lock.adopt`.
+/// `unlink` does not tell DEL from RENAME, eviction and so on, which are rare on such keys.
 fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
     lock.family().is_some_and(Family::is_exclusive) && adopt::may_hold_adopted(name.bytes())
 }

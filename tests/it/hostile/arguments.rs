@@ -15,8 +15,9 @@ const FAIR_SHARE: usize = 50;
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "SLOT", "READ", "WRITE", "OWNER",
-    "NX", "XX", "IFEQ", "KEEPTTL", "PXAT", "EXAT", "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808",
-    "-9223372036854775808", "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex",
+    "NX", "XX", "IFEQ", "KEEPTTL", "PXAT", "EXAT", "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993",
+    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "99999999999999999999", "a",
+    "b", "c", "k1", "k2", "k3", "string", "list", "mutex",
     "nested", "rw", "permits", "GET", "PING", "k:*", "COALESCE", "FAILED",
 ];
 

@@ -17,8 +17,8 @@ use crate::host::Keys;
 use crate::value::claim::{Claim, Share};
 
 impl<K: Keys> WaitForGraph<'_, '_, K> {
-    /// Serves all requests that can be served. Returns whether the new request may wait: it is served, and, ahead of others,
-    /// so are all of its owner's.
+    /// Serves all requests that can be served. Returns whether the new request may wait: it is served, and, ahead of
+    /// others, so are all of its owner's.
     pub fn reduce(&mut self) -> bool {
         let mut keys: Vec<_> = (0..self.keys.len()).collect();
         // A request that is covered by what its owner holds need not be the first.

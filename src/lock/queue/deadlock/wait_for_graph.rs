@@ -32,8 +32,8 @@ pub(super) struct WaitForGraph<'a, 'k, K> {
     holders: &'a mut Holders<'k, K>,
     /// The request that is about to queue.
     pub new: &'a NewRequest<'a>,
-    /// Requests wait behind the new one: then it may block the others of its owner. If not, these are added only if they
-    /// block others: with 10,000 of them, each further request would take some milliseconds.
+    /// Requests wait behind the new one: then it may block the others of its owner. If not, these are added only if
+    /// they block others: with 10,000 of them, each further request would take some milliseconds.
     pub is_ahead: bool,
     pub owners: Vec<Waiter>,
     by_owner: BTreeMap<OwnerId, OwnerIndex>,
