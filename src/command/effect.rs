@@ -9,6 +9,7 @@
 //! | `s fence lease until holds limit owner`   | of a semaphore: `holds` are permits                        |
 //! | `n fence lease until slot limit owner`    | of a semaphore, one permit: the slot with this number      |
 //! | `DROP owner`                              | two arguments: this owner holds it no more                 |
+//! | `ENDED ms`                                | all holders whose leases were over then hold it no more    |
 //! | `LIMIT n`                                 | the semaphore's limit                                      |
 //! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
 //! | `FENCE n`                                 | the fence of the latest grant                              |
@@ -86,6 +87,7 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     match args {
         [[letter, b' ', fields @ ..]] => decode_hold(*letter, fields),
         [b"DROP", owner] => OwnerRef::new(owner).map(Received::Drop),
+        [b"ENDED", ms] => integer(ms).and_then(timestamp_of).map(Received::Ended),
         [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(Received::Limit),
         [b"CLAMP"] => Some(Received::Clamp),
         [b"FENCE", fence] => integer(fence).and_then(fence_of).map(Received::Fence),
@@ -137,6 +139,10 @@ fn take_number(fields: &mut &[u8]) -> Option<i64> {
 
 fn take_count(fields: &mut &[u8]) -> Option<u32> {
     take_number(fields).and_then(|number| u32::try_from(number).ok())
+}
+
+fn timestamp_of(ms: i64) -> Option<Timestamp> {
+    u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Timestamp::from_ms)
 }
 
 fn fence_of(number: i64) -> Option<Fence> {
@@ -281,7 +287,7 @@ mod tests {
 
         #[test]
         fn no_words_bring_it_down(words in prop::collection::vec(
-            prop_oneof![Just("DROP"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"), Just("2"),
+            prop_oneof![Just("DROP"), Just("ENDED"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"), Just("2"),
                 Just("m 1 1 1 a")],
             0..5,
         )) {
@@ -294,8 +300,9 @@ mod tests {
 
     #[test]
     fn effects_in_words_are_decoded() {
-        let rows: [(&[&str], Received<'_>); 4] = [
+        let rows: [(&[&str], Received<'_>); 5] = [
             (&["DROP", "a b"], Received::Drop(OwnerRef::new(b"a b").unwrap())),
+            (&["ENDED", "5"], Received::Ended(Timestamp::from_ms(5))),
             (&["LIMIT", "7"], Received::Limit(7)),
             (&["CLAMP"], Received::Clamp),
             (&["FENCE", "9"], Received::Fence(Fence::new(9).unwrap())),
@@ -359,9 +366,16 @@ mod tests {
         }
         assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER]].concat()]).is_some());
         assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER + 1]].concat()]).is_none());
-        for bad in
-            [&["CLAMP", "5"][..], &["DROP"], &["DROP", ""], &["LIMIT", "-1"], &["FENCE", "0"], &["HOLD", "a", "m"]]
-        {
+        for bad in [
+            &["CLAMP", "5"][..],
+            &["DROP"],
+            &["DROP", ""],
+            &["ENDED", "0"],
+            &["ENDED", "x"],
+            &["LIMIT", "-1"],
+            &["FENCE", "0"],
+            &["HOLD", "a", "m"],
+        ] {
             let words: Vec<&[u8]> = bad.iter().map(|word| word.as_bytes()).collect();
             assert!(decode(&words).is_none(), "{bad:?}");
         }

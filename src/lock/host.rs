@@ -11,7 +11,7 @@ use crate::value::holders::Slot;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::KeyError;
 use crate::value::owner::Owner;
-use crate::value::time::{Deadline, Now};
+use crate::value::time::{Deadline, Now, Timestamp};
 
 /// All inputs of a decision. Separate fields, so that clients can be answered while a key is open.
 #[derive(Debug)]
@@ -134,6 +134,8 @@ pub enum Effect<'a> {
     Renew(&'a [u8]),
     /// This owner's hold has ended.
     Drop(&'a [u8]),
+    /// The holders whose leases were over at this time have ended: one effect, however many there were.
+    Ended(Timestamp),
     /// The semaphore's limit.
     Limit,
     /// A client has set the key's deadline: no lease ends later than the key.

@@ -16,7 +16,7 @@
 
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
-use lock::value::time::Deadline;
+use lock::value::time::{Deadline, Timestamp};
 use redis_module::raw;
 
 use crate::shell::ffi::context::Ctx;
@@ -53,6 +53,13 @@ fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_un
 pub fn send_drop(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, owner: &[u8]) {
     if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::WordAndBytes(c"DROP", owner));
+    }
+}
+
+/// Sends that the holders whose leases were over at this time hold the lock no more.
+pub fn send_ended(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, time: Timestamp) {
+    if must_send_or_count(ctx, scope) {
+        ctx.replicate(APPLY, key, Rest::WordAndInteger(c"ENDED", time.signed_ms()));
     }
 }
 

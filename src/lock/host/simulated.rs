@@ -164,6 +164,8 @@ pub enum Told {
     Renew(Owner),
     /// A hold is gone.
     Drop(Owner),
+    /// The holds whose leases were over at this time are gone.
+    Ended(Timestamp),
     /// The semaphore's limit.
     Limit(u32),
     /// No lease ends later than the key.
@@ -181,6 +183,7 @@ impl From<&Sent> for Told {
         match sent {
             Sent::Hold(_, holder) => Told::Hold(holder.owner.clone()),
             Sent::Drop(owner) => Told::Drop(owner.clone()),
+            Sent::Ended(time) => Told::Ended(*time),
             Sent::Delete => Told::Delete,
             Sent::Limit(limit) => Told::Limit(*limit),
             Sent::Clamp => Told::Clamp,
@@ -195,6 +198,7 @@ impl From<&Sent> for Told {
 enum Sent {
     Hold(FamilyAndLimit, Holder),
     Drop(Owner),
+    Ended(Timestamp),
     Limit(u32),
     Clamp,
     Deadline(Deadline),
@@ -346,6 +350,7 @@ impl Replica {
                 Received::Hold(*kind, holder.clone())
             }
             Sent::Drop(owner) => Received::Drop(owner.as_ref()),
+            Sent::Ended(time) => Received::Ended(*time),
             Sent::Limit(limit) => Received::Limit(*limit),
             Sent::Clamp => Received::Clamp,
         };
@@ -434,7 +439,7 @@ impl Entry for OpenKey<'_> {
         let Some(Stored::Lock(lock, deadline)) = stored else { panic!("an update of a key without a lock") };
         *deadline = until.unwrap_or(*deadline);
         let limit = lock.semaphore_limit();
-        if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
+        if matches!(effect, Effect::Hold(_) | Effect::Drop(_) | Effect::Ended(_)) {
             self.keyspace.signal_modified(&self.key);
         }
         let sent = match effect {
@@ -448,6 +453,7 @@ impl Entry for OpenKey<'_> {
                 return;
             }
             Effect::Drop(owner) => Sent::Drop(Owner::new(owner).expect("effects name owners")),
+            Effect::Ended(time) => Sent::Ended(time),
             Effect::Limit => Sent::Limit(limit.expect("only a semaphore has a limit")),
             Effect::Clamp => Sent::Clamp,
         };

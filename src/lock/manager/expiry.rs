@@ -12,8 +12,9 @@ use crate::value::outcome::Released;
 use crate::value::time::Now;
 
 impl LockManager {
-    /// Takes ended holds out of the lock. Replicas get the drop of each holder, or the removal of the key if no holder
-    /// is left. Waiters are served by the drain, not here: the caller has the key open.
+    /// Takes ended holds out of the lock. Replicas get the time for all leases that are over, the drop of each holder
+    /// whose connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain, not
+    /// here: the caller has the key open.
     #[inline]
     pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
@@ -37,6 +38,7 @@ impl LockManager {
             (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
         };
         let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
+        let leases = gone.len();
         if !self.ended.is_empty() {
             for (owner, client) in self.bindings.owners_of(key) {
                 let Some(fence) = lock.fence_of(owner.as_bytes()) else { continue };
@@ -56,7 +58,12 @@ impl LockManager {
         }
         match is_vacant(entry) {
             true => entry.remove(),
-            false => gone.iter().for_each(|(owner, ..)| update(entry, Effect::Drop(owner.as_bytes()))),
+            false => {
+                if leases > 0 {
+                    update(entry, Effect::Ended(now.timestamp()));
+                }
+                gone[leases..].iter().for_each(|(owner, ..)| update(entry, Effect::Drop(owner.as_bytes())));
+            }
         }
         self.due.extend(self.queues.id_of(key));
     }
@@ -126,15 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn replicas_get_a_drop_for_each_holder_that_ends() {
+    fn replicas_get_one_effect_for_all_leases_that_are_over_and_a_drop_for_each_holder_without_a_connection() {
         let mut fixture = Fixture::default();
-        for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {
-            fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+        for (name, session, lease_ms) in [("a", None, 100), ("b", None, 200), ("c", None, 900), ("d", Some(7), 900)] {
+            fixture.acquire(name, READ, session.map(ClientId), Lease::from_ms(lease_ms).unwrap());
         }
         fixture.effects();
         fixture.server.keyspace.now_ms += 201;
+        fixture.manager.end_session(ClientId(7));
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
-        assert_eq!(fixture.effects(), [Told::Drop(owner("a")), Told::Drop(owner("b"))]);
+        assert_eq!(fixture.effects(), [Told::Ended(Timestamp::from_ms(1_201)), Told::Drop(owner("d"))]);
         assert_eq!(fixture.holders(), "c");
         // EXPIRE has moved the end of the key: replicas have to apply that too.
         let sooner = Deadline::At(Timestamp::from_ms(5_000));

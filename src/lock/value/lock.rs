@@ -304,6 +304,14 @@ impl Lock {
         }
     }
 
+    /// Whether [`Lock::settle`] has something to take out.
+    pub fn has_ended_holders(&self, now: Timestamp) -> bool {
+        match self {
+            Lock::Shared(shared) => shared.has_ended_holders(now),
+            _ => false,
+        }
+    }
+
     /// Whether a holder is stored with a later end than the key's: EXPIRE has shortened the leases.
     pub fn outlives_key(&self, key_until: Deadline) -> bool {
         self.has_several_holders() && self.last_deadline() > Some(key_until)

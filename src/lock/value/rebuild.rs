@@ -11,7 +11,7 @@ use super::lock::Lock;
 use super::outcome::Hold;
 use super::owner::OwnerRef;
 use super::shared::Shared;
-use super::time::Deadline;
+use super::time::{Deadline, Timestamp};
 
 /// A lock's family with its limit, as in files, effects and LOCK.INFO: 1 for a mutex, LIMIT for a semaphore, 0 for a
 /// read/write lock.
@@ -73,6 +73,8 @@ pub enum Received<'a> {
     Hold(FamilyAndLimit, Holder),
     /// This owner's hold has ended.
     Drop(OwnerRef<'a>),
+    /// The holders whose leases were over at this time have ended.
+    Ended(Timestamp),
     /// The semaphore's limit.
     Limit(u32),
     /// The holders end no later than the key.
@@ -188,6 +190,7 @@ impl Lock {
                 !before.is_some_and(is_same)
             }
             Received::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
+            Received::Ended(time) => self.has_ended_holders(*time),
             Received::Limit(_) | Received::Clamp | Received::Fence(_) => false,
         }
     }
@@ -203,10 +206,11 @@ impl Lock {
             }
             Received::Drop(owner) => {
                 self.evict(owner.as_bytes());
-                match self.is_vacant() {
-                    true => KeyAfter::Removed,
-                    false => self.last_deadline().map_or(KeyAfter::Same, KeyAfter::Until),
-                }
+                self.key_after_ends()
+            }
+            Received::Ended(time) => {
+                self.settle(time);
+                self.key_after_ends()
             }
             Received::Limit(limit) => {
                 self.set_limit(limit);
@@ -222,6 +226,13 @@ impl Lock {
             }
         }
     }
+
+    fn key_after_ends(&self) -> KeyAfter {
+        match self.is_vacant() {
+            true => KeyAfter::Removed,
+            false => self.last_deadline().map_or(KeyAfter::Same, KeyAfter::Until),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +240,7 @@ mod tests {
     use super::*;
     use crate::value::holders::Slot;
     use crate::value::owner::Owner;
-    use crate::value::time::{Lease, Timestamp};
+    use crate::value::time::Lease;
     use proptest::prelude::*;
 
     fn family() -> impl Strategy<Value = Family> {
@@ -394,7 +405,7 @@ mod tests {
 
     #[test]
     fn the_stored_deadlines_are_those_of_the_holders() {
-        let until = Deadline::At(crate::value::time::Timestamp::from_ms(50));
+        let until = Deadline::At(Timestamp::from_ms(50));
         let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
         let reader = Holder { until, ..held("a", 1, 0, 1) };
         let lock = Lock::from_parts(kind, Fence::new(1).unwrap(), vec![reader]).unwrap();
@@ -439,6 +450,10 @@ mod tests {
             (hold(semaphore, "a", 3, 90), true, KeyAfter::Until(ms(90)), "a 3 90"),
             (hold(semaphore, "b", 4, 60), true, KeyAfter::Until(ms(90)), "a 3 90, b 4 60"),
             (Received::Clamp, false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (hold(semaphore, "c", 5, 50), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50"),
+            (hold(semaphore, "d", 6, 40), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50, d 6 40"),
+            (Received::Ended(Timestamp::from_ms(40)), false, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50, d 6 40"),
+            (Received::Ended(Timestamp::from_ms(51)), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60"),
             (Received::Fence(Fence::new(9).unwrap()), false, KeyAfter::Same, "a 3 70, b 4 60"),
             (Received::Limit(7), false, KeyAfter::Same, "a 3 70, b 4 60"),
             (drop("a"), true, KeyAfter::Until(ms(60)), "b 4 60"),

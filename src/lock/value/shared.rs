@@ -69,6 +69,12 @@ impl Shared {
         }
     }
 
+    /// Whether a holder has an expired lease.
+    pub(super) fn has_ended_holders(&self, now: Timestamp) -> bool {
+        let first = self.holders.first_to_end().and_then(|position| self.holders.as_slice().get(position));
+        first.is_some_and(|holder| holder.until.is_over(now))
+    }
+
     /// Removes and returns the holders with expired leases.
     pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         let mut gone = Vec::new();

@@ -23,7 +23,7 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     let Some(lock) = key.lock() else { return };
     match &effect {
         Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) => raise_fences(*fence),
-        Received::Drop(_) | Received::Limit(_) | Received::Clamp => {}
+        Received::Drop(_) | Received::Ended(_) | Received::Limit(_) | Received::Clamp => {}
     }
     let is_seen_by_watchers = lock.is_changed_by(&effect);
     match lock.apply(effect, until) {

@@ -212,10 +212,11 @@ impl Entry for StoredKey<'_> {
         match effect {
             Effect::Hold(owner) | Effect::Renew(owner) => replication::send_hold(ctx, scope, name, lock, owner, until),
             Effect::Drop(owner) => replication::send_drop(ctx, scope, name, owner),
+            Effect::Ended(time) => replication::send_ended(ctx, scope, name, time),
             Effect::Limit => replication::send_limit(ctx, scope, name, lock),
             Effect::Clamp => replication::send_clamp(ctx, scope, name),
         }
-        if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
+        if matches!(effect, Effect::Hold(_) | Effect::Drop(_) | Effect::Ended(_)) {
             ctx.signal_modified(name);
         }
     }

@@ -130,8 +130,9 @@ fn assert_can_be_stored(client: &mut Client, what: &str) {
 }
 
 fn random_effect(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let mut words: Vec<Vec<u8>> = match rng.below(7) {
+    let mut words: Vec<Vec<u8>> = match rng.below(8) {
         0 => vec![b"DROP".to_vec(), b"a".to_vec()],
+        5 => vec![b"ENDED".to_vec(), b"4102444800001".to_vec()],
         1 => vec![b"LIMIT".to_vec(), rng.next_u64().to_string().into_bytes()],
         2 => vec![b"CLAMP".to_vec()],
         3 => vec![b"FENCE".to_vec(), (rng.next_u64() >> 10).to_string().into_bytes()],
