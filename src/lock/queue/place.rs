@@ -21,8 +21,8 @@ use super::request::{NewRequest, QueuedRequest};
 use crate::host::Keys;
 
 /// The search for the first request that waits for the owner visits at most this many requests and keys, which takes
-/// some milliseconds. An owner with more of them ahead takes the last place.
-const MOST_STEPS: usize = 40_000;
+/// some milliseconds. An owner with more of them ahead takes the last place. Fewer in tests, so that they exceed it.
+const MOST_STEPS: usize = if cfg!(test) { 400 } else { 40_000 };
 
 /// A place before a request whose place is before another one, and so on, has at most so many levels: the last place
 /// otherwise. Places are compared level by level.
@@ -185,6 +185,18 @@ mod tests {
         let [other, first, second] = ids.map(|id| fixture.queues.request(id).unwrap().place.clone());
         let (one, both) = (place(&mut fixture, "a", "k"), place(&mut fixture, "a", "kl"));
         assert!(other < both && both < first && first < one && one < second);
+    }
+
+    #[test]
+    fn an_owner_behind_too_many_requests_for_several_keys_takes_the_last_place() {
+        for (ahead, is_before) in [(100, true), (200, false)] {
+            let mut fixture = Fixture::default();
+            fixture.hold("a", "l", Claim::Mutex);
+            (0..ahead).for_each(|number| _ = fixture.wait(&format!("b {number}"), "km", Claim::Mutex));
+            let id = fixture.wait("b", "kl", Claim::Mutex);
+            let there = fixture.queues.request(id).unwrap().place.clone();
+            assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{ahead}");
+        }
     }
 
     /// A place is behind those that were put before the same request earlier, wherever these come from.

@@ -212,6 +212,22 @@ fn an_owner_that_loses_a_key_gets_another_place_even_if_the_key_stays_free() {
     assert!(world.holds("a", "s") && !world.holds("x", "r"));
 }
 
+/// r loses a while its request is away, and so is that of q, so that no holder of a is noted: when r comes back, it has
+/// its place, ahead of the request that r has queued meanwhile.
+#[test]
+fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_back() {
+    let mut world = World::new();
+    world.hold("k", "o");
+    world.hold("a", "r");
+    assert_eq!(world.ask(&["a"], "q", Claim::Mutex, Some(10)), Outcome::Queued);
+    assert_eq!(world.ask(&["a", "k"], "r", Claim::Mutex, Some(10)), Outcome::Queued);
+    world.pass(20);
+    world.happen(Event::Restored("k", "a"));
+    world.wait(&["k"], "r");
+    world.wait(&["a", "k"], "r");
+    assert_eq!(world.simulation.model.decided_anew(), 0);
+}
+
 /// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would wait behind x for ever.
 #[test]
 fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_wait_for_ever() {

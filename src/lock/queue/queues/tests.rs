@@ -206,6 +206,18 @@ fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
 }
 
 #[test]
+fn a_request_that_was_moved_to_the_last_place_is_ahead_of_later_ones() {
+    let mut fixture = Fixture::default();
+    let [a, b] = ["a", "b"].map(|owner| fixture.wait(owner, "kl", MUTEX));
+    fixture.queues.move_to(a, fixture.queues.last_place(Rank::Normal));
+    let c = fixture.wait("c", "kl", MUTEX);
+    for name in ["k", "l"] {
+        let queue = fixture.queues.of_key(key(name).as_ref()).unwrap();
+        assert_eq!(queue.present().map(|(_, id)| id).collect::<Vec<_>>(), [b, a, c], "{name}");
+    }
+}
+
+#[test]
 fn every_place_but_the_last_has_a_waiter_behind_it() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
