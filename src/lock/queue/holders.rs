@@ -1,4 +1,4 @@
-//! The holders of keys, for precedence and the deadlock search. An expired lease and the session of an ended connection
+//! The holders of keys, for places and the deadlock search. An expired lease and the session of an ended connection
 //! hold nothing, though the stored lock still names them.
 
 use crate::host::{Content, Entry, Keys};

@@ -19,7 +19,7 @@ pub fn own(request: usize, key: usize) -> String {
     format!("own:{request}:{key}")
 }
 
-/// An owner takes a free key out of all the requests, which wait for it: it passes them.
+/// An owner takes a free key of all the requests, which wait for it: its place is before them.
 pub fn pass(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     let _waiters = queue_all(server, n, name)?;
     watch_command(server, &["LOCK.ACQUIRE", "free", "holder", "PX", "600000"])
