@@ -282,3 +282,30 @@ func TestCoalesce(t *testing.T) {
 	unlock(t, hold)
 	isTrue(t, !strings.Contains(server.Ask("CLIENT", "LIST").(string), "flags=b"), "somebody waits")
 }
+
+func TestAGrantThatIsWithdrawnTellsNobodyThatTheWorkIsDone(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	there := over(t, server.Addr())
+	hold := locked(t, there.Mutex("k", redislock.WithLease(long)))
+	ctx, end := context.WithCancel(context.Background())
+	first := make(chan error, 1)
+	go func() {
+		_, err := over(t, proxy.Addr()).Mutex("k", redislock.WithLease(long)).LockCoalesced(ctx)
+		first <- err
+	}()
+	servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("k")) == 1 })
+	proxy.Silence()
+	ok(t, hold.UnlockFailed(context.Background()))
+	servertest.Eventually(t, "the grant", func() bool { return server.Holds("k") == 1 && len(server.Waiters("k")) == 0 })
+	second := make(chan redislock.Coalesced, 1)
+	go func() { second <- must(there.Mutex("k").LockCoalesced(context.Background()))(t) }()
+	servertest.Eventually(t, "another waiter", func() bool { return len(server.Waiters("k")) == 1 })
+	end()
+	isTrue(t, <-first == context.Canceled, "not cancelled")
+	proxy.Speak()
+	got := <-second
+	isTrue(t, got.Hold != nil && got.Done == 0, "done, and nothing was made")
+	unlock(t, got.Hold)
+}
