@@ -44,6 +44,7 @@ from test_run import (  # noqa: F401
     test_run_has_its_reply_where_only_the_release_has_none,
     test_run_is_observed,
     test_run_is_told_that_the_lock_was_lost,
+    test_run_repeats_what_was_refused_behind_the_grant,
     test_run_sends_no_command_twice,
     test_run_under_options_that_do_not_fit,
     test_run_waits_in_the_queue_during_the_grace,

@@ -156,10 +156,17 @@ enum Counted {
     All,
 }
 
-/// What the server has done so far.
+/// The processor's time of this process, which has one thread.
+fn own_cpu() -> Duration {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(times.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
+/// What the server has done so far, and this process.
 #[derive(Clone, Copy)]
 struct Counters {
     at: Instant,
+    own_cpu: Duration,
     requests: u64,
     cpu: Duration,
 }
@@ -176,7 +183,8 @@ impl Counters {
         let is_request = |line: &&str| requests.iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")));
         let lines = stats.text().lines().filter(is_request);
         let calls = lines.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok());
-        Counters { at: Instant::now(), requests: calls.sum(), cpu: Duration::from_secs_f64(seconds) }
+        let (requests, cpu) = (calls.sum(), Duration::from_secs_f64(seconds));
+        Counters { at: Instant::now(), own_cpu: own_cpu(), requests, cpu }
     }
 }
 
@@ -184,6 +192,7 @@ impl Counters {
 #[derive(Clone, Copy)]
 struct Figures {
     per_second: f64,
+    own_cpu_us: f64,
     requests: f64,
     cpu_us: f64,
 }
@@ -193,9 +202,15 @@ impl Figures {
         let turns = f64::from(turns.max(1));
         Figures {
             per_second: turns / (after.at - before.at).as_secs_f64(),
+            own_cpu_us: after.own_cpu.saturating_sub(before.own_cpu).as_secs_f64() * 1e6 / turns,
             requests: (after.requests - before.requests) as f64 / turns,
             cpu_us: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e6 / turns,
         }
+    }
+
+    fn cells(self) -> String {
+        let Figures { per_second, own_cpu_us, requests, cpu_us } = self;
+        format!(" {per_second:.0} | {own_cpu_us:.0} | {requests:.1} | {cpu_us:.0} |")
     }
 
     /// The median round by turns per second.
@@ -250,8 +265,7 @@ async fn row<M: Mutex>(server: &Server, mutex: &M, counted: Counted, times: [Dur
         for _ in 0..ROUNDS {
             rounds.push(turns(server, mutex, counted, tasks, time).await?);
         }
-        let Figures { per_second, requests, cpu_us } = Figures::median(rounds);
-        row += &format!(" {per_second:.0} | {requests:.1} | {cpu_us:.0} |");
+        row += &Figures::median(rounds).cells();
     }
     println!("{row}");
     Ok(())
@@ -274,25 +288,27 @@ async fn main() -> Outcome<()> {
          One process, one thread, one server; the median of {ROUNDS} rounds of {:?} and of {:?}. A pair is taken and\n\
          given back by one task, and nobody waits. Hand-offs are between {TASKS} tasks, each of which asks again at\n\
          once; a turn of the task that had the one before is none. They hold the lock for no time. Requests are\n\
-         commands that the client sent, CPU is the server's own. rslock waits for up to 200 ms if nothing is set.\n\n\
-         | lock | a waiter | pairs per second | requests per pair | server CPU µs per pair | hand-offs per second | \
-         requests per hand-off | server CPU µs per hand-off |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- |",
+         commands that the client sent. rslock waits for up to 200 ms if nothing is set.\n\n\
+         | lock | a waiter | pairs per second | client CPU µs | requests | server CPU µs | hand-offs per second | client \
+         CPU µs | requests | server CPU µs |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         times[0], times[1]
     );
     row(&server, &ours, Counted::HandOffs, times).await?;
     let raw = Raw::to(&url).await?;
     // Over one connection, so by one task only: the server holds back what is behind a request that waits.
-    let figures = Figures::median(vec![turns(&server, &raw, Counted::HandOffs, 1, times[0]).await?]);
-    println!("| {} | {:.0} | {:.1} | {:.0} | | | |", raw.title(), figures.per_second, figures.requests, figures.cpu_us);
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(turns(&server, &raw, Counted::HandOffs, 1, times[0]).await?);
+    }
+    println!("| {} |{} | | | |", raw.title(), Figures::median(rounds).cells());
     for theirs in &theirs {
         row(&server, theirs, Counted::HandOffs, times).await?;
     }
     println!(
         "\nOne INCR under a lock, by one task and by {TASKS} tasks, each of which asks again at once. The SET of the\n\
          script counts as a request too.\n\n\
-         | lock, INCR, release | per second | requests | server CPU µs | {TASKS} tasks: per second | requests | server \
-         CPU µs |\n| --- | --- | --- | --- | --- | --- | --- |"
+         | lock, INCR, release | per second | client CPU µs | requests | server CPU µs | {TASKS} tasks: per second | \
+         client CPU µs | requests | server CPU µs |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     );
     let (lock, incr) = (ours.0.clone(), cmd("INCR").arg("n").to_owned());
     row(&server, &InOnePacket(lock.clone(), incr.clone()), Counted::All, times).await?;

@@ -274,18 +274,23 @@ async fn it_is_observed() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_writes_for_a_while_is_asked_again() {
+async fn what_is_refused_behind_the_grant_is_repeated() {
     let server = Server::start();
-    assert_eq!(server.client().run("CONFIG SET min-replicas-to-write 1"), Reply::ok());
-    let lock = client_of(server.port()).mutex("k");
+    let proxy = Proxy::to(server.port()).await;
+    proxy.split_request("LOCK.EXEC");
+    let lock = client_of(proxy.port).mutex("k");
     let running = tokio::spawn(async move { lock.run::<i64>(&incr()).await });
+    eventually("the grant", || server.holders("k").len() == 1).await;
+    assert_eq!(server.client().run("CONFIG SET min-replicas-to-write 1"), Reply::ok());
+    proxy.deliver();
     let refused = || {
         let errors = server.client().run("INFO errorstats");
         let found = Info::parse(errors.text()).find("errorstat_NOREPLICAS").map(String::from);
-        found.is_some_and(|count| count.trim_start_matches("count=").parse::<u32>().is_ok_and(|count| count > 5))
+        found.is_some_and(|count| count.trim_start_matches("count=").parse::<u32>().is_ok_and(|count| count > 3))
     };
-    eventually("some refusals", refused).await;
+    eventually("the packet again", refused).await;
     assert_eq!(server.client().run("CONFIG SET min-replicas-to-write 0"), Reply::ok());
+    // The command did not run: the packet was sent again.
     assert_eq!(running.await.unwrap().unwrap(), 1);
     assert!(server.is_free("k"));
 }
