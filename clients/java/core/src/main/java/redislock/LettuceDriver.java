@@ -598,7 +598,8 @@ final class LettuceDriver extends Driver {
 
     void close() {
       CompletableFuture<Connection> last = connection;
-      if (last != null) {
+      drop(last);
+      if (last != null && !last.isDone()) {
         last.thenAccept(each -> each.redis.closeAsync());
       }
       deafen();

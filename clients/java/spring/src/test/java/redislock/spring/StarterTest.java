@@ -367,7 +367,10 @@ final class StarterTest {
 
   private static Process application(java.nio.file.Path folder, int seconds) {
     return redislock.Readme.start(
-        folder, "-Dspring.data.redis.port=" + server.port(), "ReportApplication", "" + seconds);
+        folder,
+        "-Dspring.data.redis.port=" + server.port(),
+        "reports.ReportApplication",
+        "" + seconds);
   }
 
   private static String owner() {
