@@ -107,7 +107,8 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
 /// The same of another lock's command.
 fn adopted_beginning(original: &str, key: &str, token: &str) -> String {
     match original {
-        "get" | "getdel" | "mget" | "delex" => key.into(),
+        "get" | "getdel" | "mget" | "delex" | "hlen" | "hkeys" | "hgetall" => key.into(),
+        "hset" | "hsetnx" | "hincrby" => format!("{key} {token} 1"),
         "getrange" => format!("{key} 0 -1"),
         "setex" | "psetex" => format!("{key} 1 {token}"),
         _ => format!("{key} {token}"),

@@ -15,8 +15,11 @@ fn it_has_the_syntax_and_the_summary_of_every_command_of_the_server() {
             })
             .collect();
         let commands = client.run("COMMAND LIST FILTERBY MODULE lock");
-        assert_eq!(lines.len(), 1 + 2 * commands.items().len());
-        for command in commands.items().iter().map(|name| name.text().to_uppercase()) {
+        // Subcommands are told by their container.
+        let names = commands.items().iter().map(|name| name.text().to_uppercase());
+        let names: Vec<String> = names.filter(|name| !name.contains('|')).collect();
+        assert_eq!(lines.len(), 1 + 2 * names.len());
+        for command in names {
             let place = lines.iter().position(|line| line.split(' ').next() == Some(&command));
             let place = place.unwrap_or_else(|| panic!("no line of {command}"));
             let docs = client.cmd(&["COMMAND", "DOCS", &command]);
