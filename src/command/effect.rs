@@ -287,8 +287,8 @@ mod tests {
 
         #[test]
         fn no_words_bring_it_down(words in prop::collection::vec(
-            prop_oneof![Just("DROP"), Just("ENDED"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"), Just("2"),
-                Just("m 1 1 1 a")],
+            prop_oneof![Just("DROP"), Just("ENDED"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"),
+                Just("2"), Just("m 1 1 1 a")],
             0..5,
         )) {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();

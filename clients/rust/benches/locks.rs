@@ -289,8 +289,8 @@ async fn main() -> Outcome<()> {
          given back by one task, and nobody waits. Hand-offs are between {TASKS} tasks, each of which asks again at\n\
          once; a turn of the task that had the one before is none. They hold the lock for no time. Requests are\n\
          commands that the client sent. rslock waits for up to 200 ms if nothing is set.\n\n\
-         | lock | a waiter | pairs per second | client CPU µs | requests | server CPU µs | hand-offs per second | client \
-         CPU µs | requests | server CPU µs |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+         | lock | a waiter | pairs per second | client CPU µs | requests | server CPU µs | hand-offs per second | \
+         client CPU µs | requests | server CPU µs |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         times[0], times[1]
     );
     row(&server, &ours, Counted::HandOffs, times).await?;
