@@ -17,6 +17,7 @@ mod run;
 mod servers;
 mod settings;
 mod stats;
+mod task;
 
 use std::process::ExitCode;
 

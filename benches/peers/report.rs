@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::load::Outcome;
 use crate::settings::SETTINGS;
 use crate::stats::{digits, percentile};
+use crate::task::Outcome;
 
 /// `report DATA DOCS`: `DOCS/peers.md`; README's rows are printed.
 pub fn main(words: &[String]) -> Outcome<()> {

@@ -17,11 +17,11 @@ use serde_json::{json, Map, Value};
 use tempfile::TempDir;
 
 use crate::judged::{self, Event};
-use crate::load::{now, Outcome, Task, Work};
 use crate::peers::{redis_lock, zookeeper};
 use crate::servers::{run, Cost, Place, Processes, Servers};
 use crate::settings::{After, Setting, SETTINGS};
 use crate::stats::percentile;
+use crate::task::{now, Outcome, Task, Work};
 
 /// Hosts of each peer's network.
 const SERVERS: usize = 0;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use etcd_client::{ConnectOptions, LockOptions};
 use tokio::task::spawn_local;
 
-use crate::load::{Link, Outcome, Owner, Task, Work};
 use crate::servers::{Node, Place, Servers};
+use crate::task::{Link, Outcome, Owner, Task, Work};
 
 pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
     let host = place.host.address();

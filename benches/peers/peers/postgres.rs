@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio_postgres::{NoTls, Statement};
 
-use crate::load::{Link, Outcome, Owner, Task};
 use crate::servers::{Node, Place, Servers};
+use crate::task::{Link, Outcome, Owner, Task};
 
 const PORT: u16 = 5432;
 const ROWS: u64 = 100_000;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use redis_lock_client::Guard;
 
-use crate::load::{Link, Outcome, Owner, Task};
 use crate::servers::{Memory, Node, Place, Servers};
+use crate::task::{Link, Outcome, Owner, Task};
 
 const PORT: u16 = 6379;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::Script;
 
-use crate::load::{now, Link, Outcome, Owner, Task};
+use crate::task::{now, Link, Outcome, Owner, Task};
 
 const RELEASE: &str = r#"if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0"#;
 

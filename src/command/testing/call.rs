@@ -1,4 +1,5 @@
-//! The simulated server as the host of a command.
+//! A command on the simulated server: the module's own, with the server as its host, one of the server's, or those of a
+//! transaction.
 
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -17,34 +18,82 @@ use lock::value::time::{Now, WaitLimit};
 
 use super::clients::{AllClients, Parking};
 use super::native;
+use super::parts::{Call, Sender};
 use super::resp::Encoder;
-use super::server::SimulatedServer;
+use crate::adopted::Original;
+use crate::catalog::CATALOG;
 use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran, ReadLock, Scanned};
 use crate::lock_log::LockLog;
 use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
-use crate::run::is_held;
+use crate::run::{self, is_held};
 
-/// The sender of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// A connection by itself.
-    Connection,
-    /// A transaction of a connection: it may not block.
-    Transaction,
-    /// A command of the connection's (LOCK.EXEC): it may not block, and has no connection of its own.
-    Command,
+/// Runs a command that a connection has sent: at once, or with its transaction.
+pub fn run_of_connection(call: Call<'_>, args: &[&[u8]]) {
+    let name = args[0].to_ascii_uppercase();
+    let is_queued = {
+        let mut clients = call.server.clients.borrow_mut();
+        let queued = clients.connections.get_mut(&call.client).and_then(|connection| connection.queued.as_mut());
+        let is_of_transaction = matches!(name.as_slice(), b"EXEC" | b"DISCARD" | b"MULTI" | b"WATCH");
+        match queued {
+            Some(queued) if !is_of_transaction => {
+                queued.push(args.iter().map(|word| word.to_vec()).collect());
+                true
+            }
+            _ => false,
+        }
+    };
+    match (is_queued, name.as_slice()) {
+        (true, _) => call.reply.borrow_mut().status("QUEUED"),
+        (false, b"EXEC") => exec(call),
+        (false, _) => run(call, args),
+    }
 }
 
-/// A command that runs.
-#[derive(Clone, Copy)]
-pub struct Call<'a> {
-    pub server: &'a SimulatedServer,
-    pub client: ClientId,
-    pub sender: Sender,
-    pub db: i32,
-    pub reply: &'a RefCell<Encoder>,
+/// Runs a command.
+pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
+    let container = Original::named(args[0]).and_then(|original| {
+        let adopted = &call.server.settings.borrow().adopted;
+        adopted.container_of(original, || args.len(), |position| args.get(position).copied())
+    });
+    if let Some(container) = container {
+        let translated: Vec<&[u8]> = [container.name().as_bytes()].into_iter().chain(args.iter().copied()).collect();
+        return run(call, &translated);
+    }
+    let name = args[0].to_ascii_uppercase();
+    if let Some(command) = CATALOG.iter().find(|command| command.name.as_bytes() == name) {
+        if let Err(error) = run::run(command, call, args) {
+            call.error(&error);
+        }
+        return;
+    }
+    if let Err(words) = native::run(call, &name, args) {
+        call.reply.borrow_mut().error_words(&words);
+    }
+}
+
+/// The commands that a transaction has queued.
+fn exec(call: Call<'_>) {
+    let (queued, is_dirty) = call.with_connection(|connection| {
+        connection.watched.clear();
+        (connection.queued.take(), std::mem::take(&mut connection.is_dirty))
+    });
+    let Some(queued) = queued else {
+        return call.reply.borrow_mut().error_words("ERR EXEC without MULTI");
+    };
+    if is_dirty {
+        return call.reply.borrow_mut().null();
+    }
+    call.reply.borrow_mut().array(queued.len());
+    for words in queued {
+        let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let db = call.with_connection(|connection| connection.db);
+        // The transaction may run longer than the arguments of one command are there.
+        let reply = RefCell::new(Encoder::new(call.reply.borrow().protocol));
+        run(Call { server: call.server, client: call.client, sender: Sender::Transaction, db, reply: &reply }, &args);
+        call.reply.borrow_mut().bytes.append(&mut reply.borrow_mut().bytes);
+    }
 }
 
 impl ReplyWriter for Call<'_> {
@@ -280,7 +329,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
             return Err(errors::NOT_HELD);
         }
         self.note(|manager| manager.statistics.execs += 1);
-        native::run(Call { sender: Sender::Command, ..self }, command);
+        run(Call { sender: Sender::Command, ..self }, command);
         Ok(())
     }
 }

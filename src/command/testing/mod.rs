@@ -7,7 +7,8 @@
 mod call;
 mod clients;
 mod native;
+mod parts;
 mod resp;
 mod server;
 
-pub use server::SimulatedServer;
+pub use parts::SimulatedServer;

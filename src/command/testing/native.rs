@@ -1,22 +1,16 @@
-//! The simulated server's own commands, and how it runs the module's: DEL, RENAME and the like, transactions,
-//! subscriptions, CONFIG and CLIENT. As far as the transcripts of `tests/spec` need them.
-
-use std::cell::RefCell;
+//! The simulated server's own commands: DEL, RENAME and the like, MULTI, subscriptions, CONFIG and CLIENT. As far as the
+//! transcripts of `tests/spec` need them.
 
 use lock::host::simulated::{Keyspace, Stored};
 use lock::key::{ClientId, Key};
 use lock::manager::departure::Departure;
 use lock::value::time::{Deadline, Timestamp};
 
-use super::call::{Call, Sender};
-use super::clients::Connection;
-use super::resp::{Encoder, Protocol};
-use crate::adopted::Original;
-use crate::catalog::CATALOG;
+use super::parts::Call;
+use super::resp::Protocol;
 use crate::host::Ran;
 use crate::parse::integer;
 use crate::reply::ReplyWriter;
-use crate::run;
 
 /// The words of an error that a command answers.
 type Answer = Result<(), String>;
@@ -25,53 +19,9 @@ const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// Runs a command that a connection has sent: at once, or with its transaction.
-pub fn run_of_connection(call: Call<'_>, args: &[&[u8]]) {
-    let name = args[0].to_ascii_uppercase();
-    let is_queued = {
-        let mut clients = call.server.clients.borrow_mut();
-        let queued = clients.connections.get_mut(&call.client).and_then(|connection| connection.queued.as_mut());
-        let is_of_transaction = matches!(name.as_slice(), b"EXEC" | b"DISCARD" | b"MULTI" | b"WATCH");
-        match queued {
-            Some(queued) if !is_of_transaction => {
-                queued.push(args.iter().map(|word| word.to_vec()).collect());
-                true
-            }
-            _ => false,
-        }
-    };
-    match (is_queued, name.as_slice()) {
-        (true, _) => call.reply.borrow_mut().status("QUEUED"),
-        (false, b"EXEC") => exec(call),
-        (false, _) => run(call, args),
-    }
-}
-
-/// Runs a command.
-pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
-    let container = Original::named(args[0]).and_then(|original| {
-        let adopted = &call.server.settings.borrow().adopted;
-        adopted.container_of(original, || args.len(), |position| args.get(position).copied())
-    });
-    if let Some(container) = container {
-        let translated: Vec<&[u8]> = [container.name().as_bytes()].into_iter().chain(args.iter().copied()).collect();
-        return run(call, &translated);
-    }
-    let name = args[0].to_ascii_uppercase();
-    if let Some(command) = CATALOG.iter().find(|command| command.name.as_bytes() == name) {
-        if let Err(error) = run::run(command, call, args) {
-            call.error(&error);
-        }
-        return;
-    }
-    if let Err(words) = run_native(call, &name, args) {
-        call.reply.borrow_mut().error_words(&words);
-    }
-}
-
 /// A command of the simulated server itself.
 pub fn run_original(call: Call<'_>, args: &[&[u8]]) -> Ran {
-    match run_native(call, &args[0].to_ascii_uppercase(), args) {
+    match run(call, &args[0].to_ascii_uppercase(), args) {
         Ok(()) => Ran::Answered,
         Err(words) if words == WRONG_TYPE => Ran::WrongType,
         Err(words) => {
@@ -88,54 +38,32 @@ pub fn string(call: Call<'_>, name: &[u8]) -> Option<Vec<u8>> {
     matches!(keyspace.primary.get(&key), Some(Stored::Foreign)).then(|| call.server.strings.borrow()[&key].clone())
 }
 
-/// The commands that a transaction has queued.
-fn exec(call: Call<'_>) {
-    let (queued, is_dirty) = with_connection(call, |connection| {
-        connection.watched.clear();
-        (connection.queued.take(), std::mem::take(&mut connection.is_dirty))
-    });
-    let Some(queued) = queued else {
-        return call.reply.borrow_mut().error_words("ERR EXEC without MULTI");
-    };
-    if is_dirty {
-        return call.reply.borrow_mut().null();
-    }
-    call.reply.borrow_mut().array(queued.len());
-    for words in queued {
-        let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let db = with_connection(call, |connection| connection.db);
-        // The transaction may run longer than the arguments of one command are there.
-        let reply = RefCell::new(Encoder::new(call.reply.borrow().protocol));
-        run(Call { server: call.server, client: call.client, sender: Sender::Transaction, db, reply: &reply }, &args);
-        call.reply.borrow_mut().bytes.append(&mut reply.borrow_mut().bytes);
-    }
-}
-
-fn run_native(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
+/// Runs a command of the server's own; `name` in upper case.
+pub fn run(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
     match (name, &args[1..]) {
         (b"PING", []) => call.reply.borrow_mut().status("PONG"),
         (b"ECHO", [word]) => call.reply.borrow_mut().bytes(word),
         (b"HELLO", [version]) => return hello(call, version),
         (b"SELECT", [db]) => {
             let db = number(db)? as i32;
-            with_connection(call, |connection| connection.db = db);
+            call.with_connection(|connection| connection.db = db);
             call.reply.borrow_mut().status("OK");
         }
         (b"MULTI", []) => {
-            with_connection(call, |connection| connection.queued = Some(Vec::new()));
+            call.with_connection(|connection| connection.queued = Some(Vec::new()));
             call.reply.borrow_mut().status("OK");
         }
         (b"DISCARD", []) => {
-            with_connection(call, |connection| connection.queued = None);
+            call.with_connection(|connection| connection.queued = None);
             call.reply.borrow_mut().status("OK");
         }
         (b"WATCH", keys) => {
             let watched = keys.iter().map(|name| (call.db, name.to_vec()));
-            with_connection(call, |connection| connection.watched.extend(watched));
+            call.with_connection(|connection| connection.watched.extend(watched));
             call.reply.borrow_mut().status("OK");
         }
         (b"UNWATCH", []) => {
-            with_connection(call, |connection| connection.watched.clear());
+            call.with_connection(|connection| connection.watched.clear());
             call.reply.borrow_mut().status("OK");
         }
         (b"SUBSCRIBE", channels) => channels.iter().for_each(|channel| subscribe(call, channel)),
@@ -326,7 +254,7 @@ fn hello(call: Call<'_>, version: &[u8]) -> Answer {
         b"3" => Protocol::Resp3,
         _ => return Err("NOPROTO unsupported protocol version".into()),
     };
-    with_connection(call, |connection| connection.outbox.protocol = protocol);
+    call.with_connection(|connection| connection.outbox.protocol = protocol);
     let mut reply = call.reply.borrow_mut();
     reply.protocol = protocol;
     reply.map(1);
@@ -336,7 +264,7 @@ fn hello(call: Call<'_>, version: &[u8]) -> Answer {
 }
 
 fn subscribe(call: Call<'_>, channel: &[u8]) {
-    let number = with_connection(call, |connection| {
+    let number = call.with_connection(|connection| {
         connection.channels.insert(channel.to_vec());
         connection.channels.len()
     });
@@ -428,11 +356,6 @@ fn config_get(call: Call<'_>, name: &[u8]) -> Answer {
 
 fn number(word: &[u8]) -> Result<i64, String> {
     integer(word).ok_or_else(|| "ERR value is not an integer or out of range".to_string())
-}
-
-fn with_connection<R>(call: Call<'_>, work: impl FnOnce(&mut Connection) -> R) -> R {
-    let mut clients = call.server.clients.borrow_mut();
-    work(clients.connections.get_mut(&call.client).expect("the sender of a command is connected"))
 }
 
 /// Globs of `*` and `?`.

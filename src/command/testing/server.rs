@@ -1,75 +1,17 @@
-//! The simulated server: its parts, its turns, its time.
+//! The simulated server: its connections, its turns, its time.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::cell::RefCell;
 
-use lock::host::simulated::{KeyEvent, Keyspace, Stored};
 use lock::host::Host;
-use lock::key::{ClientId, Key};
-use lock::manager::departure::Departure;
-use lock::manager::lock_manager::LockManager;
-use lock::value::fence::Fence;
+use lock::key::ClientId;
 
-use super::call::{Call, Sender};
-use super::clients::{AllClients, Words};
-use super::native;
+use super::call;
+use super::clients::Words;
+use super::parts::{Call, Sender, SimulatedServer};
 use super::resp::Encoder;
-use crate::adopted::AdoptedKeys;
-use crate::lock_log::LockLog;
-use crate::parse::LeaseSettings;
 
 /// Waited-for keys are inspected this often while a request waits, as on a server.
 const INSPECTION_MS: u64 = 10;
-
-/// A server without a process: its time passes when a test says so.
-pub struct SimulatedServer {
-    pub(super) manager: RefCell<LockManager>,
-    pub(super) keyspace: RefCell<Keyspace>,
-    pub(super) clients: RefCell<AllClients>,
-    /// The clients' own table, which a command asks while it has them borrowed.
-    pub(super) granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
-    pub(super) log: RefCell<LockLog>,
-    pub(super) settings: RefCell<Settings>,
-    /// The values of keys that are strings.
-    pub(super) strings: RefCell<HashMap<Key, Vec<u8>>>,
-    /// What DUMP has given out.
-    pub(super) dumps: RefCell<Vec<Stored>>,
-    /// How many tokens were made.
-    pub(super) tokens: Cell<u64>,
-}
-
-/// What CONFIG SET changes beside the rules' own limits.
-pub(super) struct Settings {
-    pub leases: LeaseSettings,
-    pub log_max_len: usize,
-    pub adopted: AdoptedKeys,
-    pub adopt_wait_ms: u64,
-}
-
-impl Default for SimulatedServer {
-    fn default() -> SimulatedServer {
-        let (mut keyspace, clients) = (Keyspace::default(), AllClients::default());
-        keyspace.modified = Some(Vec::new());
-        let leases = LeaseSettings { default_ms: 30_000, max_ms: crate::parse::MAX_LEASE_MS };
-        SimulatedServer {
-            manager: RefCell::default(),
-            keyspace: RefCell::new(keyspace),
-            granted_here: clients.granted_here.clone(),
-            clients: RefCell::new(clients),
-            log: RefCell::default(),
-            settings: RefCell::new(Settings {
-                leases,
-                log_max_len: 128,
-                adopted: AdoptedKeys::default(),
-                adopt_wait_ms: 0,
-            }),
-            strings: RefCell::default(),
-            dumps: RefCell::default(),
-            tokens: Cell::new(1),
-        }
-    }
-}
 
 impl SimulatedServer {
     /// A new connection.
@@ -167,7 +109,7 @@ impl SimulatedServer {
         };
         let reply = RefCell::new(Encoder::new(protocol));
         let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        native::run_of_connection(
+        call::run_of_connection(
             Call { server: self, client: id, sender: Sender::Connection, db, reply: &reply },
             &args,
         );
@@ -203,43 +145,5 @@ impl SimulatedServer {
         drop(manager);
         self.signal_modified();
         true
-    }
-
-    /// Whether anything happened to keys that the rules do not know yet.
-    pub(super) fn has_events(&self) -> bool {
-        !self.keyspace.borrow().events.is_empty()
-    }
-
-    /// Tells the rules what happened to keys.
-    pub(super) fn apply_events(&self) {
-        let events = std::mem::take(&mut self.keyspace.borrow_mut().events);
-        let mut manager = self.manager.borrow_mut();
-        for event in events {
-            match event {
-                KeyEvent::Removed(key, fence) => manager.key_removed(key.as_ref(), fence),
-                KeyEvent::Touched(key) => manager.key_touched(key.as_ref()),
-            }
-        }
-    }
-
-    /// A connection ends: its holds are due to be taken from it, its requests may keep their places.
-    pub(super) fn disconnect(&self, client: ClientId) {
-        let (mut manager, mut clients) = (self.manager.borrow_mut(), self.clients.borrow_mut());
-        if clients.connections.remove(&client).is_none() {
-            return;
-        }
-        let now = self.keyspace.borrow().now();
-        manager.end_session(client);
-        // A grant of this turn has not reached it.
-        let undelivered = clients.told.iter().position(|(_, told)| *told == client);
-        if let Some(position) = undelivered {
-            manager.undelivered(clients.told.remove(position).0);
-        }
-        let its: Vec<_> =
-            clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
-        for request in its {
-            clients.waiting.remove(&request);
-            manager.leave(&now, request, Departure::MayComeBack);
-        }
     }
 }

@@ -1,0 +1,136 @@
+//! The parts of the simulated server, and a command that runs on it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use lock::host::simulated::{KeyEvent, Keyspace, Stored};
+use lock::key::{ClientId, Key};
+use lock::manager::departure::Departure;
+use lock::manager::lock_manager::LockManager;
+use lock::value::fence::Fence;
+
+use super::clients::{AllClients, Connection};
+use super::resp::Encoder;
+use crate::adopted::AdoptedKeys;
+use crate::lock_log::LockLog;
+use crate::parse::LeaseSettings;
+
+/// A server without a process: its time passes when a test says so.
+pub struct SimulatedServer {
+    pub(super) manager: RefCell<LockManager>,
+    pub(super) keyspace: RefCell<Keyspace>,
+    pub(super) clients: RefCell<AllClients>,
+    /// The clients' own table, which a command asks while it has them borrowed.
+    pub(super) granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
+    pub(super) log: RefCell<LockLog>,
+    pub(super) settings: RefCell<Settings>,
+    /// The values of keys that are strings.
+    pub(super) strings: RefCell<HashMap<Key, Vec<u8>>>,
+    /// What DUMP has given out.
+    pub(super) dumps: RefCell<Vec<Stored>>,
+    /// How many tokens were made.
+    pub(super) tokens: Cell<u64>,
+}
+
+/// What CONFIG SET changes beside the rules' own limits.
+pub(super) struct Settings {
+    pub leases: LeaseSettings,
+    pub log_max_len: usize,
+    pub adopted: AdoptedKeys,
+    pub adopt_wait_ms: u64,
+}
+
+impl Default for SimulatedServer {
+    fn default() -> SimulatedServer {
+        let (mut keyspace, clients) = (Keyspace::default(), AllClients::default());
+        keyspace.modified = Some(Vec::new());
+        let leases = LeaseSettings { default_ms: 30_000, max_ms: crate::parse::MAX_LEASE_MS };
+        SimulatedServer {
+            manager: RefCell::default(),
+            keyspace: RefCell::new(keyspace),
+            granted_here: clients.granted_here.clone(),
+            clients: RefCell::new(clients),
+            log: RefCell::default(),
+            settings: RefCell::new(Settings {
+                leases,
+                log_max_len: 128,
+                adopted: AdoptedKeys::default(),
+                adopt_wait_ms: 0,
+            }),
+            strings: RefCell::default(),
+            dumps: RefCell::default(),
+            tokens: Cell::new(1),
+        }
+    }
+}
+
+/// What commands and turns do to it.
+impl SimulatedServer {
+    /// Whether anything happened to keys that the rules do not know yet.
+    pub(super) fn has_events(&self) -> bool {
+        !self.keyspace.borrow().events.is_empty()
+    }
+
+    /// Tells the rules what happened to keys.
+    pub(super) fn apply_events(&self) {
+        let events = std::mem::take(&mut self.keyspace.borrow_mut().events);
+        let mut manager = self.manager.borrow_mut();
+        for event in events {
+            match event {
+                KeyEvent::Removed(key, fence) => manager.key_removed(key.as_ref(), fence),
+                KeyEvent::Touched(key) => manager.key_touched(key.as_ref()),
+            }
+        }
+    }
+
+    /// A connection ends: its holds are due to be taken from it, its requests may keep their places.
+    pub(super) fn disconnect(&self, client: ClientId) {
+        let (mut manager, mut clients) = (self.manager.borrow_mut(), self.clients.borrow_mut());
+        if clients.connections.remove(&client).is_none() {
+            return;
+        }
+        let now = self.keyspace.borrow().now();
+        manager.end_session(client);
+        // A grant of this turn has not reached it.
+        let undelivered = clients.told.iter().position(|(_, told)| *told == client);
+        if let Some(position) = undelivered {
+            manager.undelivered(clients.told.remove(position).0);
+        }
+        let its: Vec<_> =
+            clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
+        for request in its {
+            clients.waiting.remove(&request);
+            manager.leave(&now, request, Departure::MayComeBack);
+        }
+    }
+}
+
+/// The sender of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A connection by itself.
+    Connection,
+    /// A transaction of a connection: it may not block.
+    Transaction,
+    /// A command of the connection's (LOCK.EXEC): it may not block, and has no connection of its own.
+    Command,
+}
+
+/// A command that runs.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub server: &'a SimulatedServer,
+    pub client: ClientId,
+    pub sender: Sender,
+    pub db: i32,
+    pub reply: &'a RefCell<Encoder>,
+}
+
+impl Call<'_> {
+    /// Works with the connection of its sender.
+    pub fn with_connection<R>(self, work: impl FnOnce(&mut Connection) -> R) -> R {
+        let mut clients = self.server.clients.borrow_mut();
+        work(clients.connections.get_mut(&self.client).expect("the sender of a command is connected"))
+    }
+}
