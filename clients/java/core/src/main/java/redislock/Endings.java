@@ -37,6 +37,10 @@ final class Endings {
     }
   }
 
+  boolean areOver() {
+    return byOwner.isEmpty();
+  }
+
   /** Completes when all of the owner's are over; null: there are none. Never fails. */
   @Nullable CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
     if (byOwner.isEmpty()) {

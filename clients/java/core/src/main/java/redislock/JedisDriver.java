@@ -280,13 +280,21 @@ final class JedisDriver extends Driver {
         } else {
           quietly(connection);
           // The pool makes another connection in its place at once, and a connect may take seconds.
-          workers.execute(() -> pool.returnBrokenResource(connection));
+          workers.execute(() -> giveBackBroken(pool, connection));
         }
       }
     } finally {
       if (permits != null && isPooled) {
         permits.release();
       }
+    }
+  }
+
+  private static void giveBackBroken(Pool<Connection> pool, Connection connection) {
+    try {
+      pool.returnBrokenResource(connection);
+    } catch (JedisException e) {
+      Observed.LOG.log(System.Logger.Level.DEBUG, "the pool could not replace a connection", e);
     }
   }
 

@@ -177,4 +177,9 @@ public final class RedisLocks implements AutoCloseable {
   public void close() {
     context.driver().close();
   }
+
+  /** True if no withdrawal or release is under way beside its caller. */
+  boolean endingsAreOver() {
+    return context.driver().endings.areOver();
+  }
 }

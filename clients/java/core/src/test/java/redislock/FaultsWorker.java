@@ -3,6 +3,7 @@ package redislock;
 import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
@@ -46,10 +47,10 @@ public final class FaultsWorker {
       line.join();
     }
     long ends = System.nanoTime() + 20_000_000_000L;
-    while (left() > 0 && System.nanoTime() < ends) {
+    while (left(locks) > 0 && System.nanoTime() < ends) {
       Thread.sleep(50);
     }
-    tell("{\"e\":\"end\",\"left\":%d}", left());
+    tell("{\"e\":\"end\",\"left\":%d}", left(locks));
     locks.close();
     client.close();
   }
@@ -61,17 +62,19 @@ public final class FaultsWorker {
   }
 
   /**
-   * The threads that sessions read and cleanups run on; a worker's idle thread of a pool ends after
-   * a minute.
+   * Threads that run something of the client, and withdrawals under way, for which Lettuce has no
+   * thread.
    */
-  private static long left() {
-    return Thread.getAllStackTraces().entrySet().stream()
-        .filter(each -> each.getKey().getName().equals("redislock"))
-        .filter(
-            each ->
-                java.util.Arrays.stream(each.getValue())
-                    .anyMatch(at -> at.getClassName().startsWith("redislock.")))
-        .count();
+  private static long left(RedisLocks locks) {
+    long threads =
+        Thread.getAllStackTraces().entrySet().stream()
+            .filter(each -> each.getKey().getName().equals("redislock"))
+            .filter(
+                each ->
+                    Arrays.stream(each.getValue())
+                        .anyMatch(at -> at.getClassName().startsWith("redislock.")))
+            .count();
+    return threads + (locks.endingsAreOver() ? 0 : 1);
   }
 
   private static synchronized void tell(String line, Object... values) {
