@@ -58,7 +58,6 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"sudo install .*", "no: it needs root, and is what `make install` does"),
     (r"redis-cli -p 6379 SHUTDOWN NOSAVE", "packaging/test_dist.py: SHUTDOWN"),
     (r"npm install .*", "clients/node/tests/install.test.ts: npm install"),
-    (r"mvn -q -f \S+clients/java/pom.xml install -DskipTests", "clients/java/environment: maven package"),
     # Images.
     (r"docker (build|run) .*|COPY --from=.*|FROM .*", "packaging/images/test_images.py: class Images"),
     (r"ENTRYPOINT .*|CMD .*", "packaging/images/test_images.py: class Images"),

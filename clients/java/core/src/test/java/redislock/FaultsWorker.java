@@ -194,7 +194,8 @@ public final class FaultsWorker {
         Thread.interrupted();
       }
       tell(
-          "{\"e\":\"acquire\",\"key\":\"%s\",\"wait\":%d,\"began\":%d,\"ended\":%d,\"outcome\":\"%s\",\"cancelled\":%d}",
+          "{\"e\":\"acquire\",\"key\":\"%s\",\"wait\":%d,\"began\":%d,\"ended\":%d,"
+              + "\"outcome\":\"%s\",\"cancelled\":%d}",
           key, waitMs, began, ended, outcome, outcome.equals("cancelled") ? cancelled : 0);
       return granted;
     }
