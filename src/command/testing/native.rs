@@ -1,5 +1,5 @@
-//! The simulated server's own commands: DEL, RENAME and the like, MULTI, subscriptions, CONFIG and CLIENT. As far as the
-//! transcripts of `tests/spec` need them.
+//! The simulated server's own commands: DEL, RENAME and the like, MULTI, subscriptions, CONFIG and CLIENT. As far as
+//! the transcripts of `tests/spec` need them.
 
 use lock::host::simulated::{Keyspace, Stored};
 use lock::key::{ClientId, Key};
