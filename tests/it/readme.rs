@@ -81,7 +81,7 @@ pub fn type_sessions(server: &Server, file: &'static str, text: &str) -> usize {
             }
             "sql" => assert!(block.directives.is_empty(), "line {}: nothing is replayed here", block.line),
             // Each is run by the tests of its client, or of the command line.
-            "python" | "js" | "rust" | "sh" | "console" => {
+            "python" | "js" | "rust" | "go" | "java" | "sh" | "console" => {
                 assert!(block.directives.is_empty(), "line {}: a program", block.line)
             }
             other => panic!("line {}: a block of {other}, which no test reads", block.line),

@@ -385,6 +385,16 @@ final class JavaTest {
   }
 
   @Test
+  void theProgramOfThePageThatBegins(@TempDir Path folder) throws Exception {
+    Path page = Path.of("..", "..", "..", "docs", "start.md");
+    Readme.compile(page, "Report", folder, server.port);
+    Process process = Readme.start(folder, "Report");
+    String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertEquals(0, process.waitFor(), printed);
+    assertTrue(Pattern.compile("under fence \\d+").matcher(printed).find(), printed);
+  }
+
+  @Test
   void anotherKindOfClientIsRefused() {
     assertThrows(IllegalArgumentException.class, () -> RedisLocks.over(() -> {}));
   }

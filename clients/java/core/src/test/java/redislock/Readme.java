@@ -10,35 +10,47 @@ import java.util.regex.Pattern;
 import javax.tools.JavaCompiler;
 import javax.tools.ToolProvider;
 
-/** Programs of the README, as they are written there. */
+/** Programs of the README and other pages, as they are written there. */
 public final class Readme {
   private Readme() {}
 
   /**
-   * Compiles the program with this class.
+   * Compiles the program of the README with this class.
    *
-   * @param name of its public class
+   * @param name of its class
    * @param folder for its files
    * @param port in place of 6379
    */
   public static void compile(String name, Path folder, int port) {
+    compile(Path.of("..", "README.md"), name, folder, port);
+  }
+
+  /**
+   * Compiles the program of a page with this class.
+   *
+   * @param file of the page
+   * @param name of its class
+   * @param folder for its files
+   * @param port in place of 6379
+   */
+  public static void compile(Path file, String name, Path folder, int port) {
     try {
-      String page = Files.readString(Path.of("..", "README.md"));
+      String page = Files.readString(file);
       Matcher blocks = Pattern.compile("```java\\n(.*?)```", Pattern.DOTALL).matcher(page);
       while (blocks.find()) {
-        if (blocks.group(1).contains("public class " + name + " ")) {
-          Path file = folder.resolve(name + ".java");
-          Files.writeString(file, blocks.group(1).replace("6379", "" + port));
+        if (blocks.group(1).contains("class " + name + " ")) {
+          Path source = folder.resolve(name + ".java");
+          Files.writeString(source, blocks.group(1).replace("6379", "" + port));
           JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
           List<String> options =
-              List.of("-parameters", "-cp", path(), "-d", folder.toString(), file.toString());
+              List.of("-parameters", "-cp", path(), "-d", folder.toString(), source.toString());
           if (compiler.run(null, null, null, options.toArray(String[]::new)) != 0) {
-            throw new AssertionError("the program " + name + " of the README does not compile");
+            throw new AssertionError("the program " + name + " does not compile");
           }
           return;
         }
       }
-      throw new AssertionError("the README has no program " + name);
+      throw new AssertionError(file + " has no program " + name);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
