@@ -109,6 +109,10 @@ impl LockManager {
         if let Some(queue) = self.queues.id_of(key) {
             self.end_upgrades(&mut entry, queue);
         }
+        // Known without a search for the place.
+        if admission == Admission::Wait && request.wait.is_none() {
+            return Ok(Acquired::NotGranted);
+        }
         let mut new = self.new_request(request, retried, rank_of(&mut entry, &lock_request));
         if admission != Admission::Wait || self.queues.has_requests_for_several() {
             drop(entry);
@@ -156,6 +160,9 @@ impl LockManager {
         let request = &request.if_client_may_wait(&host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         let admission = self.admission_to_all(host, db, names, &lock_request)?;
+        if admission == Admission::Wait && wait.is_none() {
+            return Ok(Acquired::NotGranted);
+        }
         let mut new = self.new_request(request, retried, Rank::Normal);
         self.find_place(host, &mut new);
         if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {

@@ -151,6 +151,19 @@ impl LockManager {
             Some(trying) => trying,
             None => {
                 let (queue, owner) = self.to_try.gained.take_next()?;
+                // Ended holders are taken out there, which is a write.
+                let gate = self.queues.get(queue).map_or(Gate::Open, |waiting| host.keys.gate(waiting.key.as_ref()));
+                match gate {
+                    Gate::Open => {}
+                    Gate::Closed => {
+                        self.to_try.gained.insert((queue, owner));
+                        return Some(Gate::Closed);
+                    }
+                    Gate::Elsewhere => {
+                        self.put_off(queue, Gate::Elsewhere);
+                        return Some(Gate::Elsewhere);
+                    }
+                }
                 let requests = self.requests_to_try(host, queue, owner);
                 Trying { queue, owner, requests }
             }

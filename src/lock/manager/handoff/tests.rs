@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use crate::host::simulated::{Keyspace, OpenKey, Told, Turns};
 use crate::host::{Gate, Host, Keys, WaitOutcome};
-use crate::key::{Key, KeyRef};
+use crate::key::{ClientId, Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::observer::Occurrence;
@@ -287,4 +287,23 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
         assert_eq!(fixture.manager.has_due(), answered < 3, "the rest is left to the next turn");
         fixture.drain();
     }
+}
+
+/// An ended hold of the key is a write too, when an owner's requests are tried again.
+#[test]
+fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
+    let mut fixture = Fixture::default();
+    fixture.acquire("s", READ, Some(ClientId(7)), Lease::Persist);
+    fixture.acquire("o", READ, None, Lease::Persist);
+    fixture.acquire("o", WRITE, None, Lease::Persist);
+    fixture.acquire("o", READ, None, Lease::Persist);
+    fixture.effects();
+    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.manager.end_session(ClientId(7));
+    fixture.drain();
+    assert_eq!(fixture.effects(), []);
+    fixture.server.keyspace.gate = Gate::Open;
+    fixture.drain();
+    assert_eq!(fixture.holders(), "o");
+    assert!(fixture.manager.queues().is_empty(), "o writes");
 }

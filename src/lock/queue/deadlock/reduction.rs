@@ -73,7 +73,12 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
             let Request { owner, claim, .. } = self.requests[request];
             if self.owners[owner].unserved > 1 {
                 for key in self.requests[request].keys.clone() {
-                    let share = self.share(key, owner).with(&claim);
+                    let before = self.share(key, owner);
+                    let share = before.with(&claim);
+                    // What it held already has made its other requests served before.
+                    if share == before {
+                        continue;
+                    }
                     self.give(key, owner, share);
                     let own = self.own.range((owner, key, 0)..(owner, key + 1, 0)).map(|(_, _, request)| *request);
                     to_grant.extend(own.filter(|other| *other != request && self.is_next(*other)));
