@@ -300,5 +300,6 @@ async def test_run_repeats_what_was_refused_behind_the_grant(api: Any, server: S
 
 
 def refusals(server: Server) -> int:
-    stats: Any = server.admin.info("errorstats")
-    return int(stats.get("errorstat_NOREPLICAS", {"count": 0})["count"])
+    # Old redis-py does not parse these figures.
+    stats: Any = server.admin.info("errorstats").get("errorstat_NOREPLICAS", "count=0")
+    return int(stats["count"] if isinstance(stats, dict) else stats.removeprefix("count="))

@@ -226,6 +226,17 @@ final class JavaTest {
     int count = driven == Driven.LETTUCE ? 1000 : 100;
     AtomicInteger done = new AtomicInteger();
     Path file = Files.createTempFile("pinned", ".jfr");
+    // A class that is loaded pins the thread that needs it first.
+    CompletableFuture<Boolean> first = new CompletableFuture<>();
+    virtual.execute(
+        () -> {
+          try (Hold hold = locks.mutex("l").acquire()) {
+            first.complete(locks.mutex("k").tryAcquire(Duration.ofMillis(50)).isPresent());
+          } catch (InterruptedException e) {
+            first.completeExceptionally(e);
+          }
+        });
+    assertFalse(first.get(10, TimeUnit.SECONDS));
     try (Recording recording = new Recording()) {
       recording.enable("jdk.VirtualThreadPinned").withThreshold(Duration.ofMillis(1));
       recording.start();
