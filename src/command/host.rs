@@ -153,6 +153,9 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// Whether this very connection was granted the lock with this fence by a SET: it must not wait for itself.
     fn is_granted_here(self, fence: Fence) -> bool;
 
+    /// Whether the server refuses commands that need more memory.
+    fn is_out_of_memory(self) -> bool;
+
     /// Whether the command comes from the primary, the append-only file or another node of a cluster. Cheaper than
     /// [`CommandHost::is_replicated`], and exact where a client's command is translated.
     fn is_from_log(self) -> bool;

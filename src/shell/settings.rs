@@ -83,7 +83,7 @@ struct Settings {
 }
 
 /// After `lock.`: patterns of keys on which other locks' commands act on native ones.
-const ADOPT: &str = "adopt";
+pub const ADOPT: &str = "adopt";
 
 /// A static, as the server writes to the addresses of these values.
 static SETTINGS: Settings = Settings {
@@ -119,6 +119,13 @@ impl Settings {
     fn flags(&self) -> [&Flag; 1] {
         [&self.keyspace_events]
     }
+}
+
+/// Whether a setting is called so.
+pub fn is_name(word: &str) -> bool {
+    let numbers = SETTINGS.numbers().map(|setting| setting.name);
+    let flags = SETTINGS.flags().map(|flag| flag.name);
+    numbers.into_iter().chain(flags).chain([ADOPT]).any(|name| name == word)
 }
 
 /// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values;

@@ -143,10 +143,22 @@ fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The arguments as names and values; the last value may be missing.
+/// The arguments as names and values; the last value may be missing. CONFIG REWRITE writes no quotes: the patterns of
+/// `adopt` go on until the name of a setting.
 fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
     let text = |arg: &Str<'_>| String::from_utf8_lossy(arg.bytes()).into_owned();
-    args.chunks(2).filter_map(|pair| Some((text(pair.first()?), pair.get(1).map(text)))).collect()
+    let mut words = args.iter().map(text).peekable();
+    let mut pairs = Vec::new();
+    while let Some(name) = words.next() {
+        let mut value = words.next();
+        while let (Some(patterns), true) = (&mut value, name == settings::ADOPT) {
+            let Some(more) = words.next_if(|word| !settings::is_name(word)) else { break };
+            *patterns += " ";
+            *patterns += &more;
+        }
+        pairs.push((name, value));
+    }
+    pairs
 }
 
 /// Locks have a time to live, so both volatile-* and allkeys-* may evict them.

@@ -63,9 +63,14 @@ impl AdoptedKeys {
         self.patterns.is_empty()
     }
 
-    /// Whether there is a pattern behind `hash:`.
+    /// Whether there is or was a pattern behind `hash:`.
     pub fn has_hashes(&self) -> bool {
-        self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == Family::Reentrant)
+        self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant)
+    }
+
+    /// Whether the key is or was among the patterns behind `hash:`.
+    pub fn may_be_a_hash(&self, key: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant && pattern.matches(key))
     }
 
     /// Whether a lock of this family may be granted on the key.

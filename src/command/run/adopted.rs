@@ -359,7 +359,7 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
         let Some((holder, _)) = manager.mutex_holder(rules, key)? else { return Ok(None) };
-        manager.release(rules, key, holder.as_bytes(), &Portion::Mutex, Work::Done)?;
+        manager.release(rules, key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
         Ok(Some(holder))
     });
     match decided {

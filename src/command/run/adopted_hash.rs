@@ -29,6 +29,9 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
 }
 
+/// A larger number is no count.
+const MOST_HOLDS: i64 = u32::MAX as i64;
+
 /// HSET of one field, HSETNX, HINCRBY. Any other number, or several fields, are no lock.
 fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
     let [_, key, owner, number] = args else { return run_original(host, args) };
@@ -42,7 +45,10 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     let name = key.bytes();
     let key = KeyRef { db: host.db(), name };
     // On a free key a count is 1 or more.
-    let is_lock = matches!(change, CountChange::By(1..) | CountChange::To(1..)) && host.adopts(name, Family::Reentrant);
+    let is_count = matches!(change, CountChange::By(1..=MOST_HOLDS) | CountChange::To(1..));
+    // HINCRBY may also release, so LOCK.ADOPTED is not refused for memory: the server's own HINCRBY is.
+    let has_memory = original != Original::HIncrBy || !host.is_out_of_memory();
+    let is_lock = is_count && has_memory && host.adopts(name, Family::Reentrant);
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
     let decided = host.decide(keys, None, |manager, rules| {
         let holder = match manager.exclusive_holder(rules, key, Family::Reentrant) {

@@ -303,6 +303,10 @@ impl<'a> CommandHost<'a> for Call<'a> {
         self.server.granted_here.borrow().get(&fence) == Some(&self.client)
     }
 
+    fn is_out_of_memory(self) -> bool {
+        false
+    }
+
     fn is_from_log(self) -> bool {
         false
     }

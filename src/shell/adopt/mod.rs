@@ -5,6 +5,7 @@
 //! leave it after their name. It has no context and decides nothing: the command looks at the key. Once registered it
 //! stays: native locks under former patterns are answered until they have ended.
 
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use command::adopted::{BadPattern, Original, ORIGINALS};
@@ -16,6 +17,7 @@ use super::background::timer;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::filter::{self, FilteredCommand};
 use super::ffi::module::Text;
+use super::ffi::server::version;
 use super::ffi::string::OwnedStr;
 use super::main_state::MAIN;
 
@@ -50,12 +52,18 @@ fn setting() -> *mut raw::RedisModuleString {
     MAIN.adopt.setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
 }
 
+/// Redis 7.0.6 and 7.0.7: a filter that adds an argument to a command of a script writes behind the end of its
+/// arguments (redis/redis#11652).
+const FILTER_IS_UNSAFE: [c_int; 2] = [0x0007_0006, 0x0007_0007];
+
 /// Registers the filter, if there is a pattern. The last step of a load: a load that fails leaves no filter behind.
 pub fn begin(ctx: Ctx<'_>) {
-    if !MAIN.adopt.keys.borrow().is_empty()
-        && !MAIN.adopt.is_filtering.replace(true)
-        && !filter::register(ctx, on_command)
-    {
+    if MAIN.adopt.keys.borrow().is_empty() || MAIN.adopt.is_filtering.replace(true) {
+        return;
+    }
+    if FILTER_IS_UNSAFE.contains(&version()) {
+        ctx.warn("redis-lock: Redis 7.0.6 and 7.0.7 have no safe command filter: lock.adopt has no effect");
+    } else if !filter::register(ctx, on_command) {
         ctx.warn("redis-lock: the server refuses the command filter: lock.adopt has no effect");
     }
 }

@@ -6,7 +6,6 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{publish, Audience};
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
-use lock::value::claim::Family;
 
 /// `RedissonLock.getChannelName`, Redisson 4: with the slot of the lock.
 const PREFIX: &[u8] = b"redisson_lock__channel:";
@@ -17,7 +16,7 @@ const MESSAGE: &[u8] = b"0";
 /// A reentrant mutex is gone from the key.
 pub fn tell(ctx: Ctx<'_>, key: Str<'_>) {
     let key = key.bytes();
-    if !MAIN.adopt.keys.borrow().adopt(key, Family::Reentrant) {
+    if !MAIN.adopt.keys.borrow().may_be_a_hash(key) {
         return;
     }
     let channel = match key.contains(&b'{') {

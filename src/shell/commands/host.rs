@@ -205,6 +205,10 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         granted_here::is_by(fence, ClientId(self.client_id()))
     }
 
+    fn is_out_of_memory(self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_OOM)
+    }
+
     fn is_from_log(self) -> bool {
         /// The client of an append-only file that is being loaded.
         const AOF: u64 = u64::MAX;

@@ -29,9 +29,9 @@ impl CallFlags {
     /// As the context's client would in a script: with its permissions and, `0`, its protocol. `!`: replicate. `M`:
     /// respect maxmemory. `E`: a refusal is a reply.
     pub const EXEC: CallFlags = CallFlags(c"!CSE0Mv");
-    /// With an error as a reply, replicated, in the client's protocol. The server has accepted the command that stands
-    /// for it.
-    pub const ORIGINAL: CallFlags = CallFlags(c"!E0v");
+    /// With an error as a reply, replicated, in the client's protocol, refused where the server is out of memory. The
+    /// server has accepted the command that stands for it.
+    pub const ORIGINAL: CallFlags = CallFlags(c"!E0Mv");
     /// As `EXEC`, for a client without a user, another module: it has all permissions.
     pub const EXEC_WITHOUT_USER: CallFlags = CallFlags(c"!SE0Mv");
 }

@@ -152,6 +152,12 @@ impl<'c> Reader<'c> {
     }
 }
 
+/// The server's version, a byte each for major, minor and patch; of Valkey that of the Redis which it stands for.
+pub fn version() -> c_int {
+    // SAFETY: takes nothing.
+    unsafe { api!(RedisModule_GetServerVersion()) }
+}
+
 /// Whether the context's client has a user: a connection or a script has one, a call by another module need not.
 /// `command` is one of the module's own that wants arguments.
 ///
@@ -161,9 +167,7 @@ impl<'c> Reader<'c> {
 /// PING.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     const REDIS_7_0_5: c_int = 0x0007_0005;
-    // SAFETY: takes nothing.
-    let version = unsafe { api!(RedisModule_GetServerVersion()) };
-    let command = if version == REDIS_7_0_5 { c"ping" } else { command };
+    let command = if version() == REDIS_7_0_5 { c"ping" } else { command };
     !matches!(call(ctx, command, CallFlags::AS_CALLER, &[]), Err(libc::ENOTSUP))
 }
 

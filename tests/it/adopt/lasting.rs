@@ -169,3 +169,37 @@ fn a_primary_without_the_module_is_followed_word_for_word() {
     until("it is there", || type_of(&mut client, "lock:k") == "string");
     assert_eq!(client.run("GET lock:l"), Reply::bulk("a"));
 }
+
+/// CONFIG REWRITE writes the arguments of `loadmodule` without their quotes.
+#[test]
+fn patterns_behind_loadmodule_outlast_a_rewrite() {
+    let mut server = Server::builder().module_args(r#"adopt "lock:* job:*" max-waiters 7"#).start();
+    for _ in 0..2 {
+        let mut client = server.client();
+        let settings = client.run("CONFIG GET lock.*");
+        assert_eq!(settings.get("lock.adopt").text(), "lock:* job:*");
+        assert_eq!(settings.get("lock.max-waiters").text(), "7");
+        assert!(set_nx(&mut client, "job:k", "a"));
+        client.run("DEL job:k");
+        assert_eq!(client.run("CONFIG REWRITE"), Reply::ok());
+        server.kill();
+        server.restart();
+    }
+}
+
+/// HINCRBY may also release, and is refused for memory only where the server's own would be.
+#[test]
+fn without_memory_hincrby_makes_no_lock_and_no_field() {
+    let server = Server::builder().config("lock.adopt hash:h:*").start();
+    let mut client = server.client();
+    assert_eq!(client.run("HINCRBY h:held a 1").int(), 1);
+    client.run("CONFIG SET maxmemory 1");
+    for line in ["HINCRBY h:k a 1", "HINCRBY h:k a 5000000000", "LOCK.ADOPTED HINCRBY other a 1"] {
+        let reply = client.run(line);
+        assert!(reply.error().starts_with("OOM "), "{line}: {reply:?}");
+    }
+    assert_eq!(client.run("HINCRBY h:held a -1").int(), 0, "what frees is not refused");
+    client.run("CONFIG SET maxmemory 0");
+    assert_eq!(client.run("HINCRBY h:k a 5000000000").int(), 5_000_000_000, "no count, so a hash");
+    assert_eq!(type_of(&mut client, "h:k"), "hash");
+}
