@@ -1,6 +1,5 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
-use crate::adopted::Container;
 use crate::argument_docs::{
     COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, KEYS_AND_TOKENS, LEASE,
     LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER, PATTERN, PERMITS,
@@ -9,6 +8,25 @@ use crate::argument_docs::{
 use crate::name::Prefix;
 
 pub use crate::argument_docs::{Arg, Form};
+
+/// The command in front of a translated one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// LOCK.ADOPTED: commands that may write.
+    Writes,
+    /// LOCK.ADOPTED_RO: commands that only read, so they work on a replica and in read-only scripts.
+    Reads,
+}
+
+impl Container {
+    /// Its name, in upper case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Container::Writes => "LOCK.ADOPTED",
+            Container::Reads => "LOCK.ADOPTED_RO",
+        }
+    }
+}
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! unsafe, no Redis.
 //!
 //! Imports run one way: `name <- errors <- parse, reply <- host <- run`, `lock_log <- host`, `parse <- effect <- run`,
-//! and `name, argument_docs <- catalog <- run`. `adopted` and `catalog` name each other's kinds.
+//! and `name, argument_docs <- catalog <- adopted <- run`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -6,5 +6,5 @@
 mod originals;
 mod patterns;
 
-pub use originals::{Container, Original, OriginalCommand, Places, ORIGINALS};
+pub use originals::{Original, OriginalCommand, Places, ORIGINALS};
 pub use patterns::{AdoptedKeys, BadPattern};

@@ -1,25 +1,6 @@
 //! The commands of other locks, each a subcommand of `LOCK.ADOPTED` or `LOCK.ADOPTED_RO`.
 
-use crate::catalog::Access;
-
-/// The command in front of a translated one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Container {
-    /// LOCK.ADOPTED: commands that may write.
-    Writes,
-    /// LOCK.ADOPTED_RO: commands that only read, so they work on a replica and in read-only scripts.
-    Reads,
-}
-
-impl Container {
-    /// Its name, in upper case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Container::Writes => "LOCK.ADOPTED",
-            Container::Reads => "LOCK.ADOPTED_RO",
-        }
-    }
-}
+use crate::catalog::{Access, Container};
 
 /// Where a command has its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 
 use lock::value::claim::Family;
 
-use super::originals::{Container, Original, Places};
+use super::originals::{Original, Places};
+use crate::catalog::Container;
 
 /// The patterns of the setting, and those that it had before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

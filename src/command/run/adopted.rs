@@ -17,8 +17,9 @@ use lock::value::time::{Lease, WaitLimit};
 
 use super::adopted_hash;
 use super::inspect::{holder_of, Holder};
-use super::request::refuse_while_paused;
-use crate::adopted::{Container, Original};
+use super::request::{refuse_while_paused, run_original};
+use crate::adopted::Original;
+use crate::catalog::Container;
 use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran};
 use crate::name::Prefix;
@@ -66,14 +67,6 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         | Original::HLen
         | Original::HKeys
         | Original::HGetAll => adopted_hash::run(host, args, command.original),
-    }
-}
-
-/// The server's own command.
-pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
-    match host.run_original(args)? {
-        Ran::Answered => Ok(()),
-        Ran::WrongType => Err(errors::WRONG_TYPE),
     }
 }
 

@@ -8,9 +8,8 @@ use lock::value::claim::{Count, Family, InvalidClaim, Portion};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;
 
-use super::adopted::run_original;
 use super::inspect::holder_of;
-use super::request::refuse_while_paused;
+use super::request::{refuse_while_paused, run_original};
 use crate::adopted::Original;
 use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, KeyArguments};

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Arguments;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, NewWaiter};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran};
 use crate::name::Prefix;
 use crate::parse::{self, AcquireCommand, Argument, ReleaseCommand, RenewCommand, Token, WaitOptions};
 use crate::reply;
@@ -255,4 +255,12 @@ pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), 
         return Err(errors::WRITES_PAUSED);
     }
     Ok(())
+}
+
+/// Runs a command of the server as it came.
+pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
+    match host.run_original(args)? {
+        Ran::Answered => Ok(()),
+        Ran::WrongType => Err(errors::WRONG_TYPE),
+    }
 }

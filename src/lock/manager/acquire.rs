@@ -7,7 +7,8 @@ use super::timer_set::Timer;
 use crate::host::{Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
-use crate::queue::place::{self, Place, Rank};
+use crate::queue::place::{Place, Rank};
+use crate::queue::placement::new_place;
 use crate::queue::request::{Arrival, NewRequest, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
@@ -327,7 +328,7 @@ impl LockManager {
     /// Moves a request that repeats none to the place that it gets among requests for several keys.
     pub(super) fn find_place<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &mut NewRequest<'_>) {
         if self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none() {
-            new.place = place::new_place(&self.queues, &mut self.holders(&mut host.keys, host.now), new);
+            new.place = new_place(&self.queues, &mut self.holders(&mut host.keys, host.now), new);
         }
     }
 

@@ -16,7 +16,8 @@ use super::to_try::Trying;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::deadlock;
-use crate::queue::place::{self, Rank};
+use crate::queue::place::Rank;
+use crate::queue::placement::new_place;
 use crate::queue::request::{NewRequest, OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Family, InvalidClaim};
@@ -212,7 +213,7 @@ impl LockManager {
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let place = self.queues.last_place(Rank::Normal);
         let new = NewRequest { db: queued.db, names: &names, request: queued.request(), place, replaces: Some(id) };
-        let new = NewRequest { place: place::new_place(&self.queues, holders, &new), ..new };
+        let new = NewRequest { place: new_place(&self.queues, holders, &new), ..new };
         match deadlock::find(&self.queues, holders, &new) {
             None => {
                 self.queues.move_to(id, new.place);

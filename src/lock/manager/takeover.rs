@@ -86,7 +86,7 @@ impl LockManager {
             }
         }
         let mut grants = 0;
-        // An owner that loses a key loses its place before the requests for several keys that wanted it.
+        // Free keys first: an owner that loses a key no longer stands before a request for several keys that wants it.
         for takeover in free.into_iter().chain(held) {
             grants += usize::from(self.take_one_over(host, db, takeover)? == Taken::Granted);
         }

@@ -7,6 +7,7 @@ mod fixture;
 pub mod holders;
 mod owners;
 pub mod place;
+pub mod placement;
 pub mod queues;
 pub mod request;
 pub mod wait_queue;

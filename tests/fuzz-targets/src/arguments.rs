@@ -6,7 +6,8 @@
 
 use std::fmt::Debug;
 
-use command::adopted::{AdoptedKeys, Container, Original};
+use command::adopted::{AdoptedKeys, Original};
+use command::catalog::Container;
 use command::catalog::{Action, Command, CATALOG};
 use command::effect;
 use command::errors::ErrorReply;

@@ -1,0 +1,113 @@
+//! Decides the place of a request, by which owners hold the keys of the requests for several keys ahead.
+
+use super::holders::Holders;
+use super::place::{Place, Rank};
+use super::queues::WaitQueues;
+use super::request::{NewRequest, QueuedRequest};
+use crate::host::Keys;
+
+/// The search for the first request that waits for the owner visits at most this many requests and keys, which takes
+/// some milliseconds. An owner with more of them ahead takes the last place. Fewer in tests, so that they exceed it.
+const MOST_STEPS: usize = if cfg!(test) { 400 } else { 40_000 };
+
+/// The place of a request that is queued now; `new` has the last place of its rank.
+pub fn new_place<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Place {
+    let first = first_that_wants_held(queues, holders, new);
+    first.and_then(|first| first.before(new.place.arrival)).unwrap_or_else(|| new.place.clone())
+}
+
+/// The place of the first request for several keys in the queues of the new request that also wants a key which the new
+/// request's owner holds.
+fn first_that_wants_held<'q, K: Keys>(
+    queues: &'q WaitQueues,
+    holders: &mut Holders<'_, K>,
+    new: &NewRequest<'_>,
+) -> Option<&'q Place> {
+    if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
+        return None;
+    }
+    let may_hold = queues.may_hold(queues.owner_id(new.db, new.owner()));
+    if may_hold.is_empty() {
+        return None;
+    }
+    let mut steps = 0;
+    let mut wants_held = |queued: &QueuedRequest| {
+        steps += 1 + queued.queues.len();
+        let mut keys = queued.queues.iter().filter(|id| may_hold.contains(**id)).filter_map(|id| queues.get(*id));
+        steps > MOST_STEPS || keys.any(|queue| holders.is_held_by(queue.key.as_ref(), new.owner()))
+    };
+    let mut first: Option<&Place> = None;
+    for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
+        let ahead = queue.present().take_while(|(place, _)| first.is_none_or(|first| *place < first));
+        let several = ahead.filter_map(|(_, id)| queues.request(id)).filter(|queued| queued.has_several_keys());
+        let mut of_others = several.filter(|queued| queued.owner.as_bytes() != new.owner());
+        first = of_others.find(|queued| wants_held(queued)).map(|queued| &queued.place).or(first);
+    }
+    first.filter(|_| steps <= MOST_STEPS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{names, Fixture};
+    use super::super::request::NewRequest;
+    use super::*;
+    use crate::value::claim::{Claim, LockRequest};
+    use crate::value::owner::Owner;
+    use crate::value::time::Lease;
+
+    fn place(fixture: &mut Fixture, owner: &str, keys: &str) -> Place {
+        let owner = Owner::new(owner.as_bytes()).unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
+        let place = fixture.queues.last_place(Rank::Normal);
+        let new = NewRequest { db: 0, names: &names(keys), request, place, replaces: None };
+        let now = fixture.server.now().timestamp();
+        let mut keys = &mut fixture.server.keyspace;
+        new_place(&fixture.queues, &mut Holders::new(&mut keys, &fixture.ended, now), &new)
+    }
+
+    /// Rows: the owner and the keys of a request ahead, a key that `a` holds, and whether a request of `a` for the key
+    /// k stands before it.
+    #[test]
+    fn the_request_of_an_owner_stands_before_a_request_for_several_keys_of_which_it_holds_one() {
+        let rows = [
+            ("b", "k", "l", false),
+            ("b", "kl", "", false),
+            ("b", "kl", "l", true),
+            ("b", "lk", "l", true),
+            ("b", "lm", "l", false),
+            ("a", "kl", "l", false),
+        ];
+        for (ahead, waits_for, held, is_before) in rows {
+            let mut fixture = Fixture::default();
+            fixture.hold("a", held, Claim::Mutex);
+            let id = fixture.wait(ahead, waits_for, Claim::Mutex);
+            let there = fixture.queues.request(id).unwrap().place.clone();
+            let row = format!("{ahead} waits for {waits_for}, a holds {held}");
+            assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{row}");
+            fixture.queues.keep_place(id);
+            assert!(place(&mut fixture, "a", "k") > there, "{row}: a request that is away does not count");
+        }
+    }
+
+    #[test]
+    fn the_first_such_request_in_any_of_the_queues_decides() {
+        let mut fixture = Fixture::default();
+        fixture.hold("a", "xy", Claim::Mutex);
+        let ids = ["kl", "lx", "ky"].map(|keys| fixture.wait("b", keys, Claim::Mutex));
+        let [other, first, second] = ids.map(|id| fixture.queues.request(id).unwrap().place.clone());
+        let (one, both) = (place(&mut fixture, "a", "k"), place(&mut fixture, "a", "kl"));
+        assert!(other < both && both < first && first < one && one < second);
+    }
+
+    #[test]
+    fn an_owner_behind_too_many_requests_for_several_keys_takes_the_last_place() {
+        for (ahead, is_before) in [(100, true), (200, false)] {
+            let mut fixture = Fixture::default();
+            fixture.hold("a", "l", Claim::Mutex);
+            (0..ahead).for_each(|number| _ = fixture.wait(&format!("b {number}"), "km", Claim::Mutex));
+            let id = fixture.wait("b", "kl", Claim::Mutex);
+            let there = fixture.queues.request(id).unwrap().place.clone();
+            assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{ahead}");
+        }
+    }
+}
