@@ -52,8 +52,8 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 
 // Coalesced is how [Lock.LockCoalesced] ended.
 type Coalesced struct {
-	// Hold, if the work is this caller's: Unlock tells those that wait that it is done, UnlockFailed grants the lock to
-	// the next of them.
+	// Hold, if this caller is to do the work: Unlock answers all waiters that it is done, UnlockFailed grants the lock
+	// to the next waiter.
 	Hold *Hold
 	// Done: another caller did the work meanwhile, under the grant with this fence. 0: not.
 	Done uint64

@@ -99,8 +99,8 @@ func of(server *servertest.Server) counters {
 	return c
 }
 
-// turns: so many goroutines take turns, for so long. Counted are those of one alone, or those that came from another
-// one.
+// turns lets count goroutines take the lock in turns, for this length of time. It counts the turns of a single
+// goroutine, or, of several, the hand-offs from one to another.
 func turns(server *servertest.Server, m mutex, count int, length time.Duration) figures {
 	check(m.turn(func() {})) // Connections are made, and scripts loaded, before.
 	var counted atomic.Int64

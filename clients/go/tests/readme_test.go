@@ -62,7 +62,7 @@ func TestTheServerOfTheReadme(t *testing.T) {
 		return reply.StatusCode
 	}
 	servertest.Eventually(t, "an answer", func() bool { return get(context.Background(), 1) == http.StatusOK })
-	// Of a user whose lock is held, and whose requests go away while they wait.
+	// The lock of this user is held, and the requests are cancelled while they wait.
 	server.Ask("LOCK.ACQUIRE", "user:7", "somebody", "PX", 60_000)
 	var all sync.WaitGroup
 	for number := range 200 {

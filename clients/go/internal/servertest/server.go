@@ -240,7 +240,7 @@ func (s *Server) Holds(key string) int64 {
 	return 0
 }
 
-// IsFree is true if nobody holds the key, and nobody waits.
+// IsFree is true if the key has no holder and no waiter.
 func (s *Server) IsFree(key string) bool { return s.Ask("LOCK.INFO", key) == nil }
 
 // Break is LOCK.BREAK, which finds a holder.

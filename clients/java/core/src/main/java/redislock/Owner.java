@@ -231,11 +231,11 @@ final class Owner {
     }
   }
 
-  /** One request of this owner, which runs when those before it are over. */
+  /** One request of this owner; it runs when its earlier requests are over. */
   final class Turn {
     private final CompletableFuture<@Nullable Void> mine = new CompletableFuture<>();
 
-    /** Completes when those before it are over. */
+    /** Completes when the earlier requests are over. */
     final CompletableFuture<@Nullable Void> begins = last.getAndSet(mine);
 
     void end() {
