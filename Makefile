@@ -87,7 +87,7 @@ clients-built:
 pages-tested:
 	@$(MANY_FILES); scripts/test-clients pages
 
-test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
+test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/results/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); scripts/test-clients-faults
@@ -96,7 +96,7 @@ test-go-versions: ## the client for Go on Go's current releases and the oldest t
 	@scripts/setup compiler redis go
 	@$(MANY_FILES); clients/go/test-versions
 
-test-adopt: ## unchanged lock libraries on servers that adopt their keys, into docs/adopt-libraries.md (ADOPT_CACHE)
+test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (ADOPT_CACHE)
 	@scripts/setup compiler libclang redis python
 	scripts/build
 	@$(MANY_FILES); $(RELEASED) tests/adopt/run
@@ -110,7 +110,7 @@ test-newest: ## a cut of them on Redis 8.2 and Valkey 9.1, which need no build: 
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all --newest
 
-test-platforms: ## the integration tests on arm64 (qemu), on musl and on both, results: docs/platforms.md; Linux, x86_64
+test-platforms: ## integration tests on arm64 (qemu), on musl and on both: docs/results/platforms.md; Linux, x86_64
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all --platforms
 
@@ -135,7 +135,7 @@ check-servers: ## the model beside each server: 200,000 random steps on each (LO
 	@scripts/setup compiler libclang redis
 	@scripts/check-servers
 
-faults: ## crashes, power cuts, stops and partitions under load, a minute each on each server, into docs/faults.md
+faults: ## crashes, power cuts, stops, partitions under load, a minute each on each server: docs/results/faults.md
 	@scripts/setup compiler libclang redis cli
 	@$(MANY_FILES); scripts/faults
 
@@ -204,7 +204,7 @@ dist: ## all that a release hands out, in target/dist: archives, packages, check
 	@scripts/setup compiler libclang deb python node go java
 	@scripts/dist
 
-test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/dist.md
+test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/results/dist.md
 	@scripts/setup compiler libclang redis cli deb python node go java
 	@scripts/test-dist
 
@@ -239,7 +239,7 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopt
 	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
+bench: ## the module beside other ways to lock: docs/results/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
 	@scripts/setup compiler libclang redis valgrind
 	scripts/build
 	cargo build --release -p redis-lock-floor
@@ -251,12 +251,12 @@ bench-quick: ## the same in some minutes, printed only
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
-bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/benchmarks-clients.md
+bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/results/benchmarks-clients.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
-bench-peers: ## beside etcd, ZooKeeper, Postgres and SET NX, into docs/peers.md; Linux, root; BENCH=--quick prints only
+bench-peers: ## beside etcd, ZooKeeper, Postgres, SET NX: docs/results/peers.md; Linux, root; BENCH=--quick prints only
 	@scripts/setup compiler libclang redis cli protoc peers lint python
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings

@@ -8,8 +8,8 @@ from typing import Dict, Iterator, List
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "clients/*.md", "clients/*/README.md", "cli/README.md"]
-PAGES += ["examples/*/README.md", "packaging/*/README*"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/results/*.md", "clients/*.md", "clients/*/README.md"]
+PAGES += ["cli/README.md", "examples/*/README.md", "packaging/*/README*"]
 # Written by a program.
 WRITTEN = ("benchmarks", "SUMMARY", "dist.md")
 

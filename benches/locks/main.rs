@@ -34,7 +34,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
   --instructions     `instructions` and `exec` too: they count by valgrind; the full run has them where it is there
-  --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
+  --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/results/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
@@ -169,7 +169,7 @@ fn options() -> io::Result<Option<Options>> {
         }
     }
     if options.docs.is_none() && options.only.is_none() && options.scale == Scale::Full {
-        options.docs = Some("docs".into());
+        options.docs = Some("docs/results".into());
     }
     Ok(Some(options))
 }

@@ -1,4 +1,4 @@
-//! Why targets were missed: written by hand in docs/benchmarks/why.md, printed by every run where it applies.
+//! Why targets were missed: written by hand in benches/locks/why.md, printed by every run where it applies.
 //!
 //! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets with names
 //! that begin so, unless another reason has a longer beginning; text under any other heading is printed always. Text
@@ -28,7 +28,7 @@ pub struct Missed<'a> {
 impl Reasons {
     /// The reasons of this tree, wherever the document is written to.
     pub fn written() -> Reasons {
-        Reasons::parse(include_str!("../../docs/benchmarks/why.md"))
+        Reasons::parse(include_str!("why.md"))
     }
 
     fn parse(text: &str) -> Reasons {

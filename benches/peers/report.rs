@@ -10,7 +10,7 @@ use crate::settings::SETTINGS;
 use crate::stats::{digits, percentile};
 use crate::task::Outcome;
 
-/// `report DATA DOCS`: `DOCS/peers.md`; README's rows are printed.
+/// `report DATA DIRECTORY`: `DIRECTORY/peers.md`; README's rows are printed.
 pub fn main(words: &[String]) -> Outcome<()> {
     let [data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
     let data = Data(serde_json::from_str(&fs::read_to_string(data)?)?);

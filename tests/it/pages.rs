@@ -32,8 +32,8 @@ pub fn documents() -> Vec<(PathBuf, String)> {
 fn every_link_leads_somewhere() {
     let mut wrong = Vec::new();
     for (file, text) in documents() {
-        // A page of benches/ is the beginning of one in docs/.
-        let home = if file.starts_with("benches") { Path::new("docs/page.md") } else { &file };
+        // A page of benches/ is the beginning of one in docs/results/.
+        let home = if file.starts_with("benches") { Path::new("docs/results/page.md") } else { &file };
         for target in links(&text) {
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
             if path.contains("://") {
@@ -66,10 +66,11 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 fn the_summary_of_the_book_has_every_page_of_docs() {
     let summary = include_str!("../../docs/SUMMARY.md");
     let pages: BTreeSet<&str> = links(summary).collect();
-    let there = fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").file_name());
-    let there: BTreeSet<String> = there.map(|name| name.to_string_lossy().into_owned()).collect();
-    let of_docs = there.iter().filter(|name| name.ends_with(".md") && *name != "SUMMARY.md");
-    let missing: Vec<&String> = of_docs.filter(|name| !pages.contains(name.as_str())).collect();
+    let documents = documents();
+    let of_docs = documents.iter().filter_map(|(path, _)| path.strip_prefix("docs").ok());
+    let missing: Vec<&Path> = of_docs
+        .filter(|path| *path != Path::new("SUMMARY.md") && !pages.contains(path.to_str().expect("a name in UTF-8")))
+        .collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
     assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
 }
@@ -80,8 +81,9 @@ fn lines_end_at_column_120() {
     // Rules of a user are one line of redis.conf, JSON is printed as one.
     let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
     // These are printed by programs.
-    let is_printed =
-        |file: &Path| ["docs/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home));
+    let is_printed = |file: &Path| {
+        ["docs/results/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home))
+    };
     let mut wrong = Vec::new();
     let conf = ("redis.conf.example".into(), include_str!("../../redis.conf.example").to_string());
     for (file, text) in documents().into_iter().chain([conf]).filter(|(file, _)| !is_printed(file)) {

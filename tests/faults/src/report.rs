@@ -1,4 +1,4 @@
-//! The result of a scenario: a row of the table in docs/faults.md.
+//! The result of a scenario: a row of the table in docs/results/faults.md.
 
 use std::fs::File;
 use std::io::Write;
