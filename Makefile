@@ -204,7 +204,7 @@ dist: ## all that a release hands out, in target/dist: archives, packages, check
 	@scripts/setup compiler libclang deb python node go java
 	@scripts/dist
 
-test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/results/dist.md
+test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again
 	@scripts/setup compiler libclang redis cli deb python node go java
 	@scripts/test-dist
 
@@ -244,6 +244,7 @@ bench: ## the module beside other ways to lock: docs/results/benchmarks.md (SERV
 	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
+	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
 bench-quick: ## the same in some minutes, printed only
 	@scripts/setup compiler libclang redis

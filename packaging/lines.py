@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/results/*.md", "clients/*.md", "clients/*/README.md"]
 PAGES += ["cli/README.md", "examples/*/README.md", "packaging/*/README*"]
 # Written by a program.
-WRITTEN = ("benchmarks", "SUMMARY", "dist.md")
+WRITTEN = ("benchmarks", "SUMMARY")
 
 # Fenced blocks whose lines are typed or pasted. Others are programs in a language, which the tests of its client run,
 # and sessions, which tests/it types.

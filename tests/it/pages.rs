@@ -75,6 +75,26 @@ fn the_summary_of_the_book_has_every_page_of_docs() {
     assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
 }
 
+#[test]
+fn the_index_of_results_has_day_and_commit_of_every_page() {
+    let index = include_str!("../../docs/results/README.md");
+    let (mut pages, mut rows) = (BTreeSet::new(), BTreeSet::new());
+    for (path, _) in documents() {
+        let page = path.strip_prefix("docs/results").ok().and_then(Path::to_str);
+        pages.extend(page.filter(|page| *page != "README.md").map(str::to_owned));
+    }
+    for row in index.lines().filter(|line| line.starts_with("| [")) {
+        rows.extend(links(row).map(str::to_owned));
+        let [_, _, _, day, commit, _, _] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("not five cells: {row}")
+        };
+        let is_day = day.len() == 10 && day.split('-').all(|part| part.parse::<u16>().is_ok());
+        let hash = commit.strip_suffix(" and changes").unwrap_or(commit);
+        assert!(is_day && hash.len() == 8 && u32::from_str_radix(hash, 16).is_ok(), "{row}");
+    }
+    assert_eq!(rows, pages);
+}
+
 /// Tables and headings cannot be wrapped.
 #[test]
 fn lines_end_at_column_120() {
