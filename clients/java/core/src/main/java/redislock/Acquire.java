@@ -12,39 +12,37 @@ import org.jspecify.annotations.Nullable;
  *   ASKED ──queued──▶ QUEUED ──message, or a slice later──▶ ASKED …        (by message)
  *   ASKED ──nil, time left──▶ ASKED …                                      (blocking, or polling)
  *   ASKED ──granted──▶ RESTARTED, if it waited long ──▶ COMPARED, if another mode is held ──▶ CONFIRMED by replicas
- *   QUEUED ──time over──▶ CANCELLED ──was not queued──▶ LAST
  * </pre>
  *
  * It must never end with an outcome that is unknown: {@link #undo()} withdraws what was sent and
  * not answered.
  */
-final class Acquire extends Task<@Nullable Grant> {
+class Acquire extends Task<@Nullable Grant> {
   /** How a request waits: on a connection of its own, or by messages over a shared one. */
   enum Mode {
     BLOCKING,
     BY_MESSAGE
   }
 
-  private enum State {
+  enum State {
     LISTENING,
     ASKED,
     QUEUED,
     RESTARTED,
     COMPARED,
     CONFIRMED,
-    CANCELLED,
-    LAST,
+    EXECUTED,
     TYPE
   }
 
-  private final Request request;
+  final Request request;
+  final Mode mode;
   private final Patience patience;
-  private final Mode mode;
   private final long sliceMs;
   private final long distrustUntil;
   private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS, 250);
   private Clock.Backoff backoff = new Clock.Backoff(250);
-  private State state = State.ASKED;
+  State state = State.ASKED;
   private @Nullable String channel;
   private long sent;
 
@@ -52,11 +50,14 @@ final class Acquire extends Task<@Nullable Grant> {
    * True if the outcome of a request is unknown, or if it was granted: giving up has to withdraw
    * it.
    */
-  private boolean open;
+  boolean open;
 
   private boolean wasOpen;
   private boolean isFirst = true;
   private boolean toldQueued;
+
+  /** True if a message that tells a grant may be about an earlier request of the token. */
+  boolean tokenUsedBefore;
 
   /**
    * True if an earlier request was queued, and its outcome not received: a late message may be
@@ -68,7 +69,7 @@ final class Acquire extends Task<@Nullable Grant> {
   private @Nullable Trouble unanswered;
 
   private @Nullable Trouble wrongType;
-  private @Nullable Grant grant;
+  @Nullable Grant grant;
   private boolean givesBack;
   private long askAgain;
   private long queuedUntil;
@@ -85,6 +86,7 @@ final class Acquire extends Task<@Nullable Grant> {
     this.mode = mode;
     this.sliceMs = sliceMs;
     this.distrustUntil = distrustUntil;
+    this.tokenUsedBefore = request.tokenUsedBefore();
   }
 
   @Override
@@ -106,15 +108,15 @@ final class Acquire extends Task<@Nullable Grant> {
       long blockMs = Math.min(sliceMs, leftMs);
       return send(State.ASKED, blocking(blockMs), blockMs + Limits.LATE_MS, true);
     }
-    if (channel == null) {
-      if (isFirst) {
-        // Most locks are free: the first request is sent without a subscription.
-        isFirst = false;
-        return send(State.ASKED, List.of(), Limits.LATE_MS, false);
-      }
-      return listen();
+    if (isFirst && (channel == null || asksAtOnce())) {
+      // Most locks are free: the first request is sent without a subscription.
+      isFirst = false;
+      return send(State.ASKED, List.of(), Limits.LATE_MS, false);
     }
     isFirst = false;
+    if (channel == null) {
+      return listen();
+    }
     // Twice the slice: a client that is held up would miss lock.keep-place.
     long blockMs = Math.min(2 * Limits.SLICE_MS, leftMs);
     queuedUntil = Clock.now() + blockMs;
@@ -130,6 +132,16 @@ final class Acquire extends Task<@Nullable Grant> {
     return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, patience.ends() - Clock.now())));
   }
 
+  /** True if the first request must not wait, even where the subscription is there. */
+  boolean asksAtOnce() {
+    return false;
+  }
+
+  /** What to send of a request with these words. {@code isNotified}: it waits by message. */
+  List<List<byte[]>> packet(List<byte[]> words, boolean isNotified) {
+    return List.of(words);
+  }
+
   private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
     List<byte[]> words =
         request.family().acquire(request.token(), request.holds(), request.leaseMs());
@@ -141,7 +153,8 @@ final class Acquire extends Task<@Nullable Grant> {
     wasOpen = open;
     open = true;
     sent = Clock.now();
-    return new Step.Send(words, within(longestMs), blocks);
+    boolean isNotified = !blocks && !tail.isEmpty();
+    return new Step.Send(packet(words, isNotified), within(longestMs), blocks);
   }
 
   /** The last attempt of an acquire that waits ends so that the caller is told in time. */
@@ -164,15 +177,8 @@ final class Acquire extends Task<@Nullable Grant> {
       case CONFIRMED:
         long confirmed = Words.number(reply);
         return confirmed >= request.replicas() ? new Step.Done(grant) : notReplicated(confirmed);
-      case CANCELLED:
-        if (Words.number(reply) == 1) {
-          open = false;
-          return new Step.Done(null);
-        }
-        // It has left the queue: granted, or its time was over at the server too.
-        return send(State.LAST, List.of(), Limits.LATE_MS, false);
       case TYPE:
-        return new Step.Failed(wrongType(Words.text(reply)));
+        return new Step.GivenUp(wrongType(Words.text(reply)));
       default:
         return answered(Family.Answer.of(reply));
     }
@@ -184,7 +190,7 @@ final class Acquire extends Task<@Nullable Grant> {
     switch (answer.state()) {
       case GRANTED:
         grant = new Grant(false, answer.fence(), answer.holds(), deadline(sent), answer.slot());
-        if (state == State.ASKED && mode == Mode.BLOCKING && patience.queues() && isLate()) {
+        if (restarts() && isLate()) {
           // The lease began with the grant, which may be a slice later than the request: asking
           // again restarts it.
           return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
@@ -203,10 +209,6 @@ final class Acquire extends Task<@Nullable Grant> {
         // A request that was queued stays queued when a later one that does not wait is answered
         // nil.
         open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
-        if (state == State.LAST) {
-          open = false;
-          return new Step.Done(null);
-        }
         return notGranted();
     }
   }
@@ -241,6 +243,11 @@ final class Acquire extends Task<@Nullable Grant> {
         : Clock.after(since, request.leaseMs());
   }
 
+  /** True if the lease is to begin again behind a late grant. */
+  boolean restarts() {
+    return state == State.ASKED && mode == Mode.BLOCKING && patience.queues();
+  }
+
   private boolean isLate() {
     return request.leaseMs() != Family.PERSIST && Clock.now() - sent >= request.leaseMs() / 10;
   }
@@ -256,18 +263,19 @@ final class Acquire extends Task<@Nullable Grant> {
       }
       // An upgrade has a fence of its own. Only the server knows whether READ lasted until then.
       state = State.COMPARED;
-      return new Step.Send(request.family().held(request.token()), within(Limits.LATE_MS), false);
+      return new Step.Send(request.family().held(request.token()), within(Limits.LATE_MS));
     }
     return confirm();
   }
 
-  private Step confirm() {
+  /** The last step of a grant. */
+  Step confirm() {
     if (request.replicas() == 0) {
       return new Step.Done(grant);
     }
     state = State.CONFIRMED;
     List<byte[]> words = Words.of("WAIT", request.replicas(), request.replicaTimeoutMs());
-    return new Step.Send(words, request.replicaTimeoutMs() + Limits.LATE_MS, true);
+    return new Step.Send(List.of(words), request.replicaTimeoutMs() + Limits.LATE_MS, true);
   }
 
   private Step notReplicated(long confirmed) {
@@ -278,12 +286,12 @@ final class Acquire extends Task<@Nullable Grant> {
             + " replicas confirmed the grant within "
             + request.replicaTimeoutMs()
             + " ms: given back";
-    return new Step.Failed(new NotReplicatedException(message, request.lock()));
+    return new Step.GivenUp(new NotReplicatedException(message, request.lock()));
   }
 
   private Step lostBefore() {
     givesBack = true;
-    return new Step.Failed(
+    return new Step.GivenUp(
         new LockLostException(
             "the lock was lost before it was acquired again: given back", request.lock()));
   }
@@ -310,23 +318,20 @@ final class Acquire extends Task<@Nullable Grant> {
       return ask();
     }
     if (unanswered != null) {
-      return new Step.Failed(unanswered.translated(request.lock()));
+      return new Step.GivenUp(unanswered.translated(request.lock()));
     }
-    if (!open) {
-      return new Step.Done(null);
-    }
-    state = State.CANCELLED;
-    return new Step.Send(request.family().cancel(request.token()), within(Limits.LATE_MS), false);
+    // The message that says so may be lost: then the request is withdrawn.
+    return open ? new Step.GivenUp(null) : new Step.Done(null);
   }
 
   @Override
   Step trouble(Trouble trouble) {
     switch (state) {
       case TYPE:
-        return new Step.Failed(wrongType("something else"));
+        return new Step.GivenUp(wrongType("something else"));
       case CONFIRMED:
-        return new Step.Failed(trouble.translated(request.lock()));
-      case ASKED, RESTARTED, LAST:
+        return new Step.GivenUp(trouble.translated(request.lock()));
+      case ASKED, RESTARTED:
         open = wasOpen || trouble.mayHaveRun();
         unanswered = trouble;
         break;
@@ -339,7 +344,7 @@ final class Acquire extends Task<@Nullable Grant> {
     if (trouble.code().equals("WRONGTYPE") && patience.pollMs() == 0) {
       wrongType = trouble;
       state = State.TYPE;
-      return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS), false);
+      return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS));
     }
     if (!patience.queues()
         && (trouble.code().equals("WRONGTYPE") || trouble.code().equals("GRACE"))) {
@@ -347,18 +352,18 @@ final class Acquire extends Task<@Nullable Grant> {
       return notGranted();
     }
     if (!trouble.heals()) {
-      return new Step.Failed(trouble.translated(request.lock()));
+      return new Step.GivenUp(trouble.translated(request.lock()));
     }
     if (patience.waitMs() == 0) {
       return resend.over()
-          ? new Step.Failed(trouble.translated(request.lock()))
+          ? new Step.GivenUp(trouble.translated(request.lock()))
           : new Step.Sleep(resend.pause());
     }
     if (Clock.now() >= patience.ends()) {
       if (state == State.LISTENING) {
         return again();
       }
-      return new Step.Failed(trouble.translated(request.lock()));
+      return new Step.GivenUp(trouble.translated(request.lock()));
     }
     if (state == State.LISTENING) {
       channel = null;
@@ -379,7 +384,7 @@ final class Acquire extends Task<@Nullable Grant> {
 
   @Override
   Step notice(@Nullable Notice notice) {
-    boolean isDistrusted = request.tokenUsedBefore() || untold;
+    boolean isDistrusted = tokenUsedBefore || untold;
     untold = true;
     if (notice == null) {
       return again();
@@ -388,7 +393,7 @@ final class Acquire extends Task<@Nullable Grant> {
       case "granted":
         boolean isIncomplete =
             notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
-        if (isLate() || request.tokenUsedBefore() || isIncomplete) {
+        if (isLate() || tokenUsedBefore || isIncomplete) {
           return ask();
         }
         grant = new Grant(false, notice.fence(), notice.holds(), deadline(sent), notice.slot());
@@ -411,7 +416,7 @@ final class Acquire extends Task<@Nullable Grant> {
         if (Clock.now() < distrustUntil) {
           return again();
         }
-        return new Step.Failed(new WaitCancelledException("cancelled", request.lock()));
+        return new Step.GivenUp(new WaitCancelledException("cancelled", request.lock()));
       case "superseded", "unblocked":
         return new Step.Sleep(
             Math.min(Clock.jittered(250), Math.max(0, patience.ends() - Clock.now())));

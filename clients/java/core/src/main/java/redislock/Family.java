@@ -66,6 +66,10 @@ abstract class Family {
     return Words.of("LOCK.HELD", key(), token);
   }
 
+  List<byte[]> exec(byte[] token, List<byte[]> command) {
+    return Words.of("LOCK.EXEC", key(), token, command);
+  }
+
   List<byte[]> cancel(byte[] token) {
     return Words.of("LOCK.CANCEL", key(), token);
   }

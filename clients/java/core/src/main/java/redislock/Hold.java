@@ -4,7 +4,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
@@ -180,7 +179,7 @@ public final class Hold implements AutoCloseable {
    * @throws LockLostException if the lock was lost: the command did not run
    */
   public @Nullable Object exec(String command, String... arguments) {
-    return texts(execute(Words.of(command, List.of(arguments))));
+    return Words.texts(execute(Words.of(command, List.of(arguments))));
   }
 
   /**
@@ -197,7 +196,7 @@ public final class Hold implements AutoCloseable {
   private @Nullable Object execute(List<byte[]> command) {
     try {
       if (owner.isOver()) {
-        throw notRun(null);
+        throw LockLostException.notRun(owner.lock, null);
       }
       return result(
           context
@@ -208,40 +207,10 @@ public final class Hold implements AutoCloseable {
       // WRONGTYPE may be of the lock's key or of the command's own.
       if (trouble.code().equals("NOTHELD") || trouble.code().equals("WRONGTYPE") && !isHeld()) {
         owner.lose();
-        throw notRun(trouble.error);
+        throw LockLostException.notRun(owner.lock, trouble.error);
       }
-      throw trouble.error;
+      throw trouble.ownError(owner.lock);
     }
-  }
-
-  private LockLostException notRun(@Nullable Throwable cause) {
-    LockLostException error =
-        new LockLostException(
-            "the lock \"" + owner.lock + "\" is no longer held, so the command did not run",
-            owner.lock);
-    if (cause != null) {
-      error.initCause(cause);
-    }
-    return error;
-  }
-
-  private static @Nullable Object texts(@Nullable Object reply) {
-    if (reply instanceof byte[]) {
-      return Words.text(reply);
-    }
-    if (!(reply instanceof List<?> list)) {
-      return reply;
-    }
-    List<@Nullable Object> texts = new ArrayList<>();
-    for (Object each : list) {
-      if (each instanceof Map.Entry<?, ?> entry) {
-        texts.add(texts(entry.getKey()));
-        texts.add(texts(entry.getValue()));
-      } else {
-        texts.add(texts(each));
-      }
-    }
-    return texts;
   }
 
   /**

@@ -3,6 +3,7 @@ package redislock;
 import java.io.IOException;
 import java.lang.reflect.Field;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
@@ -87,7 +88,11 @@ final class JedisDriver extends Driver {
       throws InterruptedException {
     Loop<T> loop = new Loop<>(task, (JedisLine) line);
     try {
-      return loop.finish();
+      T result = loop.finish();
+      if (loop.isGivenUp()) {
+        Driver.await(undo(task, line), task.keptMs());
+      }
+      return result;
     } catch (InterruptedException | RuntimeException e) {
       long keptMs = e instanceof InterruptedException ? Limits.KEPT_MS : task.keptMs();
       Driver.await(undo(task, line), keptMs);
@@ -198,16 +203,23 @@ final class JedisDriver extends Driver {
       return result();
     }
 
+    boolean isGivenUp() {
+      return step instanceof Step.GivenUp;
+    }
+
     @SuppressWarnings("unchecked")
     T result() {
-      return (T) ((Step.Done) step).result();
+      return (T) (step instanceof Step.Done done ? done.result() : null);
     }
 
     /** False: the time was over first. */
     boolean runUntil(long until) throws InterruptedException {
       while (!(step instanceof Step.Done)) {
-        if (step instanceof Step.Failed failed) {
-          throw failed.error();
+        if (step instanceof Step.GivenUp given) {
+          if (given.error() != null) {
+            throw given.error();
+          }
+          return true;
         }
         long leftMs = until - Clock.now();
         if (leftMs <= 0) {
@@ -230,24 +242,26 @@ final class JedisDriver extends Driver {
           send.blocks()
               ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
               : null;
-      Object reply;
+      List<@Nullable Object> replies;
       try {
-        reply =
+        replies =
             line == null
-                ? JedisDriver.this.send(task.key, send.words(), withinMs, send.blocks())
-                : line.send(send.words(), withinMs);
+                ? JedisDriver.this.send(task.key, send.packet(), withinMs, send.blocks())
+                : line.send(send.packet(), withinMs);
       } catch (Trouble trouble) {
-        return task.trouble(trouble);
+        replies = List.of(trouble);
       } finally {
         if (blocked != null) {
           blocked.cancel(false);
         }
       }
-      return task.reply(reply);
+      return task.replies(replies);
     }
   }
 
-  private @Nullable Object send(byte[] key, List<byte[]> words, long withinMs, boolean waits)
+  /** Throws if there was no connection. */
+  private List<@Nullable Object> send(
+      byte[] key, List<List<byte[]>> packet, long withinMs, boolean waits)
       throws Trouble, InterruptedException {
     String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
     Pool<Connection> pool = pool(key, asked);
@@ -255,22 +269,20 @@ final class JedisDriver extends Driver {
     boolean isPooled = permits == null || permits.tryAcquire();
     try {
       Connection connection = isPooled ? borrowed(pool, withinMs) : made(pool, withinMs);
-      Sending sending = new Sending(connection);
       boolean reusable = false;
       try {
-        if (asked != null) {
-          sending.exchange(List.of(Words.bytes("ASKING")), withinMs);
-        }
-        Object reply = sending.exchange(words, withinMs);
-        reusable = true;
-        return reply;
-      } catch (Trouble trouble) {
-        reusable = !trouble.endsConnection();
+        List<@Nullable Object> replies =
+            new Sending(connection).exchange(packet, asked != null, withinMs);
+        Trouble trouble = Trouble.of(replies);
+        reusable = trouble == null || !trouble.endsConnection();
         if (!reusable) {
           // The others are most likely broken, too.
           pool.clear();
         }
-        throw redirected(key, trouble);
+        if (trouble != null) {
+          redirected(key, trouble);
+        }
+        return replies;
       } finally {
         if (!isPooled) {
           quietly(connection);
@@ -434,30 +446,53 @@ final class JedisDriver extends Driver {
       this.connection = connection;
     }
 
-    @Nullable Object exchange(List<byte[]> words, long withinMs)
-        throws Trouble, InterruptedException {
+    /** {@code asking}: behind an ASKING, whose own reply is left out. */
+    List<@Nullable Object> exchange(List<List<byte[]>> packet, boolean asking, long withinMs)
+        throws InterruptedException {
+      List<@Nullable Object> replies = new ArrayList<>(packet.size());
       interruptible.put(this, Thread.currentThread());
       if (watching.compareAndSet(false, true)) {
         watch();
       }
       try {
         connection.setSoTimeout((int) Math.min(withinMs, Integer.MAX_VALUE));
-        byte[] name = words.get(0);
-        ProtocolCommand command = () -> name;
-        connection.sendCommand(command, words.subList(1, words.size()).toArray(byte[][]::new));
-        return connection.getOne();
-      } catch (JedisDataException e) {
-        throw new Trouble(e, Trouble.Stage.REFUSED);
+        for (List<byte[]> words : packet) {
+          if (asking) {
+            write(connection, List.of(Words.bytes("ASKING")));
+          }
+          write(connection, words);
+        }
+        while (replies.size() < packet.size()) {
+          if (asking) {
+            connection.getOne();
+          }
+          try {
+            replies.add(connection.getOne());
+          } catch (JedisDataException e) {
+            replies.add(new Trouble(e, Trouble.Stage.REFUSED));
+          }
+        }
       } catch (JedisException e) {
         if (interrupted || Thread.currentThread().isInterrupted()) {
           Thread.interrupted();
           throw new InterruptedException();
         }
-        throw new Trouble(e, Trouble.Stage.UNANSWERED);
+        Trouble trouble = new Trouble(e, Trouble.Stage.UNANSWERED);
+        while (replies.size() < packet.size()) {
+          replies.add(trouble);
+        }
       } finally {
         interruptible.remove(this);
       }
+      return replies;
     }
+  }
+
+  /** Into the connection's buffer. */
+  private static void write(Connection connection, List<byte[]> words) {
+    byte[] name = words.get(0);
+    ProtocolCommand command = () -> name;
+    connection.sendCommand(command, words.subList(1, words.size()).toArray(byte[][]::new));
   }
 
   private void watch() {
@@ -495,7 +530,8 @@ final class JedisDriver extends Driver {
       this.key = key;
     }
 
-    @Nullable Object send(List<byte[]> words, long withinMs) throws Trouble, InterruptedException {
+    List<@Nullable Object> send(List<List<byte[]>> packet, long withinMs)
+        throws Trouble, InterruptedException {
       String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
       if (connection == null || asked != null) {
         drop();
@@ -507,15 +543,13 @@ final class JedisDriver extends Driver {
         throw new Trouble(
             new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
       }
-      try {
-        if (asked != null) {
-          new Sending(open).exchange(List.of(Words.bytes("ASKING")), withinMs);
-        }
-        return new Sending(open).exchange(words, withinMs);
-      } catch (Trouble trouble) {
+      List<@Nullable Object> replies = new Sending(open).exchange(packet, asked != null, withinMs);
+      Trouble trouble = Trouble.of(replies);
+      if (trouble != null) {
         drop();
-        throw redirected(key, trouble);
+        redirected(key, trouble);
       }
+      return replies;
     }
 
     private void drop() {
@@ -564,9 +598,7 @@ final class JedisDriver extends Driver {
       workers.execute(
           () -> {
             try {
-              byte[] name = words.get(0);
-              ProtocolCommand command = () -> name;
-              open.sendCommand(command, words.subList(1, words.size()).toArray(byte[][]::new));
+              write(open, words);
               open.getMany(0); // flushes
             } catch (JedisException e) {
               reply.completeExceptionally(e);

@@ -1,6 +1,7 @@
 package redislock;
 
 import java.lang.ref.WeakReference;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ScheduledFuture;
@@ -157,7 +158,7 @@ abstract class Keeper {
         return line.check(family.held(owner.token), Limits.LATE_MS)
             .whenComplete(
                 (reply, error) -> {
-                  boolean held = error == null && reply != null;
+                  boolean held = error == null && reply instanceof List<?>;
                   if (held && owner.leaseMs != Family.PERSIST) {
                     owner.deadline = Clock.after(sent, owner.leaseMs);
                   }

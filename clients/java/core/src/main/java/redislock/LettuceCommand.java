@@ -25,7 +25,9 @@ import org.jspecify.annotations.Nullable;
 final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
   private static final byte[] PING = Words.bytes("*1\r\n$4\r\nPING\r\n");
 
+  /** A {@link Trouble} in place of a reply that does not come. Never fails. */
   final CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
+
   private volatile boolean sent;
 
   LettuceCommand(List<byte[]> words) {
@@ -66,16 +68,13 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
     super.encode(buffer);
   }
 
-  /** Where the request is, if its reply does not come. */
-  Trouble.Stage stage() {
+  private Trouble.Stage stage() {
     return sent ? Trouble.Stage.UNANSWERED : Trouble.Stage.UNSENT;
   }
 
-  /** The connection that it was written to has ended. */
-  void lost() {
-    reply.completeExceptionally(
-        new Trouble(
-            new RedisConnectionException("the connection was lost before the reply"), stage()));
+  /** Its reply does not come. */
+  void lost(String message) {
+    reply.complete(new Trouble(new RedisConnectionException(message), stage()));
   }
 
   @Override
@@ -83,7 +82,7 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
     super.complete();
     if (getOutput().hasError()) {
       RuntimeException error = new RedisCommandExecutionException(getOutput().getError());
-      reply.completeExceptionally(new Trouble(error, Trouble.Stage.REFUSED));
+      reply.complete(new Trouble(error, Trouble.Stage.REFUSED));
     } else {
       reply.complete(getOutput().get());
     }
@@ -92,12 +91,12 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
   @Override
   public void cancel() {
     super.cancel();
-    lost();
+    lost("the command was cancelled");
   }
 
   @Override
   public boolean completeExceptionally(Throwable error) {
-    reply.completeExceptionally(new Trouble(Exceptions.unchecked(error), stage()));
+    reply.complete(new Trouble(Exceptions.unchecked(error), stage()));
     return super.completeExceptionally(error);
   }
 

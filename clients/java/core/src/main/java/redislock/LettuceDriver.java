@@ -14,11 +14,11 @@ import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
 import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
 import io.lettuce.core.cluster.pubsub.StatefulRedisClusterPubSubConnection;
 import io.lettuce.core.codec.ByteArrayCodec;
-import io.lettuce.core.protocol.CommandType;
 import io.lettuce.core.pubsub.RedisPubSubListener;
 import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
 import java.io.IOException;
 import java.security.SecureRandom;
+import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -157,9 +157,9 @@ final class LettuceDriver extends Driver {
         try {
           step = next.get();
         } catch (RuntimeException e) {
-          step = new Step.Failed(e);
+          step = new Step.GivenUp(e);
         }
-        over = step instanceof Step.Done || step instanceof Step.Failed;
+        over = step instanceof Step.Done || step instanceof Step.GivenUp;
       } finally {
         mutex.unlock();
       }
@@ -177,16 +177,16 @@ final class LettuceDriver extends Driver {
             send.blocks()
                 ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
                 : null;
-        CompletableFuture<@Nullable Object> reply =
+        CompletableFuture<List<@Nullable Object>> sending =
             line == null
-                ? nodes.send(task.key, send.words(), send.withinMs())
-                : line.send(send.words(), send.withinMs());
-        reply.whenComplete(
-            (result, error) -> {
+                ? nodes.send(task.key, send.packet(), send.withinMs())
+                : line.send(send.packet(), send.withinMs());
+        sending.whenComplete(
+            (replies, error) -> {
               if (blocked != null) {
                 blocked.cancel(false);
               }
-              proceed(() -> error == null ? task.reply(result) : task.trouble(trouble(error)));
+              proceed(() -> task.replies(error == null ? replies : List.of(trouble(error))));
             });
       } else if (step instanceof Step.Sleep sleep) {
         timer.schedule(() -> proceed(task::slept), sleep.ms(), TimeUnit.MILLISECONDS);
@@ -207,17 +207,25 @@ final class LettuceDriver extends Driver {
       } else if (step instanceof Step.Done done) {
         unhear();
         complete((T) done.result());
-      } else if (step instanceof Step.Failed failed) {
+      } else if (step instanceof Step.GivenUp given) {
         unhear();
         undoing = undo(task, line);
         if (undoing == null) {
-          completeExceptionally(failed.error());
+          end(given);
         } else {
           undoing
               .copy()
               .completeOnTimeout(null, task.keptMs(), TimeUnit.MILLISECONDS)
-              .whenComplete((none, error) -> completeExceptionally(failed.error()));
+              .whenComplete((none, error) -> end(given));
         }
+      }
+    }
+
+    private void end(Step.GivenUp given) {
+      if (given.error() == null) {
+        complete(null);
+      } else {
+        completeExceptionally(given.error());
       }
     }
 
@@ -294,18 +302,22 @@ final class LettuceDriver extends Driver {
     super.close();
   }
 
-  /** Completes the future in time, if only with the failure that its request has had no reply. */
-  private <T extends @Nullable Object> CompletableFuture<T> limited(
-      CompletableFuture<T> future, long withinMs, Supplier<Trouble.Stage> stage) {
+  /** Completes the future in time, if only with a failure. */
+  private <T> CompletableFuture<T> limited(CompletableFuture<T> future, long withinMs) {
+    return limited(
+        future,
+        withinMs,
+        () ->
+            future.completeExceptionally(
+                new Trouble(
+                    new RedisConnectionException("no connection in time"), Trouble.Stage.UNSENT)));
+  }
+
+  private <T> CompletableFuture<T> limited(
+      CompletableFuture<T> future, long withinMs, Runnable late) {
     if (!future.isDone()) {
-      ScheduledFuture<?> late =
-          timer.schedule(
-              () ->
-                  future.completeExceptionally(
-                      new Trouble(new RedisConnectionException("no reply in time"), stage.get())),
-              withinMs,
-              TimeUnit.MILLISECONDS);
-      future.whenComplete((result, error) -> late.cancel(false));
+      ScheduledFuture<?> timing = timer.schedule(late, withinMs, TimeUnit.MILLISECONDS);
+      future.whenComplete((result, error) -> timing.cancel(false));
     }
     return future;
   }
@@ -315,23 +327,28 @@ final class LettuceDriver extends Driver {
     return CompletableFuture.supplyAsync(work, workers);
   }
 
-  /**
-   * Sends over this connection when it is there. A reply that is missing after a disconnect fails
-   * as unanswered.
-   */
-  private CompletableFuture<@Nullable Object> send(
-      CompletionStage<Connection> connecting, List<byte[]> words, long withinMs, boolean asking) {
-    LettuceCommand command = new LettuceCommand(words);
-    CompletableFuture<@Nullable Object> reply = command.reply;
+  /** Sends over this connection when it is there. Never fails: as {@link Task#replies}. */
+  private CompletableFuture<List<@Nullable Object>> send(
+      CompletionStage<Connection> connecting,
+      List<List<byte[]>> packet,
+      long withinMs,
+      boolean asking) {
+    List<LettuceCommand> commands = packet.stream().map(LettuceCommand::new).toList();
+    CompletableFuture<?>[] replies =
+        commands.stream().map(each -> each.reply).toArray(CompletableFuture[]::new);
+    CompletableFuture<List<@Nullable Object>> all =
+        CompletableFuture.allOf(replies)
+            .thenApply(none -> commands.stream().map(each -> each.reply.join()).toList());
     connecting.whenComplete(
         (connection, error) -> {
           if (error != null) {
-            reply.completeExceptionally(trouble(error));
-          } else if (!reply.isDone()) {
-            connection.dispatch(command, asking);
+            Trouble trouble = trouble(error);
+            commands.forEach(each -> each.reply.complete(trouble));
+          } else if (!all.isDone()) {
+            connection.dispatch(commands, asking);
           }
         });
-    return limited(reply, withinMs, command::stage);
+    return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));
   }
 
   /** A connection, and the commands that it owes a reply to. */
@@ -349,18 +366,21 @@ final class LettuceDriver extends Driver {
       }
     }
 
-    void dispatch(LettuceCommand command, boolean asking) {
-      sent.add(command);
-      command.reply.whenComplete((reply, error) -> sent.remove(command));
-      try {
+    void dispatch(List<LettuceCommand> commands, boolean asking) {
+      List<LettuceCommand> packet = new ArrayList<>(commands.size());
+      for (LettuceCommand each : commands) {
+        sent.add(each);
+        each.reply.whenComplete((reply, error) -> sent.remove(each));
         if (asking) {
-          redis.dispatch(List.of(new LettuceCommand(CommandType.ASKING.name()), command));
-        } else {
-          redis.dispatch(command);
+          packet.add(new LettuceCommand("ASKING"));
         }
+        packet.add(each);
+      }
+      try {
+        redis.dispatch(packet);
       } catch (Throwable e) {
         // Also an error: in the callback of a future it would be heard by nobody.
-        command.completeExceptionally(e);
+        commands.forEach(each -> each.completeExceptionally(e));
       }
       if (!redis.isOpen()) {
         ended();
@@ -373,7 +393,7 @@ final class LettuceDriver extends Driver {
     }
 
     private void ended() {
-      sent.forEach(LettuceCommand::lost);
+      sent.forEach(each -> each.lost("the connection was lost before the reply"));
       onEnd.run();
     }
   }
@@ -458,19 +478,21 @@ final class LettuceDriver extends Driver {
       ended.thenAccept(each -> each.redis.closeAsync());
     }
 
-    CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs, boolean asking) {
+    CompletableFuture<List<@Nullable Object>> send(
+        List<List<byte[]>> packet, long withinMs, boolean asking) {
       CompletableFuture<Connection> current = connection();
-      CompletableFuture<@Nullable Object> reply =
-          LettuceDriver.this.send(current, words, withinMs, asking);
-      return reply.whenComplete(
-          (result, error) -> {
-            if (error != null && trouble(error).endsConnection()) {
-              drop(current);
-              if (trouble(error).stage == Trouble.Stage.REFUSED) {
-                deafen();
-              }
-            }
-          });
+      return LettuceDriver.this
+          .send(current, packet, withinMs, asking)
+          .whenComplete(
+              (replies, error) -> {
+                Trouble trouble = Trouble.of(replies);
+                if (trouble != null && trouble.endsConnection()) {
+                  drop(current);
+                  if (trouble.stage == Trouble.Stage.REFUSED) {
+                    deafen();
+                  }
+                }
+              });
     }
 
     boolean hears(String channel) {
@@ -486,7 +508,7 @@ final class LettuceDriver extends Driver {
               channels.remove(channel, listening);
             }
           });
-      return limited(listening.copy(), withinMs, () -> Trouble.Stage.UNSENT);
+      return limited(listening.copy(), withinMs);
     }
 
     private CompletableFuture<Node> subscribe(String channel) {
@@ -506,7 +528,7 @@ final class LettuceDriver extends Driver {
                           Exceptions.unchecked(Keeper.cause(error)), stageOf(Keeper.cause(error))));
                 }
               });
-      return limited(confirmed, Limits.LATE_MS, () -> Trouble.Stage.UNSENT);
+      return limited(confirmed, Limits.LATE_MS);
     }
 
     private Trouble.Stage stageOf(Throwable error) {
@@ -611,7 +633,8 @@ final class LettuceDriver extends Driver {
     /** The node, if it is known without asking. */
     @Nullable Node known(byte[] key);
 
-    CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs);
+    CompletableFuture<List<@Nullable Object>> send(
+        byte[] key, List<List<byte[]>> packet, long withinMs);
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
 
@@ -644,8 +667,9 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
-    public CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs) {
-      return node.send(words, withinMs, false);
+    public CompletableFuture<List<@Nullable Object>> send(
+        byte[] key, List<List<byte[]>> packet, long withinMs) {
+      return node.send(packet, withinMs, false);
     }
 
     @Override
@@ -759,23 +783,25 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
-    public CompletableFuture<@Nullable Object> send(byte[] key, List<byte[]> words, long withinMs) {
+    public CompletableFuture<List<@Nullable Object>> send(
+        byte[] key, List<List<byte[]>> packet, long withinMs) {
       int slot = Slots.of(key);
       String asked = asked(key);
-      CompletableFuture<@Nullable Object> reply =
+      CompletableFuture<List<@Nullable Object>> sending =
           asked == null
-              ? node(key).thenCompose(node -> node.send(words, withinMs, false))
-              : at(asked).send(words, withinMs, true);
-      return limited(reply, withinMs + Limits.KEPT_MS, () -> Trouble.Stage.UNSENT)
-          .whenComplete((result, error) -> redirected(slot, error));
+              ? node(key).thenCompose(node -> node.send(packet, withinMs, false))
+              : at(asked).send(packet, withinMs, true);
+      return limited(sending, withinMs + Limits.KEPT_MS)
+          .whenComplete(
+              (replies, error) ->
+                  redirected(slot, error == null ? Trouble.of(replies) : trouble(error)));
     }
 
     /** Learns from a failure where the slot is now. */
-    private void redirected(int slot, @Nullable Throwable error) {
-      if (error == null) {
+    private void redirected(int slot, @Nullable Trouble trouble) {
+      if (trouble == null) {
         return;
       }
-      Trouble trouble = trouble(error);
       if (trouble.code().equals("ASK")) {
         asks.put(slot, trouble.getMessage().split(" ")[2]);
       } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
@@ -787,7 +813,8 @@ final class LettuceDriver extends Driver {
     public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
       return node(key)
           .thenCompose(node -> node.listen(channel, withinMs))
-          .whenComplete((node, error) -> redirected(Slots.of(key), error));
+          .whenComplete(
+              (node, error) -> redirected(Slots.of(key), error == null ? null : trouble(error)));
     }
 
     @Override
@@ -841,17 +868,18 @@ final class LettuceDriver extends Driver {
       this.key = key;
     }
 
-    CompletableFuture<@Nullable Object> send(List<byte[]> words, long withinMs) {
+    CompletableFuture<List<@Nullable Object>> send(List<List<byte[]>> packet, long withinMs) {
       String asked = ended == null ? nodes.asked(key) : null;
       CompletableFuture<Connection> current = connection(asked);
       return LettuceDriver.this
-          .send(current, words, withinMs, asked != null)
+          .send(current, packet, withinMs, asked != null)
           .whenComplete(
-              (reply, error) -> {
-                if (error != null) {
+              (replies, error) -> {
+                Trouble trouble = Trouble.of(replies);
+                if (trouble != null) {
                   drop(current);
                   if (nodes instanceof Cluster cluster) {
-                    cluster.redirected(Slots.of(key), error);
+                    cluster.redirected(Slots.of(key), trouble);
                   }
                 }
               });
@@ -932,7 +960,7 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs) {
-      return send(words, withinMs);
+      return send(List.of(words), withinMs).thenApply(replies -> replies.get(0));
     }
 
     @Override
@@ -940,7 +968,8 @@ final class LettuceDriver extends Driver {
       closed = true;
       CompletableFuture<Connection> current = connection;
       if (current != null) {
-        current.thenAccept(each -> each.sent.forEach(LettuceCommand::lost));
+        current.thenAccept(
+            each -> each.sent.forEach(sent -> sent.lost("the request was given up")));
       }
       closeAll();
     }

@@ -12,7 +12,7 @@ interface Line {
   /** From now on it is the session's: it is not replaced, and {@code ended} runs when it ends. */
   void keep(Runnable ended);
 
-  /** Sends a command over the kept connection; fails with {@link Trouble}. */
+  /** Sends a command over the kept connection: a failure fails the future, or is its reply. */
   CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs);
 
   /** Closes it; what is under way fails. */

@@ -1,10 +1,20 @@
 package redislock;
 
+import org.jspecify.annotations.Nullable;
+
 /** The hold is lost: its lease ended, an operator broke it, or the key became something else. */
 public class LockLostException extends LockException {
   private static final long serialVersionUID = 1;
 
   LockLostException(String message, String lock) {
     super(message, lock);
+  }
+
+  static LockLostException notRun(String lock, @Nullable Throwable cause) {
+    LockLostException error =
+        new LockLostException(
+            "the lock \"" + lock + "\" is no longer held, so the command did not run", lock);
+    error.initCause(cause);
+    return error;
   }
 }

@@ -212,6 +212,131 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return result;
   }
 
+  /**
+   * Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an
+   * owner of its own. A lock that is held: waits as {@link #acquire()}, for ever. With {@link
+   * #session()} the lock is free as soon as the connection ends, even if the packet arrives in
+   * part.
+   *
+   * <p>Where the connection ends before the command's reply, or the thread is interrupted while it
+   * waits, the command may have run. It is not sent again, and nothing is left held. Not with
+   * {@link #token(String)}, {@link #atLeast}, {@link #replicas}, slots, and within a hold.
+   *
+   * @param command its name
+   * @param arguments of the command
+   * @return its reply, as of {@link Hold#exec(String, String...)}
+   * @throws InterruptedException if the thread was interrupted
+   * @throws LockLostException if the lock was lost before the command, which did not run
+   * @throws LockException as {@link #acquire()}: the command did not run
+   */
+  public final @Nullable Object run(String command, String... arguments)
+      throws InterruptedException {
+    return Words.texts(run(Clock.NEVER, Words.of(command, List.of(arguments))));
+  }
+
+  /**
+   * As {@link #run(String, String...)}, waiting for so long at most.
+   *
+   * @param wait zero: not at all
+   * @param command its name
+   * @param arguments of the command
+   * @return its reply
+   * @throws InterruptedException if the thread was interrupted
+   * @throws NotAcquiredException if the time was over: the command did not run
+   */
+  public final @Nullable Object run(Duration wait, String command, String... arguments)
+      throws InterruptedException {
+    return Words.texts(run(Clock.ms(wait), Words.of(command, List.of(arguments))));
+  }
+
+  /**
+   * As {@link #run(Duration, String, String...)}, with bytes.
+   *
+   * @param wait zero: not at all
+   * @param command its name, then its arguments
+   * @return its reply, with bytes in place of strings
+   * @throws InterruptedException if the thread was interrupted
+   * @throws NotAcquiredException if the time was over: the command did not run
+   */
+  public final @Nullable Object run(Duration wait, byte[]... command) throws InterruptedException {
+    return run(Clock.ms(wait), List.of(command));
+  }
+
+  private @Nullable Object run(long waitMs, List<byte[]> command) throws InterruptedException {
+    if (settings.token() != null
+        || settings.atLeastMs() > 0
+        || settings.replicas() > 0
+        || settings.within() != null
+        || family.hasSlots()
+        || command.isEmpty()) {
+      throw new IllegalArgumentException(
+          "run needs a command, and goes without token, atLeast, replicas, slots and within: its"
+              + " owner holds for one command");
+    }
+    long began = Clock.now();
+    Driver driver = context.driver();
+    Owner owner = owner(Context.newToken());
+    // Without a deadline, a process that dies meanwhile would leave the lock held for ever.
+    long leaseMs =
+        settings.leaseMs() == Family.PERSIST ? Settings.DEFAULT.leaseMs() : settings.leaseMs();
+    Request request =
+        new Request(
+            family,
+            name,
+            owner,
+            false,
+            0,
+            perHold(),
+            false,
+            leaseMs,
+            settings.session(),
+            false,
+            0,
+            0,
+            () -> tell(LockEvent.Type.QUEUED, owner, 0, 0, null));
+    // A session is bound to the connection that waits.
+    boolean needsLine = settings.session() && driver.mode() == Acquire.Mode.BY_MESSAGE;
+    Line line = needsLine ? driver.line(family.key()) : null;
+    Acquire.Mode mode = needsLine ? Acquire.Mode.BLOCKING : driver.mode();
+    Run task =
+        new Run(request, Patience.of(waitMs, settings.pollMs()), mode, driver.sliceMs(), command);
+    Grant grant;
+    try {
+      grant = driver.run(task, line);
+    } catch (InterruptedException | RuntimeException e) {
+      tell(LockEvent.Type.NOT_GRANTED, owner, 0, Clock.now() - began, e);
+      throw e;
+    } finally {
+      if (line != null) {
+        line.close();
+      }
+    }
+    long waitedMs = Clock.now() - began;
+    if (grant == null) {
+      tell(LockEvent.Type.NOT_GRANTED, owner, 0, waitedMs, null);
+      throw notAcquired(waitMs, holder());
+    }
+    // A release that has failed is made up for beside the caller.
+    driver.undo(task, null);
+    tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
+    boolean wasLost = task.error instanceof LockLostException;
+    tell(
+        wasLost ? LockEvent.Type.LOST : LockEvent.Type.RELEASED,
+        owner,
+        grant.fence(),
+        Clock.now() - began - waitedMs,
+        null);
+    if (task.error != null) {
+      throw task.error;
+    }
+    return task.reply;
+  }
+
+  private void tell(
+      LockEvent.Type type, Owner owner, long fence, long ms, @Nullable Throwable error) {
+    context.observed().tell(type, family, owner.token, fence, ms, error);
+  }
+
   /** The holder, where the caller wants to be told; null: not known. */
   final @Nullable String holder() throws InterruptedException {
     return settings.tellHolder() ? context.driver().run(holderTask(), null) : null;

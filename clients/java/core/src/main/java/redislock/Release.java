@@ -38,7 +38,7 @@ final class Release extends Task<Boolean> {
     keeping = keeps && leftMs > 0;
     List<byte[]> words =
         keeping ? family.renew(owner.token, leftMs) : family.release(owner.token, holds, failed);
-    return new Step.Send(words, Limits.LATE_MS, false);
+    return new Step.Send(words, Limits.LATE_MS);
   }
 
   @Override
@@ -65,7 +65,7 @@ final class Release extends Task<Boolean> {
       return new Step.Done(false);
     }
     if (!trouble.heals() || resend.over()) {
-      return new Step.Failed(trouble.translated(owner.lock));
+      return new Step.GivenUp(trouble.translated(owner.lock));
     }
     mayBeDone |= trouble.mayHaveRun();
     return new Step.Sleep(resend.pause());

@@ -37,7 +37,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   @Override
   Step begin() {
     sent = Clock.now();
-    return new Step.Send(words.get(), withinMs, false);
+    return new Step.Send(words.get(), withinMs);
   }
 
   @Override
@@ -69,7 +69,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         resend,
         Limits.LATE_MS,
         result,
-        trouble -> new Step.Failed(trouble.translated(lock)));
+        trouble -> new Step.GivenUp(trouble.translated(lock)));
   }
 
   /** LOCK.HELD; the result is null if the token does not hold the lock. */
@@ -84,7 +84,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         Limits.LATE_MS,
         Grant::ofHeld,
         trouble ->
-            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+            trouble.meansLost() ? new Step.Done(null) : new Step.GivenUp(trouble.translated(lock)));
   }
 
   /** A renewal with this lease; the result is the new deadline, or null if the lock was lost. */
@@ -99,7 +99,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         Limits.LATE_MS,
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
         trouble ->
-            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+            trouble.meansLost() ? new Step.Done(null) : new Step.GivenUp(trouble.translated(lock)));
   }
 
   /** A renewal of a keeper: until the deadline, in attempts that end there. */
@@ -115,13 +115,13 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         leftMs,
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
         trouble ->
-            trouble.meansLost() ? new Step.Done(null) : new Step.Failed(trouble.translated(lock)));
+            trouble.meansLost() ? new Step.Done(null) : new Step.GivenUp(trouble.translated(lock)));
   }
 
   /** LOCK.EXEC: sent again only if it certainly did not run. */
   static Repeat<@Nullable Object> exec(
       Family family, byte[] token, String lock, List<byte[]> command) {
-    List<byte[]> words = Words.of("LOCK.EXEC", family.key(), token, command);
+    List<byte[]> words = family.exec(token, command);
     return new Repeat<>(
         family.key(),
         () -> words,
@@ -129,10 +129,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         new Clock.Resend(Limits.RESEND_MS, 250),
         Limits.LATE_MS,
         (reply, sent) -> reply,
-        // Errors of the inner command are not errors of the lock, whatever their code.
-        trouble ->
-            new Step.Failed(
-                trouble.isNotLoaded() ? trouble.translated(lock) : new Refused(trouble)));
+        trouble -> new Step.GivenUp(new Refused(trouble)));
   }
 
   /**

@@ -9,10 +9,14 @@ import org.jspecify.annotations.Nullable;
  */
 sealed interface Step {
   /**
-   * Send these words, and wait so long for the reply; {@code blocks}: the server may keep the reply
-   * back meanwhile.
+   * Send these commands in one packet, and wait so long for the replies; {@code blocks}: the server
+   * may keep the first one back meanwhile.
    */
-  record Send(List<byte[]> words, long withinMs, boolean blocks) implements Step {}
+  record Send(List<List<byte[]>> packet, long withinMs, boolean blocks) implements Step {
+    Send(List<byte[]> words, long withinMs) {
+      this(List.of(words), withinMs, false);
+    }
+  }
 
   /** Subscribe to the messages about the task's key. */
   record Listen(long withinMs) implements Step {}
@@ -25,6 +29,6 @@ sealed interface Step {
   /** The task is over, with this result. */
   record Done(@Nullable Object result) implements Step {}
 
-  /** The task is over, and throws. */
-  record Failed(RuntimeException error) implements Step {}
+  /** The task is over: what it has left behind is undone; it throws, or its result is null. */
+  record GivenUp(@Nullable RuntimeException error) implements Step {}
 }

@@ -1,5 +1,6 @@
 package redislock;
 
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -7,7 +8,7 @@ import org.jspecify.annotations.Nullable;
  * {@link Driver} runs it, one step after the other, and each step has one outcome:
  *
  * <pre>
- *   Send    reply or trouble        Listen  listening or trouble
+ *   Send    replies                 Listen  listening or trouble
  *   Await   notice                  Sleep   slept
  * </pre>
  *
@@ -21,6 +22,15 @@ abstract class Task<T extends @Nullable Object> {
   }
 
   abstract Step begin();
+
+  /**
+   * The replies to what was sent, with a {@link Trouble} in place of one that has not come; or only
+   * one, for all of them.
+   */
+  Step replies(List<@Nullable Object> replies) {
+    Object first = replies.get(0);
+    return first instanceof Trouble trouble ? trouble(trouble) : reply(first);
+  }
 
   abstract Step reply(@Nullable Object reply);
 

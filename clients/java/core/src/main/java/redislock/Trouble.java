@@ -1,9 +1,11 @@
 package redislock;
 
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.BiFunction;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Why a request has no result; carries the Redis library's exception through the protocol. A caller
@@ -103,6 +105,16 @@ final class Trouble extends Exception {
         || code().equals("UNBLOCKED") && getMessage().contains(DEMOTED);
   }
 
+  /** The failure of a whole packet, or of its connection; null: there is none. */
+  static @Nullable Trouble of(List<?> replies) {
+    for (Object each : replies) {
+      if (each instanceof Trouble trouble && (each == replies.get(0) || trouble.endsConnection())) {
+        return trouble;
+      }
+    }
+    return null;
+  }
+
   /** True if the reply to a release, renewal or LOCK.EXEC says that the lock is no longer ours. */
   boolean meansLost() {
     return code().equals("WRONGTYPE") || code().equals("WRONGKIND") || code().equals("NOTHELD");
@@ -121,6 +133,11 @@ final class Trouble extends Exception {
     return ours == null
         ? error
         : caused(ours.apply(getMessage().substring(code().length()).strip(), lock));
+  }
+
+  /** That of a command in LOCK.EXEC: its errors are not errors of the lock, whatever their code. */
+  RuntimeException ownError(String lock) {
+    return isNotLoaded() ? translated(lock) : error;
   }
 
   private RuntimeException caused(LockException ours) {

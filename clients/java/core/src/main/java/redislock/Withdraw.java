@@ -33,7 +33,7 @@ final class Withdraw extends Task<@Nullable Void> {
           // READ keeps the fence of an upgrade that was given back.
           default -> family.held(token);
         };
-    return new Step.Send(words, Limits.UNDO_MS, false);
+    return new Step.Send(words, Limits.UNDO_MS);
   }
 
   @Override

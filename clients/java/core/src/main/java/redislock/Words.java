@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /** The words of commands and replies: bytes, and how they are shown as text. */
@@ -65,6 +66,26 @@ final class Words {
       }
     }
     return shown.toString();
+  }
+
+  /** A reply with texts in place of bytes; a map as a list of keys and values. */
+  static @Nullable Object texts(@Nullable Object reply) {
+    if (reply instanceof byte[]) {
+      return text(reply);
+    }
+    if (!(reply instanceof List<?> list)) {
+      return reply;
+    }
+    List<@Nullable Object> texts = new ArrayList<>();
+    for (Object each : list) {
+      if (each instanceof Map.Entry<?, ?> entry) {
+        texts.add(texts(entry.getKey()));
+        texts.add(texts(entry.getValue()));
+      } else {
+        texts.add(texts(each));
+      }
+    }
+    return texts;
   }
 
   /** The number in a reply. */

@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 
 /**
  * Between a client and a server: notes the requests, cuts a reply at a chosen byte, or passes
@@ -28,6 +29,9 @@ final class Proxy implements AutoCloseable {
   private volatile int passedBytes;
   private volatile String held;
   private volatile boolean silent;
+  private final List<String> packets = new CopyOnWriteArrayList<>();
+  private volatile String split;
+  private volatile CountDownLatch rest = new CountDownLatch(0);
 
   Proxy(int target) {
     this.target = target;
@@ -40,7 +44,10 @@ final class Proxy implements AutoCloseable {
     daemon(this::accept);
   }
 
-  /** The next reply to a request that begins so is cut after so many bytes. */
+  /**
+   * The next reply to a request that begins so is cut after so many bytes, and with it those that
+   * came with it; below zero: so many bytes before their end.
+   */
   void cut(String request, int afterBytes) {
     passedBytes = afterBytes;
     cut = request;
@@ -48,6 +55,21 @@ final class Proxy implements AutoCloseable {
 
   boolean hasCut() {
     return cut == null;
+  }
+
+  /** The next packet is passed on up to this command; {@link #letGo} passes the rest. */
+  void split(String command) {
+    rest = new CountDownLatch(1);
+    split = "\r\n" + command + "\r\n";
+  }
+
+  void letGo() {
+    rest.countDown();
+  }
+
+  /** What came with one read, of the commands of locks. */
+  List<String> packets() {
+    return packets;
   }
 
   /** Replies to requests that begin so are kept back, for ever. */
@@ -77,6 +99,7 @@ final class Proxy implements AutoCloseable {
 
   void closeAll() {
     sockets.forEach(Proxy::quietly);
+    letGo();
   }
 
   private void accept() {
@@ -127,10 +150,25 @@ final class Proxy implements AutoCloseable {
           if (isRequest) {
             pending.write(buffer, 0, count);
             note(pending);
+            String text = new String(buffer, 0, count, StandardCharsets.ISO_8859_1);
+            if (text.contains("LOCK.") || text.contains("SEM.")) {
+              packets.add(text);
+            }
+            if (split != null && text.contains(split)) {
+              int first = text.lastIndexOf('*', text.indexOf(split));
+              split = null;
+              out.write(buffer, 0, first);
+              out.flush();
+              rest.await();
+              out.write(buffer, first, count - first);
+              out.flush();
+              continue;
+            }
           } else if (holdsNext) {
             continue;
           } else if (cutsNext) {
-            out.write(buffer, 0, Math.min(count, passedBytes));
+            out.write(
+                buffer, 0, passedBytes < 0 ? count + passedBytes : Math.min(count, passedBytes));
             out.flush();
             cut = null;
             break;
@@ -138,7 +176,7 @@ final class Proxy implements AutoCloseable {
           out.write(buffer, 0, count);
           out.flush();
         }
-      } catch (IOException e) {
+      } catch (IOException | InterruptedException e) {
         // Closed by either side.
       } finally {
         quietly(from);

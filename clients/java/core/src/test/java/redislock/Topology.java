@@ -205,6 +205,29 @@ abstract class Topology {
   }
 
   @Test
+  void runFollowsASlotThatMoves() throws Exception {
+    try (Cluster cluster = new Cluster()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      Mutex mutex = locks.mutex("k").lease(Duration.ofMinutes(2));
+      assertEquals(1L, mutex.run("INCR", "{k}n"));
+      Hold holder = mutex.acquire();
+      Future<Object> waiting = threads.submit(() -> mutex.run("INCR", "{k}n"));
+      cluster.one.untilWaiting("k", 1);
+      int slot = Slots.of(Words.bytes("k"));
+      cluster.begin(slot);
+      // ASKING before each command of the packet.
+      assertEquals(2L, locks.mutex("{k}other").run("INCR", "{k}n"));
+      cluster.untilImported("k", 1);
+      cluster.finish(slot);
+      holder.release();
+      assertEquals(3L, waiting.get(30, TimeUnit.SECONDS));
+      assertEquals(4L, mutex.run("INCR", "{k}n"));
+      assertEquals(1, cluster.one.calls("incr"));
+      assertEquals(3, cluster.two.calls("incr"));
+    }
+  }
+
+  @Test
   void clusterSlotThatMovesWhileNothingIsHeardOfIt() throws Exception {
     try (Cluster cluster = new Cluster()) {
       RedisLocks locks = driven.cluster(made, cluster.one.port);

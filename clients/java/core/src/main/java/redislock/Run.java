@@ -1,0 +1,100 @@
+package redislock;
+
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Asks for a lock, executes a command under it, and releases it: in one packet. Over a shared
+ * connection that packet does not wait; where it is not granted, the request waits as any other,
+ * and the command and the release follow the grant in one packet.
+ *
+ * <p>It must never send a command again that may have run.
+ */
+final class Run extends Acquire {
+  private final List<List<byte[]>> behind;
+
+  /**
+   * The replies to the packet of an acquire: the command's and the release's are behind its own.
+   */
+  private List<@Nullable Object> packet = List.of();
+
+  private boolean isWhole;
+
+  /** The command's reply. */
+  @Nullable Object reply;
+
+  /** Why there is no reply, behind a grant; null: there is one. */
+  @Nullable RuntimeException error;
+
+  Run(Request request, Patience patience, Mode mode, long sliceMs, List<byte[]> command) {
+    super(request, patience, mode, sliceMs, -Clock.NEVER);
+    Family family = request.family();
+    behind =
+        List.of(
+            family.exec(request.token(), command),
+            family.release(request.token(), request.before(), false));
+  }
+
+  @Override
+  boolean asksAtOnce() {
+    return true;
+  }
+
+  @Override
+  boolean restarts() {
+    return false;
+  }
+
+  @Override
+  List<List<byte[]>> packet(List<byte[]> words, boolean isNotified) {
+    isWhole = !isNotified;
+    return isWhole ? List.of(words, behind.get(0), behind.get(1)) : List.of(words);
+  }
+
+  @Override
+  Step replies(List<@Nullable Object> replies) {
+    if (state == State.EXECUTED) {
+      return executed(replies.get(0), replies.get(replies.size() - 1));
+    }
+    boolean mayHaveRun = replies.get(0) instanceof Trouble trouble && trouble.mayHaveRun();
+    if (state == State.ASKED && isWhole && mayHaveRun) {
+      return new Step.GivenUp(((Trouble) replies.get(0)).error);
+    }
+    packet = replies;
+    return super.replies(replies);
+  }
+
+  @Override
+  Step confirm() {
+    state = State.EXECUTED;
+    return isWhole
+        ? executed(packet.get(1), packet.get(2))
+        : new Step.Send(behind, Limits.LATE_MS, false);
+  }
+
+  private Step executed(@Nullable Object executed, @Nullable Object released) {
+    // Messages may have told the grant of this token.
+    tokenUsedBefore = true;
+    open = released instanceof Trouble;
+    if (!(executed instanceof Trouble trouble)) {
+      reply = executed;
+      return new Step.Done(grant);
+    }
+    if (trouble.mayHaveRun()) {
+      return new Step.GivenUp(trouble.error);
+    }
+    // WRONGTYPE of the lock's key, which the release answers too, or of the command's own.
+    boolean isNoLock =
+        trouble.code().equals("WRONGTYPE")
+            && released instanceof Trouble refused
+            && refused.meansLost();
+    if (!isNoLock && trouble.heals()) {
+      return trouble(trouble);
+    }
+    error =
+        isNoLock || trouble.code().equals("NOTHELD")
+            ? LockLostException.notRun(request.lock(), trouble.error)
+            : trouble.ownError(request.lock());
+    return new Step.Done(grant);
+  }
+}
