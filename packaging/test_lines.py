@@ -28,7 +28,8 @@ MODULE = Path(os.environ.get("REDIS_LOCK_MODULE") or TARGET / "release/libredis_
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
 # Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
-TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*|redis-cli (-p \d+ )?LOCK\.\w+( .*)?"
+TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*"
+TYPED += r"|redis-cli (-3 )?(-p \d+ )?(LOCK\.\w+|CONFIG SET lock\.\S+)( .*)?"
 INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"
 INSTALLED += r"|go mod (edit .*|tidy)"
 COMPILED = r"cargo install --path \S+"
@@ -71,6 +72,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are played by hand"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
     # What a developer calls.
+    (r"git clone https://.*", "packaging/test_lines.py: class Clone"),
     (r"(REDIS_LOCK_MODULE=\S+ )?cargo (build|test) .*", "scripts/test-crates: cargo"),
     (r"python examples/predecessors/sale.py .*", "clients/python/tests/test_predecessors.py: sale"),
 ]
