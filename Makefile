@@ -22,18 +22,35 @@ RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
+# What `make help` shows, each group behind its title.
+FIRST = Use_it run demo build install Test_it test test-module test-clients test-all check lint \
+	Measure_it bench-quick bench Hand_it_out deb images dist book
+# Prints the words of `wanted`: targets with what stands behind two hashes, others as titles. Without it all targets.
+HELP = -F ':.*\#\# ' '/^[a-z-]+:.*\#\# / { text[$$1] = $$2; all = all " " $$1 } \
+	END { \
+		count = split(wanted ? wanted : all, words, " "); \
+		for (i = 1; i <= count; i++) { \
+			word = words[i]; \
+			if (word in text) printf "  make %-19s %s\n", word, text[word]; \
+			else { gsub("_", " ", word); print word } \
+		} \
+	}' Makefile
+
 # What bash 3.2 does not know.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
-.PHONY: help setup build run test test-module test-clients module-built tests-built module-tested rules-tested \
-	clients-built pages-tested test-clients-faults test-go-versions test-adopt test-all \
-	test-newest check check-long test-platforms \
-	test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
-	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc images test-images demo bench \
-	bench-quick bench-clients bench-peers book
+.PHONY: help help-all setup build run test rules-tested test-module module-tested test-clients module-built \
+	tests-built clients-built pages-tested test-clients-faults test-go-versions test-adopt test-all \
+	test-newest test-platforms check check-servers faults soak upgrade servers mutants mutants-shell fuzz \
+	memcheck lint install deb dist test-dist release test-deb images test-images glibc book demo bench bench-quick \
+	bench-clients bench-peers
 
-help: ## what this Makefile can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
+help: ## the targets that most people need
+	@awk -v wanted="$(FIRST)" $(HELP)
+	@echo "make help-all has the others."
+
+help-all: ## all targets
+	@awk $(HELP)
 
 setup: ## install all that is missing here (apt-get or Homebrew)
 	@scripts/setup compiler libclang redis cli faketime python node go java openssl lint languages
@@ -90,7 +107,7 @@ pages-tested:
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/results/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
-	@$(MANY_FILES); scripts/test-clients-faults
+	@$(MANY_FILES); clients/faults/run
 
 test-go-versions: ## the client for Go on Go's current releases and the oldest that it takes, go-redis old and new
 	@scripts/setup compiler redis go
@@ -110,30 +127,17 @@ test-newest: ## a cut of them on Redis 8.2 and Valkey 9.1, which need no build: 
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all --newest
 
-test-platforms: ## integration tests on arm64 (qemu), on musl and on both: docs/results/platforms.md; Linux, x86_64
+test-platforms: ## integration tests on arm64 (qemu), on musl, on both (PLATFORM=arm64): docs/results/platforms.md
 	@scripts/setup compiler libclang redis cli faketime
-	@$(MANY_FILES); scripts/test-all --platforms
-
-test-arm64: ## that on Debian's redis-server for arm64 only (PLATFORM_TESTS="filters" for a cut)
-	@scripts/setup compiler libclang redis cli faketime
-	@$(MANY_FILES); scripts/test-all --platforms arm64
-
-test-musl: ## that on a Redis linked with musl only, as Alpine's
-	@scripts/setup compiler libclang redis cli faketime
-	@$(MANY_FILES); scripts/test-all --platforms musl
-
-cross: ## the release module and the command line for CROSS=aarch64-unknown-linux-gnu, or x86_64-unknown-linux-musl, …
-	@scripts/cross "$(CROSS)"
+	@$(MANY_FILES); scripts/test-all --platforms $(PLATFORM)
 
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
 	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
 
-check-long: ## the same for an hour (LOCK_SEED=n for certain schedules)
-	LOCK_STEPS=200000000 LOCK_EVERY_SECONDS=1800 cargo test --release -p lock testing -- --nocapture
-
 check-servers: ## the model beside each server: 200,000 random steps on each (LOCK_STEPS, LOCK_SEED)
 	@scripts/setup compiler libclang redis
-	@scripts/check-servers
+	cargo build $(QUICK) --workspace
+	LOCK_STEPS=$${LOCK_STEPS:-200000} scripts/each-server cargo test --quiet $(QUICK) --test it model:: -- --nocapture
 
 faults: ## crashes, power cuts, stops, partitions under load, a minute each on each server: docs/results/faults.md
 	@scripts/setup compiler libclang redis cli
@@ -147,13 +151,13 @@ soak: ## ten million calls of every kind on one server: replies, counts, memory 
 
 upgrade: ## old and new servers beside each other, replaced under load, there and back
 	@scripts/setup compiler libclang redis
-	@$(MANY_FILES); scripts/upgrade
+	@scripts/servers >/dev/null || echo "upgrade: without these servers" >&2
+	cargo build $(QUICK) --workspace
+	@$(MANY_FILES); scripts/each-server \
+		cargo test --quiet $(QUICK) --package redis-lock-faults --test faults upgrade:: -- --nocapture
 
 servers: ## Redis 8.0, 8.2, 8.6, Valkey 8.1, 9.1: from Debian's sources, Python packages into a cache (SERVERS_CACHE)
 	@scripts/servers
-
-metrics-tools: ## redis_exporter and promtool out of Debian's packages, into a cache outside the tree (METRICS_CACHE)
-	@scripts/metrics-tools
 
 mutants: ## what the unit tests catch of a thousand changes to the rules (cargo-mutants); below 95 % it fails
 	@scripts/setup compiler
@@ -165,7 +169,7 @@ mutants-shell: ## what the integration tests catch of twenty changes to the shel
 
 fuzz: ## libFuzzer on arguments, payloads, effects, schedules: an hour (FUZZ_SECONDS, FUZZ_JOBS=1); needs nightly Rust
 	@scripts/setup compiler
-	@scripts/fuzz
+	@fuzz/run
 
 memcheck: ## integration tests with every server under valgrind's memcheck: no error, no leak (MEMCHECK=filters)
 	@scripts/setup compiler libclang servers valgrind
@@ -208,10 +212,7 @@ test-dist: ## what `make dist` made: contents, licences, first lock, the same by
 	@scripts/setup compiler libclang redis cli deb python node go java
 	@scripts/test-dist
 
-notes: ## what CHANGELOG.md says about a version (VERSION=0.2.0), for the page of a release
-	@scripts/notes $(VERSION)
-
-release: ## a release of the forge out of target/dist, with these notes; the release workflow calls it for a tag
+release: ## a release of the forge out of target/dist, with the notes of CHANGELOG.md; the release workflow calls it for a tag
 	@scripts/release
 
 test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
@@ -239,14 +240,14 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopt
 	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## the module beside other ways to lock: docs/results/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
+bench: ## the same in full, into docs/results/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
 	@scripts/setup compiler libclang redis valgrind
 	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
-bench-quick: ## the same in some minutes, printed only
+bench-quick: ## the module beside other ways to lock, in some minutes, printed only
 	@scripts/setup compiler libclang redis
 	scripts/build
 	cargo build --release -p redis-lock-floor
@@ -261,4 +262,4 @@ bench-peers: ## beside etcd, ZooKeeper, Postgres, SET NX: docs/results/peers.md;
 	@scripts/setup compiler libclang redis cli protoc peers lint python
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
-	@$(MANY_FILES); scripts/bench-peers $(BENCH)
+	@$(MANY_FILES); benches/peers/run $(BENCH)

@@ -55,7 +55,7 @@ fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
     }
 }
 
-/// The inputs of `fuzz/corpus/<name>.tar`, in the order of the archive, which `scripts/fuzz` sorts.
+/// The inputs of `fuzz/corpus/<name>.tar`, in the order of the archive, which `fuzz/run` sorts.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fuzz/corpus/{name}.tar"));
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
