@@ -58,6 +58,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"install -m 644 packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
     (r"sudo install .*", "no: it needs root, and is what `make install` does"),
     (r"redis-cli -p 6379 SHUTDOWN NOSAVE", "packaging/test_dist.py: SHUTDOWN"),
+    (r"pip install -e \. --group test", "clients/python/environment: --group test"),
     (r"npm install .*", "clients/node/tests/install.test.ts: npm install"),
     # Images.
     (r"docker (build|run) .*|COPY --from=.*|FROM .*", "packaging/images/test_images.py: class Images"),
