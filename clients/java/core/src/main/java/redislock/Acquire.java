@@ -1,7 +1,6 @@
 package redislock;
 
 import java.util.List;
-import java.util.concurrent.ThreadLocalRandom;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -32,16 +31,14 @@ class Acquire extends Task<@Nullable Grant> {
     COMPARED,
     CONFIRMED,
     EXECUTED,
+    HOLDER,
     TYPE
   }
 
   final Request request;
   final Mode mode;
   private final Patience patience;
-  private final long sliceMs;
-  private final long distrustUntil;
-  private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS, 250);
-  private Clock.Backoff backoff = new Clock.Backoff(250);
+  private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS);
   State state = State.ASKED;
   private @Nullable String channel;
   private long sent;
@@ -75,17 +72,14 @@ class Acquire extends Task<@Nullable Grant> {
   private long queuedUntil;
   private long movingUntil;
 
-  /**
-   * {@code distrustUntil}: until then a message may be about an earlier request of the token, which
-   * was withdrawn.
-   */
-  Acquire(Request request, Patience patience, Mode mode, long sliceMs, long distrustUntil) {
+  /** The holder, where it was not granted, and the caller wants to be told; null: not known. */
+  @Nullable String holder;
+
+  Acquire(Request request) {
     super(request.family().key());
     this.request = request;
-    this.patience = patience;
-    this.mode = mode;
-    this.sliceMs = sliceMs;
-    this.distrustUntil = distrustUntil;
+    this.patience = request.patience();
+    this.mode = request.mode();
     this.tokenUsedBefore = request.tokenUsedBefore();
   }
 
@@ -105,7 +99,7 @@ class Acquire extends Task<@Nullable Grant> {
     }
     long leftMs = Math.max(1, patience.ends() - Clock.now());
     if (mode == Mode.BLOCKING) {
-      long blockMs = Math.min(sliceMs, leftMs);
+      long blockMs = Math.min(request.sliceMs(), leftMs);
       return send(State.ASKED, blocking(blockMs), blockMs + Limits.LATE_MS, true);
     }
     if (isFirst && (channel == null || asksAtOnce())) {
@@ -143,8 +137,7 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
-    List<byte[]> words =
-        request.family().acquire(request.token(), request.holds(), request.leaseMs());
+    List<byte[]> words = request.words();
     Words.add(words, tail);
     if (request.session()) {
       Words.add(words, "SESSION");
@@ -176,46 +169,50 @@ class Acquire extends Task<@Nullable Grant> {
         return wasLost ? lostBefore() : confirm();
       case CONFIRMED:
         long confirmed = Words.number(reply);
-        return confirmed >= request.replicas() ? new Step.Done(grant) : notReplicated(confirmed);
+        return confirmed >= request.settings().replicas
+            ? new Step.Done(grant)
+            : notReplicated(confirmed);
       case TYPE:
         return new Step.GivenUp(wrongType(Words.text(reply)));
+      case HOLDER:
+        holder = LockInfo.firstHolder(reply);
+        return new Step.Done(null);
       default:
-        return answered(Family.Answer.of(reply));
+        return answered(reply);
     }
   }
 
-  private Step answered(Family.Answer answer) {
-    backoff = new Clock.Backoff(250);
+  private Step answered(@Nullable Object reply) {
+    resend.answered();
     unanswered = null;
-    switch (answer.state()) {
-      case GRANTED:
-        grant = new Grant(false, answer.fence(), answer.holds(), deadline(sent), answer.slot());
-        if (restarts() && isLate()) {
-          // The lease began with the grant, which may be a slice later than the request: asking
-          // again restarts it.
-          return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
-        }
-        return granted();
-      case DONE:
-        open = false;
-        return new Step.Done(new Grant(true, answer.fence(), 0, Clock.NEVER, -1));
-      case QUEUED:
-        tellQueued();
-        state = State.QUEUED;
-        long slice = Clock.now() < movingUntil ? Limits.MOVING_SLICE_MS : sliceOfMessages();
-        askAgain = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
-        return new Step.Await(askAgain);
-      default:
-        // A request that was queued stays queued when a later one that does not wait is answered
-        // nil.
-        open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
-        return notGranted();
+    if (!(reply instanceof List<?> list)) {
+      // A request that was queued stays queued when a later one that does not wait is answered nil.
+      open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
+      return notGranted();
     }
-  }
-
-  /** Spreads the retries of requests that began to wait together. */
-  private static long sliceOfMessages() {
-    return (long) (Limits.SLICE_MS * (0.8 + ThreadLocalRandom.current().nextDouble() / 5));
+    long fence = Words.number(list.get(1));
+    if (list.get(0) == null) {
+      open = false;
+      return new Step.Done(Grant.done(fence));
+    }
+    if (fence == 0) {
+      tellQueued();
+      state = State.QUEUED;
+      // At random: spreads the retries of requests that began to wait together.
+      long slice =
+          Clock.now() < movingUntil
+              ? Limits.MOVING_SLICE_MS
+              : Clock.random(Limits.SLICE_MS, 0.8, 1);
+      askAgain = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
+      return new Step.Await(askAgain);
+    }
+    grant = Grant.of(list, deadline(sent));
+    if (restarts() && isLate()) {
+      // The lease began with the grant, which may be a slice later than the request: asking again
+      // restarts it.
+      return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
+    }
+    return granted();
   }
 
   private void tellQueued() {
@@ -270,22 +267,19 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** The last step of a grant. */
   Step confirm() {
-    if (request.replicas() == 0) {
+    Settings settings = request.settings();
+    if (settings.replicas == 0) {
       return new Step.Done(grant);
     }
     state = State.CONFIRMED;
-    List<byte[]> words = Words.of("WAIT", request.replicas(), request.replicaTimeoutMs());
-    return new Step.Send(List.of(words), request.replicaTimeoutMs() + Limits.LATE_MS, true);
+    List<byte[]> words = Words.of("WAIT", settings.replicas, settings.replicaTimeoutMs);
+    return new Step.Send(List.of(words), settings.replicaTimeoutMs + Limits.LATE_MS, true);
   }
 
   private Step notReplicated(long confirmed) {
     String message =
-        confirmed
-            + " of "
-            + request.replicas()
-            + " replicas confirmed the grant within "
-            + request.replicaTimeoutMs()
-            + " ms: given back";
+        "%d of %d replicas confirmed the grant within %d ms: given back"
+            .formatted(confirmed, request.settings().replicas, request.settings().replicaTimeoutMs);
     return new Step.GivenUp(new NotReplicatedException(message, request.lock()));
   }
 
@@ -296,15 +290,24 @@ class Acquire extends Task<@Nullable Grant> {
             "the lock was lost before it was acquired again: given back", request.lock()));
   }
 
+  /** The time is over. */
+  private Step notInTime() {
+    if (!request.settings().tellHolder) {
+      return new Step.Done(null);
+    }
+    state = State.HOLDER;
+    return new Step.Send(Words.of("LOCK.INFO", key, "COUNT", 1), Limits.LATE_REPLY_MS);
+  }
+
   private Step notGranted() {
     if (patience.waitMs() == 0) {
-      return new Step.Done(null);
+      return notInTime();
     }
     if (patience.pollMs() > 0) {
       // Half to one and a half of the interval: old and new clients that poll in step would starve
       // each other.
-      long ms = (long) (patience.pollMs() * (0.5 + ThreadLocalRandom.current().nextDouble()));
-      return Clock.now() + ms > patience.ends() ? new Step.Done(null) : new Step.Sleep(ms);
+      long ms = Clock.random(patience.pollMs(), 0.5, 1.5);
+      return Clock.now() + ms > patience.ends() ? notInTime() : new Step.Sleep(ms);
     }
     if (mode == Mode.BY_MESSAGE && channel == null && Clock.now() < patience.ends()) {
       return listen();
@@ -321,7 +324,7 @@ class Acquire extends Task<@Nullable Grant> {
       return new Step.GivenUp(unanswered.translated(request.lock()));
     }
     // The message that says so may be lost: then the request is withdrawn.
-    return open ? new Step.GivenUp(null) : new Step.Done(null);
+    return open ? new Step.GivenUp(null) : notInTime();
   }
 
   @Override
@@ -329,6 +332,8 @@ class Acquire extends Task<@Nullable Grant> {
     switch (state) {
       case TYPE:
         return new Step.GivenUp(wrongType("something else"));
+      case HOLDER:
+        return new Step.Done(null);
       case CONFIRMED:
         return new Step.GivenUp(trouble.translated(request.lock()));
       case ASKED, RESTARTED:
@@ -368,7 +373,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (state == State.LISTENING) {
       channel = null;
     }
-    return new Step.Sleep(backoff.next(patience.ends()));
+    return new Step.Sleep(resend.pause(patience.ends()));
   }
 
   @Override
@@ -384,7 +389,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   @Override
   Step notice(@Nullable Notice notice) {
-    boolean isDistrusted = tokenUsedBefore || untold;
+    boolean mayBeEarlier = tokenUsedBefore || untold;
     untold = true;
     if (notice == null) {
       return again();
@@ -392,18 +397,18 @@ class Acquire extends Task<@Nullable Grant> {
     switch (notice.outcome()) {
       case "granted":
         boolean isIncomplete =
-            notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
+            notice.fence() == 0 || request.family().hasSlots && notice.slot() < 0;
         if (isLate() || tokenUsedBefore || isIncomplete) {
           return ask();
         }
         grant = new Grant(false, notice.fence(), notice.holds(), deadline(sent), notice.slot());
         return granted();
       case "done":
-        if (isDistrusted || notice.fence() == 0) {
+        if (mayBeEarlier || notice.fence() == 0) {
           return again();
         }
         open = false;
-        return new Step.Done(new Grant(true, notice.fence(), 0, Clock.NEVER, -1));
+        return new Step.Done(Grant.done(notice.fence()));
       case "timeout":
         // Too early for this request: the message belongs to an earlier one.
         if (Clock.now() < queuedUntil - 5) {
@@ -413,13 +418,13 @@ class Acquire extends Task<@Nullable Grant> {
         open = false;
         return again();
       case "cancelled":
-        if (Clock.now() < distrustUntil) {
+        if (request.isDistrusted().getAsBoolean()) {
           return again();
         }
         return new Step.GivenUp(new WaitCancelledException("cancelled", request.lock()));
       case "superseded", "unblocked":
         return new Step.Sleep(
-            Math.min(Clock.jittered(250), Math.max(0, patience.ends() - Clock.now())));
+            Math.min(Clock.random(250, 0.5, 1), Math.max(0, patience.ends() - Clock.now())));
       case "interrupted", "moved":
         // The subscription may have ended: the next request asks for it again.
         channel = null;

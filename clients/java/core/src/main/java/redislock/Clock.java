@@ -29,39 +29,25 @@ final class Clock {
     return duration.plusNanos(999_999).toMillis();
   }
 
-  /** A random part, from 1/2 to 1, of a pause. */
-  static long jittered(long ms) {
-    return (long) Math.ceil(ms * (0.5 + ThreadLocalRandom.current().nextDouble() / 2));
-  }
-
-  /** Jittered pauses, far below lock.keep-place (1 s): a waiter keeps its place in the queue. */
-  static final class Backoff {
-    private final long last;
-    private long longest = 10;
-
-    Backoff(long last) {
-      this.last = last;
-    }
-
-    long next(long until) {
-      long ms = jittered(longest);
-      longest = Math.min(longest * 2, last);
-      return Math.max(0, Math.min(ms, until - now()));
-    }
+  /** So many milliseconds, times a random number between these two. */
+  static long random(long ms, double from, double to) {
+    return (long) Math.ceil(ms * ThreadLocalRandom.current().nextDouble(from, to));
   }
 
   /**
-   * Resends for so long after the first failure; there is a second try, however late the first one
-   * failed.
+   * Sends again for so long after the first failure; there is a second try, however late the first
+   * one failed. The pauses stay far below lock.keep-place (1 s): a waiter keeps its place in the
+   * queue.
    */
   static final class Resend {
-    private final long limitMs;
-    private final Backoff backoff;
-    private long until = -1;
+    private static final long LONGEST_MS = 250;
 
-    Resend(long limitMs, long lastMs) {
+    private final long limitMs;
+    private long until = -1;
+    private long pauseMs = 10;
+
+    Resend(long limitMs) {
       this.limitMs = limitMs;
-      this.backoff = new Backoff(lastMs);
     }
 
     boolean over() {
@@ -73,7 +59,18 @@ final class Clock {
     }
 
     long pause() {
-      return backoff.next(until < 0 ? now() : until);
+      return pause(until < 0 ? now() : until);
+    }
+
+    long pause(long until) {
+      long ms = random(pauseMs, 0.5, 1);
+      pauseMs = Math.min(pauseMs * 2, LONGEST_MS);
+      return Math.max(0, Math.min(ms, until - now()));
+    }
+
+    /** It was answered: the next failure is a first one. */
+    void answered() {
+      pauseMs = 10;
     }
   }
 }

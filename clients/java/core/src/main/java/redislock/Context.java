@@ -14,6 +14,15 @@ record Context(
     String prefix,
     ConcurrentHashMap<String, WeakReference<Owner>> owners,
     ConcurrentHashMap<ThreadLock.Key, ThreadLock.Held> threads) {
+  static Context of(Driver driver) {
+    return new Context(
+        driver, new Observed(null), "", new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
+  }
+
+  Context with(Observed observed, String prefix) {
+    return new Context(driver, observed, prefix, owners, threads);
+  }
+
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final String HOST = host();
 

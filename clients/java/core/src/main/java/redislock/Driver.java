@@ -2,13 +2,10 @@ package redislock;
 
 import java.lang.ref.Cleaner;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -51,48 +48,22 @@ abstract class Driver implements AutoCloseable {
    */
   <T extends @Nullable Object> CompletableFuture<T> runFor(Task<T> task, long ms) {
     CompletableFuture<T> running = start(task, null);
-    await(running, ms);
+    Futures.await(running, ms);
     return running;
   }
 
-  /**
-   * Starts the task's undo, which the owner's next acquire waits for; null: there is nothing to
-   * undo.
-   */
-  final @Nullable CompletableFuture<?> undo(Task<?> task, @Nullable Line line) {
+  /** Starts the task's undo, if it has one; the owner's next acquire waits for it. */
+  final CompletableFuture<?> undo(Task<?> task, @Nullable Line line) {
     if (line != null) {
       line.close();
     }
     if (!(task.undo() instanceof Withdraw undo)) {
-      return null;
+      return CompletableFuture.completedFuture(null);
     }
     endings.distrust(undo.keys(), undo.token());
     CompletableFuture<?> undoing = start(undo, null);
     endings.add(undo.keys(), undo.token(), undoing);
     return undoing;
-  }
-
-  /** Waits for the future so long at most, whatever its outcome; an interrupt is kept for later. */
-  static void await(@Nullable CompletableFuture<?> future, long ms) {
-    if (future == null) {
-      return;
-    }
-    boolean interrupted = false;
-    long ends = Clock.now() + ms;
-    while (!future.isDone()) {
-      try {
-        future.get(Math.max(0, ends - Clock.now()), TimeUnit.MILLISECONDS);
-      } catch (InterruptedException e) {
-        interrupted = true;
-      } catch (ExecutionException
-          | TimeoutException
-          | java.util.concurrent.CancellationException e) {
-        break;
-      }
-    }
-    if (interrupted) {
-      Thread.currentThread().interrupt();
-    }
   }
 
   @Override

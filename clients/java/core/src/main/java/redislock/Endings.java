@@ -1,57 +1,53 @@
 package redislock;
 
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import org.jspecify.annotations.Nullable;
+import java.util.function.Function;
 
 /**
- * The withdrawals and releases under way, by key and token: the owner's next acquire waits for
- * them. Otherwise one that arrives late, or is sent again, would end that acquire's grant.
+ * The requests of each owner, by key and token: those that count come one after another, and an
+ * acquire waits for the withdrawals and releases before it. Otherwise one that arrives late, or is
+ * sent again, would end that acquire's grant.
  */
 final class Endings {
-  private final ConcurrentHashMap<String, Set<CompletableFuture<?>>> byOwner =
-      new ConcurrentHashMap<>();
+  private static final CompletableFuture<?> NONE = CompletableFuture.completedFuture(null);
+
+  private final ConcurrentHashMap<String, CompletableFuture<?>> last = new ConcurrentHashMap<>();
   private final ConcurrentHashMap<String, Long> distrust = new ConcurrentHashMap<>();
 
-  void add(List<byte[]> keys, byte[] token, CompletableFuture<?> ending) {
-    for (byte[] key : keys) {
-      String id = id(key, token);
-      byOwner.compute(
-          id,
-          (same, endings) -> {
-            Set<CompletableFuture<?>> all =
-                endings == null ? ConcurrentHashMap.newKeySet() : endings;
-            all.add(ending);
-            return all;
-          });
-      ending.whenComplete(
-          (result, error) ->
-              byOwner.computeIfPresent(
-                  id,
-                  (same, endings) -> {
-                    endings.remove(ending);
-                    return endings.isEmpty() ? null : endings;
-                  }));
-    }
+  /** Adds a request; completes when the earlier ones are over, and never fails. */
+  CompletableFuture<?> add(List<byte[]> keys, byte[] token, CompletableFuture<?> request) {
+    CompletableFuture<?> over = request.handle((result, error) -> null);
+    return all(keys, token, id -> add(id, over));
+  }
+
+  private CompletableFuture<?> add(String id, CompletableFuture<?> over) {
+    CompletableFuture<?>[] earlier = {NONE};
+    CompletableFuture<?> both =
+        last.compute(
+            id,
+            (same, before) -> {
+              earlier[0] = before == null ? NONE : before;
+              return before == null ? over : CompletableFuture.allOf(before, over);
+            });
+    both.thenRun(() -> last.remove(id, both));
+    return earlier[0];
   }
 
   boolean areOver() {
-    return byOwner.isEmpty();
+    return last.isEmpty();
   }
 
-  /** Completes when all of the owner's are over; null: there are none. Never fails. */
-  @Nullable CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
-    if (byOwner.isEmpty()) {
-      return null;
-    }
-    CompletableFuture<?>[] all =
-        keys.stream()
-            .flatMap(key -> byOwner.getOrDefault(id(key, token), Set.of()).stream())
-            .map(each -> each.handle((result, error) -> null))
-            .toArray(CompletableFuture[]::new);
-    return all.length == 0 ? null : CompletableFuture.allOf(all);
+  /** Completes when all of the owner's are over; never fails. */
+  CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
+    return last.isEmpty() ? NONE : all(keys, token, id -> last.getOrDefault(id, NONE));
+  }
+
+  private static CompletableFuture<?> all(
+      List<byte[]> keys, byte[] token, Function<String, CompletableFuture<?>> of) {
+    return CompletableFuture.allOf(
+        keys.stream().map(key -> of.apply(id(key, token))).toArray(CompletableFuture[]::new));
   }
 
   /**
@@ -63,13 +59,9 @@ final class Endings {
     keys.forEach(key -> distrust.put(id(key, token), now + 2 * Limits.SLICE_MS + Limits.LATE_MS));
   }
 
-  long distrustUntil(List<byte[]> keys, byte[] token) {
-    return distrust.isEmpty()
-        ? -Clock.NEVER
-        : keys.stream()
-            .mapToLong(key -> distrust.getOrDefault(id(key, token), -Clock.NEVER))
-            .max()
-            .orElseThrow();
+  boolean isDistrusted(List<byte[]> keys, byte[] token) {
+    return !distrust.isEmpty()
+        && keys.stream().anyMatch(key -> distrust.getOrDefault(id(key, token), -1L) > Clock.now());
   }
 
   private static String id(byte[] key, byte[] token) {

@@ -11,6 +11,17 @@ import org.jspecify.annotations.Nullable;
  * @param slot -1: none
  */
 record Grant(boolean done, long fence, int holds, long deadline, int slot) {
+  static Grant done(long fence) {
+    return new Grant(true, fence, 0, Clock.NEVER, -1);
+  }
+
+  /** Of a reply to an acquire. */
+  static Grant of(List<?> reply, long deadline) {
+    int holds = reply.size() > 2 ? (int) Words.number(reply.get(2)) : 1;
+    int slot = reply.size() > 3 ? (int) Words.number(reply.get(3)) : -1;
+    return new Grant(false, Words.number(reply.get(1)), holds, deadline, slot);
+  }
+
   /** Of a reply to LOCK.HELD; null: not held. */
   static @Nullable Grant ofHeld(@Nullable Object reply, long sent) {
     if (!(reply instanceof List<?> list)) {

@@ -1,14 +1,11 @@
 package redislock;
 
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
@@ -41,9 +38,7 @@ public final class Hold implements AutoCloseable {
   }
 
   boolean isOf(Family other) {
-    return family.reentrant()
-        && other.getClass() == family.getClass()
-        && Arrays.equals(other.key(), family.key());
+    return family.nests(other);
   }
 
   /**
@@ -113,10 +108,8 @@ public final class Hold implements AutoCloseable {
    * @return completes normally, with the exception that describes the loss
    */
   public CompletionStage<LockLostException> lost() {
-    CompletableFuture<LockLostException> lost = new CompletableFuture<>();
-    owner.onLost(lost::complete);
-    owner.watched();
-    return lost;
+    owner.watched(context.driver());
+    return owner.lost.copy();
   }
 
   /**
@@ -142,11 +135,7 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       throw new LockException("the lock \"" + owner.lock + "\" was released", owner.lock);
     }
-    Long deadline =
-        result(
-            context
-                .driver()
-                .runFor(Repeat.renewal(family, owner.token, owner.lock, ms), Clock.NEVER));
+    Long deadline = ask(Repeat.renewal(family, owner, ms));
     if (deadline == null) {
       owner.lose();
       throw new LockLostException(
@@ -165,9 +154,11 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       return false;
     }
-    Grant found =
-        result(context.driver().runFor(Repeat.held(family, owner.token, owner.lock), Clock.NEVER));
-    return found != null;
+    return ask(Repeat.held(family, owner.token, owner.lock)) != null;
+  }
+
+  private <T extends @Nullable Object> T ask(Task<T> task) {
+    return Futures.result(context.driver().runFor(task, Clock.NEVER));
   }
 
   /**
@@ -194,23 +185,19 @@ public final class Hold implements AutoCloseable {
   }
 
   private @Nullable Object execute(List<byte[]> command) {
-    try {
-      if (owner.isOver()) {
-        throw LockLostException.notRun(owner.lock, null);
-      }
-      return result(
-          context
-              .driver()
-              .runFor(Repeat.exec(family, owner.token, owner.lock, command), Clock.NEVER));
-    } catch (Repeat.Refused refused) {
-      Trouble trouble = refused.trouble;
-      // WRONGTYPE may be of the lock's key or of the command's own.
-      if (trouble.code().equals("NOTHELD") || trouble.code().equals("WRONGTYPE") && !isHeld()) {
-        owner.lose();
-        throw LockLostException.notRun(owner.lock, trouble.error);
-      }
-      throw trouble.ownError(owner.lock);
+    if (owner.isOver()) {
+      throw LockLostException.notRun(owner.lock, null);
     }
+    Object reply = ask(Repeat.exec(family, owner.token, command));
+    if (!(reply instanceof Trouble trouble)) {
+      return reply;
+    }
+    // WRONGTYPE may be of the lock's key or of the command's own.
+    if (trouble.code().equals("NOTHELD") || trouble.code().equals("WRONGTYPE") && !isHeld()) {
+      owner.lose();
+      throw LockLostException.notRun(owner.lock, trouble.error);
+    }
+    throw trouble.ownError(owner.lock);
   }
 
   /**
@@ -220,7 +207,7 @@ public final class Hold implements AutoCloseable {
    * @throws LockLostException if it was lost before
    */
   public void release() {
-    result(releaseOnce(false, Limits.RELEASE_MS + Limits.LATE_MS, Limits.RELEASE_MS));
+    Futures.result(releaseOnce(false, Limits.RELEASE_MS + Limits.LATE_MS, Limits.RELEASE_MS));
   }
 
   /**
@@ -243,7 +230,7 @@ public final class Hold implements AutoCloseable {
   public void close() {
     CompletableFuture<Boolean> released = releaseBeside(false);
     if (released.isCompletedExceptionally()) {
-      result(released);
+      Futures.result(released);
     }
   }
 
@@ -263,49 +250,41 @@ public final class Hold implements AutoCloseable {
     boolean isAgain = earlier != null && earlier.isCompletedExceptionally() && !owner.isOver();
     CompletableFuture<Boolean> result = new CompletableFuture<>();
     if (earlier != null && !isAgain || !releasing.compareAndSet(earlier, result)) {
-      CompletableFuture<Boolean> under = releasing.get();
-      Driver.await(under, keptMs);
-      return under.isCompletedExceptionally() || !under.isDone()
-          ? under
-          : CompletableFuture.completedFuture(true);
+      result = releasing.get();
+      Futures.await(result, keptMs);
+      return result;
     }
-    if (!family.counts()) {
-      context.driver().endings.add(family.keys, owner.token, result);
-      release(result, failed, keptMs, resendMs);
+    CompletableFuture<Boolean> released = result;
+    Driver driver = context.driver();
+    CompletableFuture<?> begins = driver.endings.add(family.keys, owner.token, released);
+    if (!family.counts() || begins.isDone()) {
+      release(released, failed, keptMs, resendMs);
     } else {
-      Owner.Turn turn = owner.new Turn();
-      result.whenComplete((held, error) -> turn.end());
-      if (turn.begins.isDone()) {
-        release(result, failed, keptMs, resendMs);
-      } else {
-        turn.begins.thenRunAsync(
-            () -> release(result, failed, 0, resendMs), context.driver().workers);
-        Driver.await(result, keptMs);
-      }
+      begins.thenRunAsync(() -> release(released, failed, 0, resendMs), driver.workers);
+      Futures.await(released, keptMs);
     }
-    return result;
+    return released;
   }
 
   private void release(
       CompletableFuture<Boolean> result, boolean failed, long keptMs, long resendMs) {
-    Driver driver = context.driver();
-    int left = Math.max(0, owner.holds(family.mode()) - perHold);
-    boolean isLast = left == 0 && !owner.holdsBeside(family.mode());
+    int left = Math.max(0, owner.holds(family.mode) - perHold);
+    boolean isLast = left == 0 && !owner.holdsBeside(family.mode);
     long keptUntil = isLast && !failed ? owner.keptUntil : -Clock.NEVER;
     if (isLast) {
       // From here on the lock is not renewed, even if the release fails.
-      CompletableFuture<?> renewal = owner.stopKeepers();
+      CompletableFuture<?> renewal = owner.keptBy(null);
       if (keptUntil > Clock.now()) {
         // Another connection's renewal may be read later, and its lease would stand.
-        Driver.await(renewal, Limits.LATE_MS);
+        Futures.await(renewal, Limits.LATE_MS);
       }
     }
     Release task =
         new Release(family, owner, left, keptUntil, failed, isLast ? resendMs : Limits.RELEASE_MS);
-    driver
+    context
+        .driver()
         .runFor(task, keptMs)
         .whenComplete((held, error) -> settle(result, task, held, error, left, isLast));
-    Driver.await(result, keptMs == 0 ? 0 : Limits.KEPT_MS / 4);
   }
 
   private void settle(
@@ -315,57 +294,33 @@ public final class Hold implements AutoCloseable {
       @Nullable Throwable error,
       int left,
       boolean isLast) {
-    long heldMs = Clock.now() - since;
-    if (error != null) {
-      Line session = owner.line;
-      if (isLast && session != null) {
-        session.close();
-      }
-      context
-          .observed()
-          .tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, Keeper.cause(error));
-      result.completeExceptionally(Keeper.cause(error));
-      return;
-    }
     Driver driver = context.driver();
-    List<CompletableFuture<?>> afterwards = new ArrayList<>();
-    task.afterwards().forEach(each -> afterwards.add(driver.start(each, null)));
-    afterwards.forEach(each -> driver.endings.add(family.keys, owner.token, each));
-    // The end of a session's connection has released it.
-    boolean wasLost = !Boolean.TRUE.equals(held);
-    if (wasLost) {
-      owner.lose();
+    Throwable failure = error == null ? null : Futures.cause(error);
+    if (error == null) {
+      task.afterwards()
+          .forEach(each -> driver.endings.add(family.keys, owner.token, driver.start(each, null)));
+      if (!Boolean.TRUE.equals(held)) {
+        owner.lose();
+        failure =
+            new LockLostException(
+                "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock);
+      }
+      owner.holds(family.mode, left);
+      if (isLast) {
+        owner.end();
+      }
+    } else if (isLast && owner.line != null) {
+      // The end of a session's connection releases it.
+      owner.line.close();
     }
-    owner.holds(family.mode(), left);
-    if (isLast) {
-      owner.end();
+    if (error != null || failure == null) {
+      long heldMs = Clock.now() - since;
+      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, failure);
     }
-    if (wasLost) {
-      result.completeExceptionally(
-          new LockLostException(
-              "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
-    } else {
-      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, null);
+    if (failure == null) {
       result.complete(true);
-    }
-  }
-
-  private static <T extends @Nullable Object> T result(CompletableFuture<T> future) {
-    boolean interrupted = false;
-    try {
-      for (; ; ) {
-        try {
-          return future.get();
-        } catch (InterruptedException e) {
-          interrupted = true;
-        } catch (ExecutionException e) {
-          throw Exceptions.rethrown(e.getCause());
-        }
-      }
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
+    } else {
+      result.completeExceptionally(failure);
     }
   }
 }

@@ -4,7 +4,6 @@ import java.util.ArrayDeque;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -18,7 +17,6 @@ final class Inbox {
   /** The messages for one request: kept until they are asked for. */
   final class Waiter {
     private final String about;
-    private final ReentrantLock mutex = new ReentrantLock();
     private final ArrayDeque<Task.Notice> notices = new ArrayDeque<>();
     private @Nullable Consumer<Task.Notice> taker;
 
@@ -35,15 +33,12 @@ final class Inbox {
 
     private void tell(Task.Notice notice) {
       Consumer<Task.Notice> told;
-      mutex.lock();
-      try {
+      synchronized (this) {
         told = taker;
         taker = null;
         if (told == null) {
           notices.add(notice);
         }
-      } finally {
-        mutex.unlock();
       }
       if (told != null) {
         told.accept(notice);
@@ -53,12 +48,9 @@ final class Inbox {
     /** Gives the next message to the taker, once. */
     void next(Consumer<Task.Notice> next) {
       Task.Notice first;
-      mutex.lock();
-      try {
+      synchronized (this) {
         first = notices.poll();
         taker = first == null ? next : null;
-      } finally {
-        mutex.unlock();
       }
       if (first != null) {
         next.accept(first);
@@ -66,14 +58,9 @@ final class Inbox {
     }
 
     /** Forgets what was told: the reply to the request that follows says the same. */
-    void clear() {
-      mutex.lock();
-      try {
-        notices.clear();
-        taker = null;
-      } finally {
-        mutex.unlock();
-      }
+    synchronized void clear() {
+      notices.clear();
+      taker = null;
     }
 
     void close() {
@@ -92,12 +79,15 @@ final class Inbox {
   }
 
   void deliver(byte[] message) {
-    Map<String, Object> fields = Json.object(Words.text(message));
-    if (fields == null || !(fields.get("outcome") instanceof String outcome)) {
+    Map<String, String> fields;
+    try {
+      fields = Json.fields(Words.text(message));
+    } catch (IndexOutOfBoundsException | NumberFormatException e) {
       return; // Another client publishes on our channel.
     }
     Set<Waiter> found = waiters.get(fields.get("key") + " " + fields.get("token"));
-    if (found == null) {
+    String outcome = fields.get("outcome");
+    if (found == null || outcome == null) {
       return;
     }
     // One owner may wait twice for one key. The message does not say for which request: each asks
@@ -106,18 +96,14 @@ final class Inbox {
         found.size() > 1
             ? Task.Notice.INTERRUPTED
             : new Task.Notice(
-                outcome,
-                number(fields, "fence", 0),
-                (int) number(fields, "holds", 1),
-                (int) number(fields, "slot", -1));
+                outcome.substring("text:".length()),
+                Long.parseLong(fields.getOrDefault("fence", "0")),
+                Integer.parseInt(fields.getOrDefault("holds", "1")),
+                Integer.parseInt(fields.getOrDefault("slot", "-1")));
     found.forEach(waiter -> waiter.tell(notice));
   }
 
   void interrupt() {
     waiters.values().forEach(all -> all.forEach(waiter -> waiter.tell(Task.Notice.INTERRUPTED)));
-  }
-
-  private static long number(Map<String, Object> fields, String name, long missing) {
-    return fields.get(name) instanceof Long number ? number : missing;
   }
 }

@@ -30,6 +30,7 @@ import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.exceptions.JedisException;
 import redis.clients.jedis.providers.ClusterConnectionProvider;
 import redis.clients.jedis.providers.ConnectionProvider;
+import redis.clients.jedis.util.JedisClusterCRC16;
 import redis.clients.jedis.util.Pool;
 
 /**
@@ -90,12 +91,12 @@ final class JedisDriver extends Driver {
     try {
       T result = loop.finish();
       if (loop.isGivenUp()) {
-        Driver.await(undo(task, line), task.keptMs());
+        Futures.await(undo(task, line), task.keptMs());
       }
       return result;
     } catch (InterruptedException | RuntimeException e) {
       long keptMs = e instanceof InterruptedException ? Limits.KEPT_MS : task.keptMs();
-      Driver.await(undo(task, line), keptMs);
+      Futures.await(undo(task, line), keptMs);
       throw e;
     }
   }
@@ -125,7 +126,7 @@ final class JedisDriver extends Driver {
       running.completeExceptionally(e);
     }
     if (interrupted) {
-      Driver.await(running, ms);
+      Futures.await(running, ms);
       Thread.currentThread().interrupt();
     }
     return running;
@@ -263,7 +264,7 @@ final class JedisDriver extends Driver {
   private List<@Nullable Object> send(
       byte[] key, List<List<byte[]>> packet, long withinMs, boolean waits)
       throws Trouble, InterruptedException {
-    String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
+    String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
     Pool<Connection> pool = pool(key, asked);
     Semaphore permits = waits ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
     boolean isPooled = permits == null || permits.tryAcquire();
@@ -317,7 +318,7 @@ final class JedisDriver extends Driver {
   private Trouble redirected(byte[] key, Trouble trouble) {
     if (provider instanceof ClusterConnectionProvider cluster) {
       if (trouble.code().equals("ASK")) {
-        asks.put(Slots.of(key), trouble.getMessage().split(" ")[2]);
+        asks.put(JedisClusterCRC16.getSlot(key), trouble.getMessage().split(" ")[2]);
       } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
         try {
           cluster.renewSlotCache();
@@ -335,7 +336,8 @@ final class JedisDriver extends Driver {
       if (!(provider instanceof ClusterConnectionProvider cluster)) {
         return (Pool<Connection>) provider.getConnectionMap().values().iterator().next();
       }
-      HostAndPort node = asked == null ? cluster.getNode(Slots.of(key)) : HostAndPort.from(asked);
+      HostAndPort node =
+          asked == null ? cluster.getNode(JedisClusterCRC16.getSlot(key)) : HostAndPort.from(asked);
       Pool<Connection> pool = node == null ? null : cluster.getNodes().get(node.toString());
       if (pool == null && node != null) {
         // Jedis does not list a new node while its first slots are on their way.
@@ -414,7 +416,7 @@ final class JedisDriver extends Driver {
   }
 
   private static Trouble notConnected(Pool<Connection> pool, Throwable error) {
-    RuntimeException unchecked = Exceptions.unchecked(error);
+    RuntimeException unchecked = Futures.unchecked(error);
     for (Throwable cause = error; cause != null; cause = cause.getCause()) {
       // A refusal of HELLO, AUTH or SELECT.
       if (cause instanceof JedisDataException refusal) {
@@ -532,7 +534,7 @@ final class JedisDriver extends Driver {
 
     List<@Nullable Object> send(List<List<byte[]>> packet, long withinMs)
         throws Trouble, InterruptedException {
-      String asked = asks.isEmpty() ? null : asks.remove(Slots.of(key));
+      String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
       if (connection == null || asked != null) {
         drop();
         connection = made(pool(key, asked), withinMs);

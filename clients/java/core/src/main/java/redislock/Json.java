@@ -2,11 +2,10 @@ package redislock;
 
 import java.util.HashMap;
 import java.util.Map;
-import org.jspecify.annotations.Nullable;
 
 /**
  * The JSON of the server's messages: an object of strings, whole numbers, and {@code {"base64":…}}
- * for words that are not UTF-8. A word is read into the form of {@link Words#told}.
+ * for bytes that are not UTF-8.
  */
 final class Json {
   private final String text;
@@ -16,87 +15,70 @@ final class Json {
     this.text = text;
   }
 
-  /** null: it is something else. */
-  static @Nullable Map<String, Object> object(String text) {
-    try {
-      return new Json(text).object();
-    } catch (IllegalArgumentException | IndexOutOfBoundsException e) {
-      return null;
-    }
+  /**
+   * The fields, in the form of {@link Words#told}; a number as text.
+   *
+   * @throws IndexOutOfBoundsException if it ends in the middle of a string, as nothing of the
+   *     server's does
+   */
+  static Map<String, String> fields(String text) {
+    return new Json(text).fields();
   }
 
-  private Map<String, Object> object() {
-    Map<String, Object> fields = new HashMap<>();
-    expect('{');
-    while (peek() != '}') {
-      String name = string();
-      expect(':');
-      fields.put(name, value(name));
-      if (peek() == ',') {
+  private Map<String, String> fields() {
+    Map<String, String> fields = new HashMap<>();
+    String name = null;
+    String form = "text:";
+    while (at < text.length()) {
+      char next = text.charAt(at);
+      if (next == '"') {
+        String read = string();
+        if (name == null) {
+          name = read;
+        } else if (form.isEmpty()) {
+          form = read + ":";
+        } else {
+          fields.put(name, form + read);
+          name = null;
+          form = "text:";
+        }
+      } else if (isOfNumber(next) && name != null) {
+        int from = at;
+        while (isOfNumber(text.charAt(at))) {
+          at++;
+        }
+        fields.put(name, text.substring(from, at));
+        name = null;
+      } else {
+        if (next == '{' && name != null) {
+          form = "";
+        }
         at++;
       }
     }
-    expect('}');
     return fields;
   }
 
-  private Object value(String name) {
-    boolean isWord = name.equals("key") || name.equals("token");
-    switch (peek()) {
-      case '"':
-        return isWord ? "text:" + string() : string();
-      case '{':
-        return "base64:" + object().get("base64");
-      default:
-        int from = at;
-        while ("-0123456789".indexOf(text.charAt(at)) >= 0) {
-          at++;
-        }
-        return Long.valueOf(text.substring(from, at));
-    }
+  private static boolean isOfNumber(char each) {
+    return "-0123456789".indexOf(each) >= 0;
   }
 
   private String string() {
     StringBuilder read = new StringBuilder();
-    expect('"');
-    for (char each = text.charAt(at++); each != '"'; each = text.charAt(at++)) {
-      read.append(each == '\\' ? escaped() : each);
+    for (at++; text.charAt(at) != '"'; at++) {
+      read.append(text.charAt(at) == '\\' ? escaped() : text.charAt(at));
     }
+    at++;
     return read.toString();
   }
 
   private char escaped() {
-    char each = text.charAt(at++);
-    switch (each) {
-      case 'b':
-        return '\b';
-      case 'f':
-        return '\f';
-      case 'n':
-        return '\n';
-      case 'r':
-        return '\r';
-      case 't':
-        return '\t';
-      case 'u':
-        at += 4;
-        return (char) Integer.parseInt(text.substring(at - 4, at), 16);
-      default:
-        return each;
+    char each = text.charAt(++at);
+    if (each == 'u') {
+      at += 4;
+      return (char) Integer.parseInt(text.substring(at - 3, at + 1), 16);
     }
-  }
-
-  private char peek() {
-    while (Character.isWhitespace(text.charAt(at))) {
-      at++;
-    }
-    return text.charAt(at);
-  }
-
-  private void expect(char wanted) {
-    if (peek() != wanted) {
-      throw new IllegalArgumentException(text);
-    }
-    at++;
+    int control = "bfnrt".indexOf(each);
+    return control < 0 ? each : "\b\f\n\r\t".charAt(control);
   }
 }

@@ -3,10 +3,8 @@ package redislock;
 import java.lang.ref.WeakReference;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -17,7 +15,6 @@ import org.jspecify.annotations.Nullable;
 abstract class Keeper {
   private final Driver driver;
   private final WeakReference<Owner> ref;
-  private final ReentrantLock mutex = new ReentrantLock();
   private boolean stopped;
   private @Nullable ScheduledFuture<?> timer;
   private CompletableFuture<?> underWay = CompletableFuture.completedFuture(null);
@@ -26,46 +23,37 @@ abstract class Keeper {
     this.driver = driver;
     this.ref = new WeakReference<>(owner);
     owner.keptBy(this);
-    set(nextMs(owner));
   }
 
-  abstract long nextMs(Owner owner);
+  /** The time to the next check; {@link Clock#NEVER}: none. */
+  long nextMs(Owner owner) {
+    return owner.leaseMs == Family.PERSIST ? Clock.NEVER : owner.leaseMs / 3;
+  }
 
-  abstract CompletableFuture<?> check(Owner owner);
+  boolean renews() {
+    return true;
+  }
+
+  /** Completes with true if the lock is held. */
+  abstract CompletableFuture<Boolean> check(Owner owner);
 
   /** Completes when the check that is under way is over. */
-  CompletableFuture<?> stop() {
-    mutex.lock();
-    try {
-      stopped = true;
-      if (timer != null) {
-        timer.cancel(false);
-      }
-      return underWay;
-    } finally {
-      mutex.unlock();
+  synchronized CompletableFuture<?> stop() {
+    stopped = true;
+    if (timer != null) {
+      timer.cancel(false);
     }
+    return underWay;
   }
 
-  /** The lease begins again, with another length. */
-  void again() {
-    Owner owner = ref.get();
-    if (owner != null) {
-      set(nextMs(owner));
+  /** The lease begins again, maybe with another length. */
+  synchronized void again(Owner owner) {
+    if (timer != null) {
+      timer.cancel(false);
     }
-  }
-
-  private void set(long ms) {
-    mutex.lock();
-    try {
-      if (timer != null) {
-        timer.cancel(false);
-      }
-      if (!stopped && ms < Clock.NEVER) {
-        timer = driver.timer.schedule(this::ring, Math.max(0, ms), TimeUnit.MILLISECONDS);
-      }
-    } finally {
-      mutex.unlock();
+    long ms = nextMs(owner);
+    if (!stopped && ms < Clock.NEVER) {
+      timer = driver.timer.schedule(this::ring, Math.max(0, ms), TimeUnit.MILLISECONDS);
     }
   }
 
@@ -78,55 +66,43 @@ abstract class Keeper {
       owner.lose();
       return;
     }
-    CompletableFuture<?> checking = check(owner).handle((result, error) -> null);
-    mutex.lock();
-    try {
+    CompletableFuture<?> checking =
+        check(owner).handle((held, error) -> settled(owner, error == null && held));
+    synchronized (this) {
       underWay = checking;
-    } finally {
-      mutex.unlock();
     }
   }
 
-  /** The outcome of a check: the next one is a third of the lease later, unless it was the last. */
-  final void settled(Owner owner, boolean held) {
-    boolean isOver;
-    mutex.lock();
-    try {
-      isOver = stopped || owner.isOver();
-    } finally {
-      mutex.unlock();
-    }
-    if (isOver) {
-      return;
+  private @Nullable Object settled(Owner owner, boolean held) {
+    synchronized (this) {
+      if (stopped || owner.isOver()) {
+        return null;
+      }
     }
     if (!held || owner.isLost()) {
       owner.lose();
     } else {
-      set(nextMs(owner));
+      again(owner);
     }
+    return null;
   }
 
   /** Renews after each third of the lease; a loss is told within a third. */
   static void renew(Driver driver, Owner owner, Family family, Runnable onRenewed) {
     new Keeper(driver, owner) {
       @Override
-      long nextMs(Owner owner) {
-        return owner.leaseMs / 3;
-      }
-
-      @Override
-      CompletableFuture<?> check(Owner owner) {
+      CompletableFuture<Boolean> check(Owner owner) {
         long leaseMs = owner.leaseMs;
         return driver
-            .start(Repeat.keeping(family, owner.token, owner.lock, leaseMs, owner.deadline), null)
-            .whenComplete(
+            .start(Repeat.keeping(family, owner, leaseMs), null)
+            .handle(
                 (deadline, error) -> {
                   if (deadline != null && owner.leaseMs == leaseMs) {
                     owner.deadline = deadline;
                     onRenewed.run();
                   }
                   // What fails until the deadline was tried again until then.
-                  settled(owner, error != null ? !owner.isLost() : deadline != null);
+                  return error != null ? !owner.isLost() : deadline != null;
                 });
       }
     };
@@ -148,21 +124,13 @@ abstract class Keeper {
     Driver.CLEANER.register(owner, line::close);
     new Keeper(driver, owner) {
       @Override
-      long nextMs(Owner owner) {
-        return owner.leaseMs / 3;
-      }
-
-      @Override
-      CompletableFuture<?> check(Owner owner) {
+      CompletableFuture<Boolean> check(Owner owner) {
         long sent = Clock.now();
         return line.check(family.held(owner.token), Limits.LATE_MS)
-            .whenComplete(
-                (reply, error) -> {
-                  boolean held = error == null && reply instanceof List<?>;
-                  if (held && owner.leaseMs != Family.PERSIST) {
-                    owner.deadline = Clock.after(sent, owner.leaseMs);
-                  }
-                  settled(owner, held);
+            .thenApply(
+                reply -> {
+                  owner.deadline = Clock.after(sent, owner.leaseMs);
+                  return reply instanceof List<?>;
                 });
       }
     };
@@ -177,17 +145,14 @@ abstract class Keeper {
       }
 
       @Override
-      CompletableFuture<?> check(Owner owner) {
-        settled(owner, true);
-        return CompletableFuture.completedFuture(null);
+      boolean renews() {
+        return false;
+      }
+
+      @Override
+      CompletableFuture<Boolean> check(Owner owner) {
+        return CompletableFuture.completedFuture(true);
       }
     };
-  }
-
-  /** The failure itself, without what a future wraps around it. */
-  static Throwable cause(Throwable error) {
-    return error instanceof CompletionException && error.getCause() != null
-        ? error.getCause()
-        : error;
   }
 }

@@ -96,7 +96,7 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
 
   @Override
   public boolean completeExceptionally(Throwable error) {
-    reply.complete(new Trouble(Exceptions.unchecked(error), stage()));
+    reply.complete(new Trouble(Futures.unchecked(error), stage()));
     return super.completeExceptionally(error);
   }
 

@@ -10,6 +10,7 @@ import io.lettuce.core.TimeoutOptions;
 import io.lettuce.core.api.StatefulConnection;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.SlotHash;
 import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
 import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
 import io.lettuce.core.cluster.pubsub.StatefulRedisClusterPubSubConnection;
@@ -30,6 +31,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -42,6 +44,11 @@ final class LettuceDriver extends Driver {
   private final Nodes nodes;
   private final String id = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
   private final long sliceMs;
+
+  /** Tags of channels, by their slots. */
+  private final Map<Integer, String> tags = new ConcurrentHashMap<>();
+
+  private final AtomicInteger tried = new AtomicInteger();
 
   LettuceDriver(AbstractRedisClient client) {
     nodes =
@@ -88,10 +95,10 @@ final class LettuceDriver extends Driver {
       return running.get();
     } catch (InterruptedException e) {
       running.cancel(true);
-      Driver.await(running.undoing, Limits.KEPT_MS);
+      Futures.await(running.undoing, Limits.KEPT_MS);
       throw e;
     } catch (ExecutionException e) {
-      throw Exceptions.rethrown(e.getCause());
+      throw Futures.rethrown(e.getCause());
     }
   }
 
@@ -110,7 +117,7 @@ final class LettuceDriver extends Driver {
     private boolean over;
     private volatile Inbox.@Nullable Waiter waiter;
     private volatile @Nullable Node heard;
-    volatile @Nullable CompletableFuture<?> undoing;
+    volatile CompletableFuture<?> undoing = CompletableFuture.completedFuture(null);
 
     Running(Task<T> task, @Nullable Line line) {
       this.task = task;
@@ -210,14 +217,10 @@ final class LettuceDriver extends Driver {
       } else if (step instanceof Step.GivenUp given) {
         unhear();
         undoing = undo(task, line);
-        if (undoing == null) {
-          end(given);
-        } else {
-          undoing
-              .copy()
-              .completeOnTimeout(null, task.keptMs(), TimeUnit.MILLISECONDS)
-              .whenComplete((none, error) -> end(given));
-        }
+        undoing
+            .copy()
+            .completeOnTimeout(null, task.keptMs(), TimeUnit.MILLISECONDS)
+            .whenComplete((none, error) -> end(given));
       }
     }
 
@@ -265,7 +268,7 @@ final class LettuceDriver extends Driver {
   }
 
   private static Trouble trouble(Throwable error) {
-    Throwable cause = Keeper.cause(error);
+    Throwable cause = Futures.cause(error);
     if (cause instanceof Trouble trouble) {
       return trouble;
     }
@@ -274,21 +277,33 @@ final class LettuceDriver extends Driver {
 
   /** What is no failure of the network, such as a class that is missing, does not heal. */
   private static Trouble unsent(Throwable error) {
-    Throwable cause = Keeper.cause(error);
+    Throwable cause = Futures.cause(error);
     boolean heals =
         cause instanceof RedisException
             || cause instanceof IOException
             || cause instanceof TimeoutException;
     return new Trouble(
-        Exceptions.unchecked(cause), heals ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
+        Futures.unchecked(cause), heals ? Trouble.Stage.UNSENT : Trouble.Stage.CLOSED);
   }
 
   private String channel(byte[] key) {
     // In a cluster the message is published at the slot's node, so the channel has to hash to that
     // slot.
     return nodes instanceof Cluster
-        ? "redislock:" + id + ":{" + Slots.tag(Slots.of(key)) + "}"
+        ? "redislock:" + id + ":{" + tag(SlotHash.getSlot(key)) + "}"
         : "redislock:" + id;
+  }
+
+  /** A text without braces that hashes to this slot; keys may hold any bytes. */
+  private String tag(int slot) {
+    for (; ; ) {
+      String tag = tags.get(slot);
+      if (tag != null) {
+        return tag;
+      }
+      String next = Integer.toString(tried.getAndIncrement(), 36);
+      tags.putIfAbsent(SlotHash.getSlot(next), next);
+    }
   }
 
   @Override
@@ -525,7 +540,7 @@ final class LettuceDriver extends Driver {
                   deafen();
                   confirmed.completeExceptionally(
                       new Trouble(
-                          Exceptions.unchecked(Keeper.cause(error)), stageOf(Keeper.cause(error))));
+                          Futures.unchecked(Futures.cause(error)), stageOf(Futures.cause(error))));
                 }
               });
       return limited(confirmed, Limits.LATE_MS);
@@ -751,7 +766,7 @@ final class LettuceDriver extends Driver {
       if (current == null || !current.isDone() || current.isCompletedExceptionally()) {
         return null;
       }
-      String address = address(current.join(), Slots.of(key));
+      String address = address(current.join(), SlotHash.getSlot(key));
       return address == null ? null : byAddress.get(address);
     }
 
@@ -759,7 +774,7 @@ final class LettuceDriver extends Driver {
       return connection()
           .thenApply(
               redis -> {
-                String address = address(redis, Slots.of(key));
+                String address = address(redis, SlotHash.getSlot(key));
                 if (address == null) {
                   client.refreshPartitionsAsync();
                   throw new RedisConnectionException("no node serves the slot of the key");
@@ -785,7 +800,7 @@ final class LettuceDriver extends Driver {
     @Override
     public CompletableFuture<List<@Nullable Object>> send(
         byte[] key, List<List<byte[]>> packet, long withinMs) {
-      int slot = Slots.of(key);
+      int slot = SlotHash.getSlot(key);
       String asked = asked(key);
       CompletableFuture<List<@Nullable Object>> sending =
           asked == null
@@ -814,12 +829,13 @@ final class LettuceDriver extends Driver {
       return node(key)
           .thenCompose(node -> node.listen(channel, withinMs))
           .whenComplete(
-              (node, error) -> redirected(Slots.of(key), error == null ? null : trouble(error)));
+              (node, error) ->
+                  redirected(SlotHash.getSlot(key), error == null ? null : trouble(error)));
     }
 
     @Override
     public @Nullable String asked(byte[] key) {
-      return asks.remove(Slots.of(key));
+      return asks.remove(SlotHash.getSlot(key));
     }
 
     @Override
@@ -832,7 +848,7 @@ final class LettuceDriver extends Driver {
           .thenCompose(
               redis -> {
                 closed.add(redis);
-                String address = asked == null ? address(redis, Slots.of(key)) : asked;
+                String address = asked == null ? address(redis, SlotHash.getSlot(key)) : asked;
                 if (address == null) {
                   throw new RedisConnectionException("no node serves the slot of the key");
                 }
@@ -879,7 +895,7 @@ final class LettuceDriver extends Driver {
                 if (trouble != null) {
                   drop(current);
                   if (nodes instanceof Cluster cluster) {
-                    cluster.redirected(Slots.of(key), trouble);
+                    cluster.redirected(SlotHash.getSlot(key), trouble);
                   }
                 }
               });

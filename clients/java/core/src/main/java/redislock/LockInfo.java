@@ -88,6 +88,14 @@ public record LockInfo(
             number(lock, "holding")));
   }
 
+  /** The owner; null: it is free. */
+  static @Nullable String firstHolder(@Nullable Object reply) {
+    return of(reply)
+        .flatMap(info -> info.holders.stream().findFirst())
+        .map(Holder::owner)
+        .orElse(null);
+  }
+
   private static Holder holder(Map<String, Object> fields) {
     long session = number(fields, "session");
     int slot = fields.containsKey("slot") ? (int) number(fields, "slot") : -1;

@@ -23,7 +23,7 @@ public final class Mutex extends RedisLock<Mutex> {
    * @return a lock
    */
   public Mutex mixed(Duration interval) {
-    return with(settings.withPolls(Math.max(1, Clock.ms(interval))));
+    return with(settings.with(copy -> copy.pollMs = Math.max(1, Clock.ms(interval))));
   }
 
   /**
@@ -77,24 +77,24 @@ public final class Mutex extends RedisLock<Mutex> {
    */
   public <T, E extends Exception> T once(Read<T, E> read, Make<T, E> make, Duration wait)
       throws E, InterruptedException {
-    if (settings.atLeastMs() > 0 || settings.pollMs() > 0 || settings.leaseMs() == Family.PERSIST) {
+    if (settings.atLeastMs > 0 || settings.pollMs > 0 || settings.leaseMs == Family.PERSIST) {
       throw new IllegalArgumentException("once needs a lease, and neither atLeast nor mixed");
     }
     long waitMs = Clock.ms(wait);
     long ends = Clock.after(Clock.now(), waitMs);
     T value = read.get();
     while (value == null) {
-      Outcome outcome = ask(Math.max(0, ends - Clock.now()), true);
-      if (outcome.hold() != null) {
-        return made(outcome.hold(), read, make);
+      Attempt attempt = ask(Math.max(0, ends - Clock.now()), true);
+      if (attempt.hold != null) {
+        return made(attempt.hold, read, make);
       }
       value = read.get();
       // Done but not there (it was evicted, or the lock was held for something else): asked again.
-      if (value == null && !outcome.isDone()) {
+      if (value == null && attempt.grant == null) {
         throw new NotMadeException(
             "not there after " + waitMs + " ms: another caller holds the lock \"" + name + "\"",
             name,
-            holder());
+            attempt.holder());
       }
     }
     return value;
@@ -145,11 +145,13 @@ public final class Mutex extends RedisLock<Mutex> {
    * @throws LockException if waiting cannot help
    */
   public Outcome acquireOrDone(Duration wait) throws InterruptedException {
-    if (settings.atLeastMs() > 0 || settings.pollMs() > 0) {
+    if (settings.atLeastMs > 0 || settings.pollMs > 0) {
       throw new IllegalArgumentException(
           "coalescing needs releases that free the lock, and a queue: no atLeast, mixed");
     }
-    return ask(Clock.ms(wait), true);
+    Attempt attempt = ask(Clock.ms(wait), true);
+    boolean isDone = attempt.grant != null && attempt.grant.done();
+    return new Outcome(attempt.hold, isDone ? attempt.grant.fence() : 0);
   }
 
   /**

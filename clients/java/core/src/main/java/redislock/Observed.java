@@ -39,22 +39,7 @@ final class Observed {
             fence,
             Duration.ofMillis(ms),
             error);
-    LOG.log(
-        Level.DEBUG,
-        () ->
-            event.type()
-                + " "
-                + event.kind()
-                + " "
-                + String.join(" ", event.keys())
-                + " "
-                + event.owner()
-                + ", fence "
-                + fence
-                + ", "
-                + ms
-                + " ms"
-                + (error == null ? "" : ": " + error));
+    LOG.log(Level.DEBUG, event::toString);
     if (observer != null) {
       try {
         observer.on(event);

@@ -1,6 +1,5 @@
 package redislock;
 
-import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -54,7 +53,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L lease(Duration lease) {
-    return with(settings.withLease(Clock.ms(lease)));
+    return with(settings.with(copy -> copy.leaseMs = Clock.ms(lease)));
   }
 
   /**
@@ -63,7 +62,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L withoutLease() {
-    return with(settings.withLease(Family.PERSIST));
+    return with(settings.with(copy -> copy.leaseMs = Family.PERSIST));
   }
 
   /**
@@ -72,7 +71,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L autoRenew() {
-    return with(settings.withAutoRenew());
+    return with(settings.with(copy -> copy.autoRenew = true));
   }
 
   /**
@@ -82,7 +81,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L session() {
-    return with(settings.withSession());
+    return with(settings.with(copy -> copy.session = true));
   }
 
   /**
@@ -93,7 +92,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L atLeast(Duration time) {
-    return with(settings.withAtLeast(Clock.ms(time)));
+    return with(settings.with(copy -> copy.atLeastMs = Clock.ms(time)));
   }
 
   /**
@@ -103,7 +102,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L token(String token) {
-    return with(settings.withToken(Words.bytes(token)));
+    return token(Words.bytes(token));
   }
 
   /**
@@ -113,7 +112,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L token(byte[] token) {
-    return with(settings.withToken(token.clone()));
+    return with(settings.with(copy -> copy.token = token.clone()));
   }
 
   /**
@@ -123,7 +122,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L tellHolder() {
-    return with(settings.withHolder());
+    return with(settings.with(copy -> copy.tellHolder = true));
   }
 
   /**
@@ -135,7 +134,12 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a lock
    */
   public final L replicas(int count, Duration timeout) {
-    return with(settings.withReplicas(count, Math.max(1, Clock.ms(timeout))));
+    return with(
+        settings.with(
+            copy -> {
+              copy.replicas = count;
+              copy.replicaTimeoutMs = Math.max(1, Clock.ms(timeout));
+            }));
   }
 
   /**
@@ -164,16 +168,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   private Hold granted(long waitMs) throws InterruptedException {
-    Hold hold = ask(waitMs, false).hold();
-    if (hold == null) {
-      throw notAcquired(waitMs, holder());
+    Attempt attempt = ask(waitMs, false);
+    if (attempt.hold == null) {
+      throw attempt.notAcquired();
     }
-    return hold;
-  }
-
-  private NotAcquiredException notAcquired(long waitMs, @Nullable String holder) {
-    return new NotAcquiredException(
-        "the lock \"" + name + "\" was not granted within " + waitMs + " ms", name, holder);
+    return attempt.hold;
   }
 
   /**
@@ -183,7 +182,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire() throws InterruptedException {
-    return Optional.ofNullable(ask(0, false).hold());
+    return Optional.ofNullable(ask(0, false).hold);
   }
 
   /**
@@ -194,7 +193,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
-    return Optional.ofNullable(ask(Clock.ms(wait), false).hold());
+    return Optional.ofNullable(ask(Clock.ms(wait), false).hold);
   }
 
   /**
@@ -206,9 +205,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return the hold; fails with what {@link #acquire(Duration)} throws
    */
   public final CompletableFuture<Hold> acquireAsync(Duration wait) {
-    long waitMs = Clock.ms(wait);
     CompletableFuture<Hold> result = new CompletableFuture<>();
-    new Attempt(waitMs, false).start(result);
+    new Attempt(Clock.ms(wait), false, null).start(result);
     return result;
   }
 
@@ -263,73 +261,27 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   private @Nullable Object run(long waitMs, List<byte[]> command) throws InterruptedException {
-    if (settings.token() != null
-        || settings.atLeastMs() > 0
-        || settings.replicas() > 0
-        || settings.within() != null
-        || family.hasSlots()
+    if (settings.token != null
+        || settings.atLeastMs > 0
+        || settings.replicas > 0
+        || settings.within != null
+        || family.hasSlots
         || command.isEmpty()) {
       throw new IllegalArgumentException(
           "run needs a command, and goes without token, atLeast, replicas, slots and within: its"
               + " owner holds for one command");
     }
-    long began = Clock.now();
-    Driver driver = context.driver();
-    Owner owner = owner(Context.newToken());
     // Without a deadline, a process that dies meanwhile would leave the lock held for ever.
-    long leaseMs =
-        settings.leaseMs() == Family.PERSIST ? Settings.DEFAULT.leaseMs() : settings.leaseMs();
-    Request request =
-        new Request(
-            family,
-            name,
-            owner,
-            false,
-            0,
-            perHold(),
-            false,
-            leaseMs,
-            settings.session(),
-            false,
-            0,
-            0,
-            () -> tell(LockEvent.Type.QUEUED, owner, 0, 0, null));
-    // A session is bound to the connection that waits.
-    boolean needsLine = settings.session() && driver.mode() == Acquire.Mode.BY_MESSAGE;
-    Line line = needsLine ? driver.line(family.key()) : null;
-    Acquire.Mode mode = needsLine ? Acquire.Mode.BLOCKING : driver.mode();
-    Run task =
-        new Run(request, Patience.of(waitMs, settings.pollMs()), mode, driver.sliceMs(), command);
-    Grant grant;
-    try {
-      grant = driver.run(task, line);
-    } catch (InterruptedException | RuntimeException e) {
-      tell(LockEvent.Type.NOT_GRANTED, owner, 0, Clock.now() - began, e);
-      throw e;
-    } finally {
-      if (line != null) {
-        line.close();
-      }
+    boolean isEndless = settings.leaseMs == Family.PERSIST;
+    RedisLock<L> lock = isEndless ? lease(Duration.ofSeconds(30)) : this;
+    RedisLock<L>.Attempt attempt = lock.new Attempt(waitMs, false, command).run();
+    if (!(attempt.task instanceof Run run) || attempt.grant == null) {
+      throw attempt.notAcquired();
     }
-    long waitedMs = Clock.now() - began;
-    if (grant == null) {
-      tell(LockEvent.Type.NOT_GRANTED, owner, 0, waitedMs, null);
-      throw notAcquired(waitMs, holder());
+    if (run.error != null) {
+      throw run.error;
     }
-    // A release that has failed is made up for beside the caller.
-    driver.undo(task, null);
-    tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
-    boolean wasLost = task.error instanceof LockLostException;
-    tell(
-        wasLost ? LockEvent.Type.LOST : LockEvent.Type.RELEASED,
-        owner,
-        grant.fence(),
-        Clock.now() - began - waitedMs,
-        null);
-    if (task.error != null) {
-      throw task.error;
-    }
-    return task.reply;
+    return run.reply;
   }
 
   private void tell(
@@ -337,26 +289,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     context.observed().tell(type, family, owner.token, fence, ms, error);
   }
 
-  /** The holder, where the caller wants to be told; null: not known. */
-  final @Nullable String holder() throws InterruptedException {
-    return settings.tellHolder() ? context.driver().run(holderTask(), null) : null;
-  }
-
-  private Task<@Nullable String> holderTask() {
-    return Repeat.shortly(
-        family.key(),
-        name,
-        Words.of("LOCK.INFO", family.key(), "COUNT", 1),
-        (reply, sent) ->
-            LockInfo.of(reply)
-                .flatMap(info -> info.holders().stream().findFirst())
-                .map(LockInfo.Holder::owner)
-                .orElse(null));
-  }
-
-  /** No hold: not granted in time, or, with COALESCE, done. */
-  final Mutex.Outcome ask(long waitMs, boolean coalesce) throws InterruptedException {
-    return new Attempt(waitMs, coalesce).run();
+  final Attempt ask(long waitMs, boolean coalesce) throws InterruptedException {
+    return new Attempt(waitMs, coalesce, null).run();
   }
 
   /**
@@ -381,21 +315,20 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws LockLostException if the token does not hold the lock
    */
   public final Hold fromToken(byte[] token) throws InterruptedException {
-    if (settings.session() || settings.atLeastMs() > 0) {
+    if (settings.session || settings.atLeastMs > 0) {
       throw new IllegalArgumentException(
           "session and atLeast begin with the grant: leave them out");
     }
     Owner owner =
         family.counts()
-            ? context.owner(family, name, token, settings.leaseMs())
+            ? context.owner(family, name, token, settings.leaseMs)
             : owner(token.clone());
     Grant found = context.driver().run(Repeat.held(family, token, name), null);
     if (found == null) {
       throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
     }
-    Hold hold =
-        keep(owner, found, Boolean.TRUE.equals(settings.autoRenew()), null, Integer.MAX_VALUE);
-    if (Boolean.TRUE.equals(settings.autoRenew())) {
+    Hold hold = keep(owner, found, settings.autoRenew, null, Integer.MAX_VALUE);
+    if (settings.autoRenew) {
       hold.extend();
     }
     return hold;
@@ -408,13 +341,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException if the thread was interrupted
    */
   public final boolean isLocked() throws InterruptedException {
-    List<byte[]> words = Words.of("EXISTS", family.keys);
-    return context
-            .driver()
-            .run(
-                Repeat.shortly(family.key(), name, words, (reply, sent) -> Words.number(reply)),
-                null)
-        > 0;
+    return query(Words.of("EXISTS", family.keys), (reply, sent) -> Words.number(reply)) > 0;
   }
 
   /**
@@ -424,10 +351,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException if the thread was interrupted
    */
   public final Optional<LockInfo> info() throws InterruptedException {
-    List<byte[]> words = Words.of("LOCK.INFO", family.key());
-    return context
-        .driver()
-        .run(Repeat.shortly(family.key(), name, words, (reply, sent) -> LockInfo.of(reply)), null);
+    return query(Words.of("LOCK.INFO", family.key()), (reply, sent) -> LockInfo.of(reply));
+  }
+
+  private <T> T query(List<byte[]> words, Repeat.Result<T> result) throws InterruptedException {
+    return context.driver().run(Repeat.query(family, name, words, result), null);
   }
 
   /**
@@ -441,177 +369,139 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   private Owner owner(byte[] token) {
-    return new Owner(name, token, settings.leaseMs());
+    return new Owner(name, token, settings.leaseMs);
   }
 
   /** Registers a grant, and starts its keeper. {@code line}: the connection that it is bound to. */
   private Hold keep(Owner owner, Grant grant, boolean autoRenew, @Nullable Line line, int perHold) {
     Driver driver = context.driver();
-    boolean isFirst = owner.holds(family.mode()) == 0;
-    long since = Clock.now();
-    owner.granted(grant, family.mode());
-    if (context.observed().isOn()) {
-      if (isFirst) {
-        Observed observed = context.observed();
-        WeakReference<Owner> ref = new WeakReference<>(owner);
-        owner.onLost(
-            error -> {
-              Owner lost = ref.get();
-              if (lost != null && lost.holds(family.mode()) > 0) {
-                long ms = Clock.now() - since;
-                observed.tell(LockEvent.Type.LOST, family, lost.token, lost.fence, ms, null);
-              }
-            });
-      }
-      owner.watched();
+    Observed observed = context.observed();
+    boolean isFirst = owner.holds(family.mode) == 0;
+    owner.granted(grant, family.mode);
+    if (line != null) {
+      owner.line = line;
+      Keeper.session(driver, owner, family, line);
+    } else if (autoRenew && !owner.isRenewed()) {
+      byte[] token = owner.token;
+      long fence = grant.fence();
+      Keeper.renew(
+          driver,
+          owner,
+          family,
+          () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
     }
-    if (!owner.isKept()) {
-      if (line != null) {
-        owner.line = line;
-        Keeper.session(driver, owner, family, line);
-      } else if (autoRenew) {
-        Observed observed = context.observed();
-        byte[] token = owner.token;
-        long fence = grant.fence();
-        Keeper.renew(
-            driver,
-            owner,
-            family,
-            () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
-      }
-      if (line == null) {
-        owner.watchedBy(() -> Keeper.deadline(driver, owner));
-      }
+    if (isFirst && observed.isOn()) {
+      long since = Clock.now();
+      owner.lost.thenRun(
+          () -> {
+            if (owner.holds(family.mode) > 0) {
+              tell(LockEvent.Type.LOST, owner, owner.fence, Clock.now() - since, null);
+            }
+          });
+      owner.watched(driver);
     }
-    return new Hold(context, family, owner, settings.leaseMs(), grant, perHold);
+    return new Hold(context, family, owner, settings.leaseMs, grant, perHold);
   }
 
   /** One acquire, from its turn behind the owner's earlier requests to its hold. */
-  private final class Attempt {
+  final class Attempt {
     private final long began = Clock.now();
     private final Patience patience;
     private final boolean coalesce;
+    private final @Nullable List<byte[]> command;
     private final Owner owner;
     private final boolean isNew;
-    private final Owner.@Nullable Turn turn;
+
+    /**
+     * Completes when this request is over; of a family that counts, the owner's next waits for it.
+     */
+    private final CompletableFuture<@Nullable Void> over = new CompletableFuture<>();
+
+    /** When its turn has come, and no earlier request of the owner can end this one. */
+    private final CompletableFuture<?> begins;
+
+    private @Nullable Acquire task;
     private @Nullable Line line;
 
-    Attempt(long waitMs, boolean coalesce) {
-      this.patience = Patience.of(waitMs, settings.pollMs());
+    /** null: not granted. */
+    @Nullable Grant grant;
+
+    /** null: not granted, or a command was run in its place. */
+    @Nullable Hold hold;
+
+    Attempt(long waitMs, boolean coalesce, @Nullable List<byte[]> command) {
+      this.patience = Patience.of(waitMs, settings.pollMs);
       this.coalesce = coalesce;
-      Owner outer = settings.within();
-      byte[] token = settings.token();
+      this.command = command;
+      Owner outer = settings.within;
+      byte[] token = settings.token;
       isNew = outer == null && token == null;
       if (outer != null) {
         owner = outer;
-      } else if (token == null) {
-        owner = owner(Context.newToken());
+      } else if (token != null && family.counts()) {
+        owner = context.owner(family, name, token, settings.leaseMs);
       } else {
-        owner =
-            family.counts() ? context.owner(family, name, token, settings.leaseMs()) : owner(token);
+        owner = owner(token == null ? Context.newToken() : token);
       }
-      turn = !isNew && family.counts() ? owner.new Turn() : null;
+      Endings endings = context.driver().endings;
+      if (isNew) {
+        begins = CompletableFuture.completedFuture(null);
+      } else if (family.counts()) {
+        begins = endings.add(family.keys, owner.token, over);
+      } else {
+        begins = endings.settled(family.keys, owner.token);
+      }
     }
 
-    Mutex.Outcome run() throws InterruptedException {
+    Attempt run() throws InterruptedException {
       try {
-        CompletableFuture<?> ready = ready();
-        if (ready != null) {
-          await(ready);
-        }
-        return settled(context.driver().run(task(), line));
-      } catch (InterruptedException | RuntimeException e) {
-        failed(e);
-        throw e;
+        begins.get(turnMs(), TimeUnit.MILLISECONDS);
+        settled(context.driver().run(task(), line));
+        return this;
+      } catch (TimeoutException | ExecutionException e) {
+        throw failed(busy());
+      } catch (InterruptedException e) {
+        throw failed(e);
+      } catch (RuntimeException e) {
+        throw failed(e);
       } finally {
         end();
       }
     }
 
     void start(CompletableFuture<Hold> result) {
-      CompletableFuture<?> ready = ready();
-      CompletableFuture<?> begins =
-          ready == null
-              ? CompletableFuture.completedFuture(null)
-              : ready
-                  .copy()
-                  .orTimeout(Math.min(turnMs(), Integer.MAX_VALUE), TimeUnit.MILLISECONDS);
-      result.whenComplete((hold, error) -> begins.cancel(false));
-      begins.whenComplete(
-          (none, late) -> {
-            if (late != null) {
-              finish(result, null, late instanceof TimeoutException ? busy() : late);
-              return;
-            }
-            CompletableFuture<@Nullable Grant> asking;
-            try {
-              asking = context.driver().start(task(), line);
-            } catch (RuntimeException e) {
-              finish(result, null, e);
-              return;
-            }
-            result.whenComplete(
-                (hold, error) -> {
-                  if (!asking.isDone()) {
-                    asking.cancel(true);
-                  }
-                });
-            asking.whenComplete((grant, error) -> finish(result, grant, error));
-          });
+      CompletableFuture<?> turn = begins.copy().orTimeout(turnMs(), TimeUnit.MILLISECONDS);
+      result.whenComplete((hold, error) -> turn.cancel(false));
+      turn.thenCompose(
+              none -> {
+                CompletableFuture<@Nullable Grant> asking = context.driver().start(task(), line);
+                result.whenComplete((hold, error) -> asking.cancel(true));
+                return asking;
+              })
+          .whenComplete((grant, error) -> finish(result, grant, error));
     }
 
     private void finish(
         CompletableFuture<Hold> result, @Nullable Grant grant, @Nullable Throwable error) {
       try {
         if (error != null) {
-          failed(Keeper.cause(error));
-          result.completeExceptionally(Keeper.cause(error));
+          Throwable cause = Futures.cause(error);
+          result.completeExceptionally(failed(cause instanceof TimeoutException ? busy() : cause));
           return;
         }
-        Hold hold = settled(grant).hold();
-        if (hold != null) {
-          if (!result.complete(hold)) {
-            context.driver().workers.execute(() -> hold.releaseBeside(false));
-          }
-        } else if (settings.tellHolder()) {
-          context
-              .driver()
-              .start(holderTask(), null)
-              .whenComplete(
-                  (holder, e) ->
-                      result.completeExceptionally(notAcquired(patience.waitMs(), holder)));
-        } else {
-          result.completeExceptionally(notAcquired(patience.waitMs(), null));
+        settled(grant);
+        if (hold == null) {
+          result.completeExceptionally(notAcquired());
+        } else if (!result.complete(hold)) {
+          context.driver().workers.execute(() -> hold.releaseBeside(false));
         }
-      } catch (RuntimeException e) {
-        result.completeExceptionally(e);
       } finally {
         end();
       }
     }
 
-    /** When its turn has come, and no earlier request of the owner can end this one; null: now. */
-    private @Nullable CompletableFuture<?> ready() {
-      CompletableFuture<?> endings =
-          isNew ? null : context.driver().endings.settled(family.keys, owner.token);
-      if (turn == null || turn.begins.isDone()) {
-        return endings;
-      }
-      return endings == null ? turn.begins : CompletableFuture.allOf(turn.begins, endings);
-    }
-
     private long turnMs() {
       return patience.waitMs() == 0 ? Limits.RESEND_MS : Math.max(0, patience.ends() - Clock.now());
-    }
-
-    private void await(CompletableFuture<?> ready) throws InterruptedException {
-      try {
-        ready.get(turnMs(), TimeUnit.MILLISECONDS);
-      } catch (ExecutionException e) {
-        throw Exceptions.rethrown(e.getCause());
-      } catch (TimeoutException e) {
-        throw busy();
-      }
     }
 
     private LockException busy() {
@@ -628,13 +518,16 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         throw new LockLostException(
             "what is held was lost: release it before it is acquired again", name);
       }
-      int before = owner.holds(family.mode());
-      if (family.hasSlots() && before > 0) {
+      int before = owner.holds(family.mode);
+      if (family.hasSlots && before > 0) {
         throw new LockException("this owner has its slot already: release it first", name);
       }
       Driver driver = context.driver();
-      boolean isSession = settings.session() && !isNested;
-      line = isSession || settings.replicas() > 0 ? driver.line(family.key()) : null;
+      boolean isSession = settings.session && !isNested;
+      // What runs a command is bound to a connection of the pool, where its request has one.
+      boolean isPooled = command != null && driver.mode() == Acquire.Mode.BLOCKING;
+      boolean needsLine = (isSession || settings.replicas > 0) && !isPooled;
+      line = needsLine ? driver.line(family.key()) : null;
       Request request =
           new Request(
               family,
@@ -643,57 +536,67 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               !isNew,
               before,
               before + perHold(),
-              owner.holdsBeside(family.mode()),
-              settings.leaseMs(),
+              owner.holdsBeside(family.mode),
+              settings,
               isSession,
               coalesce,
-              settings.replicas(),
-              settings.replicaTimeoutMs(),
-              () -> tell(LockEvent.Type.QUEUED, 0, 0, null));
-      long distrust = isNew ? -Clock.NEVER : driver.endings.distrustUntil(family.keys, owner.token);
-      return new Acquire(
-          request,
-          patience,
-          line != null ? Acquire.Mode.BLOCKING : driver.mode(),
-          driver.sliceMs(),
-          distrust);
+              patience,
+              needsLine ? Acquire.Mode.BLOCKING : driver.mode(),
+              driver.sliceMs(),
+              () -> !isNew && driver.endings.isDistrusted(family.keys, owner.token),
+              () -> tell(LockEvent.Type.QUEUED, owner, 0, 0, null));
+      return task = command == null ? new Acquire(request) : new Run(request, command);
     }
 
-    private Mutex.Outcome settled(@Nullable Grant grant) {
+    private void settled(@Nullable Grant granted) {
       long waitedMs = Clock.now() - began;
+      grant = granted;
       if (grant == null || grant.done()) {
-        tell(LockEvent.Type.NOT_GRANTED, 0, waitedMs, null);
-        return new Mutex.Outcome(null, grant == null ? 0 : grant.fence());
+        tell(LockEvent.Type.NOT_GRANTED, owner, 0, waitedMs, null);
+        return;
       }
-      if (grant.fence() != owner.fence && settings.atLeastMs() > 0) {
-        owner.keptUntil = Clock.now() + settings.atLeastMs();
+      if (task instanceof Run run) {
+        // A release that has failed is made up for beside the caller.
+        context.driver().undo(run, null);
+        tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
+        boolean wasLost = run.error instanceof LockLostException;
+        LockEvent.Type end = wasLost ? LockEvent.Type.LOST : LockEvent.Type.RELEASED;
+        tell(end, owner, grant.fence(), 0, null);
+        return;
       }
-      Boolean renews = settings.autoRenew();
-      boolean isRenewed = renews == null ? coalesce && !settings.session() : renews;
-      Line kept = settings.session() && owner.line == null ? line : null;
+      if (grant.fence() != owner.fence && settings.atLeastMs > 0) {
+        owner.keptUntil = Clock.now() + settings.atLeastMs;
+      }
+      // While once makes a value, its lock is kept.
+      boolean isRenewed = settings.autoRenew || coalesce && !settings.session;
+      Line kept = settings.session && owner.line == null ? line : null;
       if (kept != null) {
         line = null;
       }
-      Hold hold = keep(owner, grant, isRenewed, kept, perHold());
-      tell(LockEvent.Type.GRANTED, grant.fence(), waitedMs, null);
-      return new Mutex.Outcome(hold, 0);
+      hold = keep(owner, grant, isRenewed, kept, perHold());
+      tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
     }
 
-    private void failed(Throwable error) {
-      tell(LockEvent.Type.NOT_GRANTED, 0, Clock.now() - began, error);
+    NotAcquiredException notAcquired() {
+      String message =
+          "the lock \"" + name + "\" was not granted within " + patience.waitMs() + " ms";
+      return new NotAcquiredException(message, name, holder());
     }
 
-    private void tell(LockEvent.Type type, long fence, long ms, @Nullable Throwable error) {
-      context.observed().tell(type, family, owner.token, fence, ms, error);
+    @Nullable String holder() {
+      return task == null ? null : task.holder;
+    }
+
+    private <E extends Throwable> E failed(E error) {
+      tell(LockEvent.Type.NOT_GRANTED, owner, 0, Clock.now() - began, error);
+      return error;
     }
 
     private void end() {
       if (line != null) {
         line.close();
       }
-      if (turn != null) {
-        turn.end();
-      }
+      over.complete(null);
     }
   }
 }

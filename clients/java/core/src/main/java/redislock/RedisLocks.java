@@ -2,7 +2,6 @@ package redislock;
 
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock
@@ -36,13 +35,7 @@ public final class RedisLocks implements AutoCloseable {
    * @throws IllegalArgumentException if it is something else
    */
   public static RedisLocks over(AutoCloseable client) {
-    return new RedisLocks(
-        new Context(
-            driver(client),
-            new Observed(null),
-            "",
-            new ConcurrentHashMap<>(),
-            new ConcurrentHashMap<>()));
+    return new RedisLocks(Context.of(driver(client)));
   }
 
   /** By name: each driver is loaded only where its library is there. */
@@ -81,13 +74,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return locks over the same connections
    */
   public RedisLocks observedBy(LockObserver observer) {
-    return new RedisLocks(
-        new Context(
-            context.driver(),
-            new Observed(observer),
-            context.prefix(),
-            context.owners(),
-            context.threads()));
+    return new RedisLocks(context.with(new Observed(observer), context.prefix()));
   }
 
   /**
@@ -97,13 +84,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return locks over the same connections
    */
   public RedisLocks withPrefix(String prefix) {
-    return new RedisLocks(
-        new Context(
-            context.driver(),
-            context.observed(),
-            prefix,
-            context.owners(),
-            new ConcurrentHashMap<>()));
+    return new RedisLocks(context.with(context.observed(), prefix));
   }
 
   /**
@@ -113,7 +94,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return the lock
    */
   public Mutex mutex(String name) {
-    return new Mutex(context, name, Family.mutex(context.key(name)), Settings.DEFAULT);
+    return new Mutex(context, name, Family.mutex(context.key(name)), new Settings());
   }
 
   /**
@@ -123,7 +104,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return the lock
    */
   public ReentrantMutex reentrant(String name) {
-    return new ReentrantMutex(context, name, Family.reentrant(context.key(name)), Settings.DEFAULT);
+    return new ReentrantMutex(context, name, Family.reentrant(context.key(name)), new Settings());
   }
 
   /**
@@ -136,8 +117,10 @@ public final class RedisLocks implements AutoCloseable {
   public ReadWriteLocks readWrite(String name) {
     byte[] key = context.key(name);
     return new ReadWriteLocks(
-        new ReentrantMutex(context, name, Family.readWrite(key, "READ"), Settings.DEFAULT),
-        new ReentrantMutex(context, name, Family.readWrite(key, "WRITE"), Settings.DEFAULT));
+        new ReentrantMutex(
+            context, name, Family.readWrite(key, LockEvent.Kind.READ), new Settings()),
+        new ReentrantMutex(
+            context, name, Family.readWrite(key, LockEvent.Kind.WRITE), new Settings()));
   }
 
   /**
@@ -152,7 +135,8 @@ public final class RedisLocks implements AutoCloseable {
       throw new IllegalArgumentException("the limit of a semaphore is 1 or more");
     }
     byte[] key = context.key(name);
-    return new Semaphore(context, name, Family.semaphore(key, limit), Settings.DEFAULT, limit, 1);
+    return new Semaphore(
+        context, name, Family.semaphore(key, limit, false), new Settings(), limit, 1);
   }
 
   /**
@@ -166,7 +150,7 @@ public final class RedisLocks implements AutoCloseable {
       throw new IllegalArgumentException("at least one name");
     }
     List<byte[]> keys = Arrays.stream(names).map(context::key).toList();
-    return new MultiMutex(context, String.join(" ", names), Family.several(keys), Settings.DEFAULT);
+    return new MultiMutex(context, String.join(" ", names), Family.several(keys), new Settings());
   }
 
   /**

@@ -26,6 +26,6 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
     if (!hold.isOf(family)) {
       throw new IllegalArgumentException("within: the hold is of another lock");
     }
-    return with(settings.withOwner(hold.owner));
+    return with(settings.with(copy -> copy.within = hold.owner));
   }
 }

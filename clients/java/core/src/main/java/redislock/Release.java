@@ -29,7 +29,7 @@ final class Release extends Task<Boolean> {
     this.keptUntil = keptUntil;
     this.failed = failed;
     this.wasLost = owner.isLost();
-    this.resend = new Clock.Resend(resendMs, 250);
+    this.resend = new Clock.Resend(resendMs);
   }
 
   @Override
@@ -71,21 +71,16 @@ final class Release extends Task<Boolean> {
     return new Step.Sleep(resend.pause());
   }
 
-  @Override
-  Step slept() {
-    return begin();
-  }
-
   /**
    * Releases of each key, to be run beside the caller: a joint one changes nothing where one key is
    * no lock.
    */
   List<Repeat<@Nullable Object>> afterwards() {
-    if (!eachByItself) {
+    if (!eachByItself || family.keys.size() == 1) {
       return List.of();
     }
-    return family.releaseEach(owner.token).stream()
-        .map(words -> Repeat.undone(words.get(1), words, owner.leaseMs))
+    return family.keys.stream()
+        .map(key -> Repeat.release(key, owner.token, owner.leaseMs))
         .toList();
   }
 }

@@ -1,5 +1,8 @@
 package redislock;
 
+import java.util.List;
+import java.util.function.BooleanSupplier;
+
 /**
  * One acquire; its retries repeat the same words.
  *
@@ -10,6 +13,10 @@ package redislock;
  * @param otherMode true if it holds another mode too
  * @param session the grant belongs to the connection
  * @param coalesce a release by the holder answers this request too
+ * @param mode how it waits
+ * @param sliceMs the longest BLOCK
+ * @param isDistrusted tells whether a message may be about an earlier request of the token, which
+ *     was withdrawn
  * @param onQueued called when the server has queued it, maybe more than once
  */
 record Request(
@@ -20,13 +27,23 @@ record Request(
     int before,
     int holds,
     boolean otherMode,
-    long leaseMs,
+    Settings settings,
     boolean session,
     boolean coalesce,
-    int replicas,
-    long replicaTimeoutMs,
+    Patience patience,
+    Acquire.Mode mode,
+    long sliceMs,
+    BooleanSupplier isDistrusted,
     Runnable onQueued) {
   byte[] token() {
     return owner.token;
+  }
+
+  long leaseMs() {
+    return settings.leaseMs;
+  }
+
+  List<byte[]> words() {
+    return family.acquire(token(), holds, leaseMs());
   }
 }

@@ -26,8 +26,8 @@ final class Run extends Acquire {
   /** Why there is no reply, behind a grant; null: there is one. */
   @Nullable RuntimeException error;
 
-  Run(Request request, Patience patience, Mode mode, long sliceMs, List<byte[]> command) {
-    super(request, patience, mode, sliceMs, -Clock.NEVER);
+  Run(Request request, List<byte[]> command) {
+    super(request);
     Family family = request.family();
     behind =
         List.of(

@@ -29,7 +29,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @return a semaphore
    */
   public Semaphore permits(int count) {
-    if (count < 1 || count > limit || family.hasSlots()) {
+    if (count < 1 || count > limit || family.hasSlots) {
       throw new IllegalArgumentException("permits are 1 to the limit, and one with a slot");
     }
     return new Semaphore(context, name, family, settings, limit, count);
@@ -41,6 +41,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @return a semaphore
    */
   public Semaphore slots() {
-    return new Semaphore(context, name, Family.slots(family.key(), limit), settings, limit, 1);
+    return new Semaphore(
+        context, name, Family.semaphore(family.key(), limit, true), settings, limit, 1);
   }
 }

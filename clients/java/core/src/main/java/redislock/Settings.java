@@ -1,35 +1,45 @@
 package redislock;
 
+import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/**
- * The options of a lock. Times in milliseconds.
- *
- * @param autoRenew null: not given; while {@link Mutex#once} makes a value, true without session
- * @param token null: a new one for each hold
- * @param pollMs 0: waits in the queue
- */
-record Settings(
-    long leaseMs,
-    @Nullable Boolean autoRenew,
-    boolean session,
-    long atLeastMs,
-    byte @Nullable [] token,
-    boolean tellHolder,
-    int replicas,
-    long replicaTimeoutMs,
-    long pollMs,
-    @Nullable Owner within) {
-  static final Settings DEFAULT =
-      new Settings(30_000, null, false, 0, null, false, 0, 1000, 0, null);
+/** The options of a lock, unchanged once they are there: {@link #with} makes others. */
+final class Settings implements Cloneable {
+  long leaseMs = 30_000;
+  boolean autoRenew;
+  boolean session;
+  long atLeastMs;
 
-  Settings {
-    boolean renews = Boolean.TRUE.equals(autoRenew);
+  /** null: a new one for each hold. */
+  byte @Nullable [] token;
+
+  boolean tellHolder;
+  int replicas;
+  long replicaTimeoutMs;
+
+  /** The interval of polls; 0: waits in the queue. */
+  long pollMs;
+
+  /** The owner that is to hold more; null: an owner of its own. */
+  @Nullable Owner within;
+
+  Settings with(Consumer<Settings> change) {
+    try {
+      Settings changed = (Settings) clone();
+      change.accept(changed);
+      changed.check();
+      return changed;
+    } catch (CloneNotSupportedException e) {
+      throw new AssertionError(e);
+    }
+  }
+
+  private void check() {
     require(leaseMs >= 1, "a lease is 1 ms or longer");
     require(
-        leaseMs != Family.PERSIST || !session && !renews,
+        leaseMs != Family.PERSIST || !session && !autoRenew,
         "session and autoRenew need a lease: it is renewed");
-    require(!session || !renews, "with session the server renews: leave autoRenew out");
+    require(!session || !autoRenew, "with session the server renews: leave autoRenew out");
     require(
         !session || pollMs == 0,
         "mixed polls, and a session is bound while it waits: use one of them");
@@ -44,131 +54,5 @@ record Settings(
     if (!isSo) {
       throw new IllegalArgumentException(message);
     }
-  }
-
-  Settings withLease(long ms) {
-    return new Settings(
-        ms,
-        autoRenew,
-        session,
-        atLeastMs,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withAutoRenew() {
-    return new Settings(
-        leaseMs,
-        true,
-        session,
-        atLeastMs,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withSession() {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        true,
-        atLeastMs,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withAtLeast(long ms) {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        ms,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withToken(byte[] bytes) {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        atLeastMs,
-        bytes,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withHolder() {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        atLeastMs,
-        token,
-        true,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withReplicas(int count, long timeoutMs) {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        atLeastMs,
-        token,
-        tellHolder,
-        count,
-        timeoutMs,
-        pollMs,
-        within);
-  }
-
-  Settings withPolls(long ms) {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        atLeastMs,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        ms,
-        within);
-  }
-
-  Settings withOwner(Owner owner) {
-    return new Settings(
-        leaseMs,
-        autoRenew,
-        session,
-        atLeastMs,
-        token,
-        tellHolder,
-        replicas,
-        replicaTimeoutMs,
-        pollMs,
-        owner);
   }
 }

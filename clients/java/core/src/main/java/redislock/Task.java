@@ -37,7 +37,7 @@ abstract class Task<T extends @Nullable Object> {
   abstract Step trouble(Trouble trouble);
 
   Step slept() {
-    throw new IllegalStateException("this task does not sleep");
+    return begin();
   }
 
   /** The subscription to this channel is confirmed. */

@@ -1,6 +1,8 @@
 package redislock;
 
 import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -16,18 +18,20 @@ public final class ThreadLock implements Lock {
   record Held(Hold hold, int count) {}
 
   /** A thread, and the lock. */
-  record Key(Thread thread, LockEvent.Kind kind, String name) {}
+  record Key(Thread thread, LockEvent.Kind kind, List<String> keys) {}
 
   private final RedisLock<?> lock;
+  private final List<String> keys;
   private final ConcurrentHashMap<Key, Held> byThread;
 
   ThreadLock(RedisLock<?> lock, ConcurrentHashMap<Key, Held> byThread) {
     this.lock = lock;
     this.byThread = byThread;
+    this.keys = lock.family.keys.stream().map(Words::told).toList();
   }
 
   private Key key() {
-    return new Key(Thread.currentThread(), lock.family.kind, lock.name());
+    return new Key(Thread.currentThread(), lock.family.kind, keys);
   }
 
   private boolean reenter() {
@@ -53,15 +57,16 @@ public final class ThreadLock implements Lock {
     if (reenter()) {
       return;
     }
-    boolean interrupted = false;
-    for (; ; ) {
+    boolean interrupted = Thread.interrupted();
+    Hold granted = null;
+    while (granted == null) {
       try {
-        hold(lock.acquire());
-        break;
+        granted = lock.acquire();
       } catch (InterruptedException e) {
         interrupted = true;
       }
     }
+    hold(granted);
     if (interrupted) {
       Thread.currentThread().interrupt();
     }
@@ -90,13 +95,9 @@ public final class ThreadLock implements Lock {
       return true;
     }
     Duration wait = Duration.of(Math.max(0, time), unit.toChronoUnit());
-    return lock.tryAcquire(wait)
-        .map(
-            hold -> {
-              hold(hold);
-              return true;
-            })
-        .orElse(false);
+    Optional<Hold> granted = lock.tryAcquire(wait);
+    granted.ifPresent(this::hold);
+    return granted.isPresent();
   }
 
   /**
@@ -106,12 +107,16 @@ public final class ThreadLock implements Lock {
    * @throws IllegalMonitorStateException if it does not hold the lock
    */
   public Hold hold() {
+    return held().hold;
+  }
+
+  private Held held() {
     Held held = byThread.get(key());
     if (held == null) {
       throw new IllegalMonitorStateException(
           "this thread does not hold the lock \"" + lock.name() + "\"");
     }
-    return held.hold;
+    return held;
   }
 
   /**
@@ -122,17 +127,12 @@ public final class ThreadLock implements Lock {
    */
   @Override
   public void unlock() {
-    Key thread = key();
-    Held held = byThread.get(thread);
-    if (held == null) {
-      throw new IllegalMonitorStateException(
-          "this thread does not hold the lock \"" + lock.name() + "\"");
-    }
+    Held held = held();
     if (held.count > 1) {
-      byThread.put(thread, new Held(held.hold, held.count - 1));
+      byThread.put(key(), new Held(held.hold, held.count - 1));
       return;
     }
-    byThread.remove(thread);
+    byThread.remove(key());
     held.hold.release();
   }
 

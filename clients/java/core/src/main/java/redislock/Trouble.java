@@ -33,17 +33,9 @@ final class Trouble extends Exception {
 
   private static final Set<String> HEALING =
       Set.of(
-          "NOREPLICAS",
-          "MISCONF",
-          "GRACE",
-          "BUSY",
-          "MASTERDOWN",
-          "CLUSTERDOWN",
-          "TRYAGAIN",
-          "READONLY",
-          "LOADING",
-          "MOVED",
-          "ASK");
+          ("NOREPLICAS MISCONF GRACE BUSY MASTERDOWN CLUSTERDOWN TRYAGAIN READONLY LOADING MOVED"
+                  + " ASK")
+              .split(" "));
 
   // Redis's words when the server became a replica.
   private static final String DEMOTED = "instance state changed";

@@ -18,7 +18,7 @@ final class Withdraw extends Task<@Nullable Void> {
     super(request.family().key());
     this.request = request;
     this.holds = holds;
-    this.resend = new Clock.Resend(request.leaseMs(), 1000);
+    this.resend = new Clock.Resend(request.leaseMs());
   }
 
   @Override
@@ -58,11 +58,6 @@ final class Withdraw extends Task<@Nullable Void> {
       return next();
     }
     return resend.over() ? new Step.Done(null) : new Step.Sleep(resend.pause());
-  }
-
-  @Override
-  Step slept() {
-    return begin();
   }
 
   List<byte[]> keys() {

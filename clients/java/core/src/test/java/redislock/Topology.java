@@ -178,7 +178,7 @@ abstract class Topology {
   void clusterRedirectWhileWaiting() throws Exception {
     try (Cluster cluster = new Cluster()) {
       RedisLocks locks = driven.cluster(made, cluster.one.port);
-      int slot = Slots.of(Words.bytes("k"));
+      int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
       assertEquals(7629, slot);
       Mutex mutex = locks.mutex("k").lease(Duration.ofMinutes(2));
       Hold holder = mutex.acquire();
@@ -213,7 +213,7 @@ abstract class Topology {
       Hold holder = mutex.acquire();
       Future<Object> waiting = threads.submit(() -> mutex.run("INCR", "{k}n"));
       cluster.one.untilWaiting("k", 1);
-      int slot = Slots.of(Words.bytes("k"));
+      int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
       cluster.begin(slot);
       // ASKING before each command of the packet.
       assertEquals(2L, locks.mutex("{k}other").run("INCR", "{k}n"));
@@ -235,7 +235,7 @@ abstract class Topology {
       Hold holder = locks.mutex("k").acquire();
       Future<Hold> waiting = threads.submit(() -> locks.mutex("k").acquire(Duration.ofSeconds(60)));
       cluster.one.untilWaiting("k", 1);
-      int slot = Slots.of(Words.bytes("k"));
+      int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
       cluster.begin(slot);
       cluster.finish(slot);
       cluster.two.untilWaiting("k", 1);

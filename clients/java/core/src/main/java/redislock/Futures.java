@@ -1,0 +1,74 @@
+package redislock;
+
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.jspecify.annotations.Nullable;
+
+/** Waits for futures, and tells their failures as exceptions of a caller. */
+final class Futures {
+  private Futures() {}
+
+  /** Waits so long at most, whatever the outcome; an interrupt is kept for later. */
+  static void await(CompletableFuture<?> future, long ms) {
+    boolean interrupted = false;
+    long ends = Clock.after(Clock.now(), ms);
+    while (!future.isDone()) {
+      try {
+        future.get(Math.max(0, ends - Clock.now()), TimeUnit.MILLISECONDS);
+      } catch (InterruptedException e) {
+        interrupted = true;
+      } catch (ExecutionException | TimeoutException | CancellationException e) {
+        break;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Waits for the result; an interrupt is kept for later. */
+  static <T extends @Nullable Object> T result(CompletableFuture<T> future) {
+    await(future, Clock.NEVER);
+    try {
+      return future.join();
+    } catch (CompletionException e) {
+      throw rethrown(cause(e));
+    }
+  }
+
+  /** The failure itself, without what a future wraps around it. */
+  static Throwable cause(Throwable error) {
+    return error instanceof CompletionException && error.getCause() != null
+        ? error.getCause()
+        : error;
+  }
+
+  static RuntimeException unchecked(Throwable error) {
+    return error instanceof RuntimeException unchecked
+        ? unchecked
+        : new IllegalStateException(error);
+  }
+
+  /** Throws an error; returns an exception to throw, with the stack of this caller too. */
+  static RuntimeException rethrown(Throwable error) {
+    if (error instanceof Error fatal) {
+      throw fatal;
+    }
+    RuntimeException unchecked = unchecked(error);
+    unchecked.addSuppressed(new Asked());
+    return unchecked;
+  }
+
+  /** Where the caller asked. */
+  private static final class Asked extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    Asked() {
+      super("asked here");
+    }
+  }
+}
