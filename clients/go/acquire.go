@@ -9,168 +9,266 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is one acquire. A retry repeats the same bytes, but for the number after BLOCK.
-type request struct {
+// asking is one acquire, from its call to its end. A retry repeats the same bytes, but for the number after BLOCK.
+//
+// A request waits in the server's queue over the connection that all share, and a message tells its outcome (NOTIFY).
+// But over a connection of its own it waits for the reply: where the grant is bound to that (WithSession), where WAIT
+// counts what was written on it (WithReplicas), and where a message may be about another request of its token.
+type asking struct {
 	lock  *Lock
-	token string
+	hold  *hold // the owner's
+	ctx   context.Context
+	began time.Time
+	ends  time.Time // of WithWait; zero: none
+	route route
 	// before and holds are the owner's count in this mode before the request, and after the grant.
 	before, holds int
 	// beside is the fence of the owner's holds in the other mode; 0: it has none.
 	beside   uint64
 	coalesce bool
-	// isUsed: a message may be about an earlier request of the same token.
-	isUsed bool
+	// inner is a command that goes out behind the request, with the release (Exec); ran: it has its reply.
+	inner []any
+	ran   *redis.Cmd
+	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
+	isUncertain bool
+	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
+	isUntold bool
+	isTold   bool // the observer was told that it is queued
 }
 
-func (r *request) owner() owner { return owner{r.lock.family.key(), r.token} }
+// take acquires for one owner.
+func (a *asking) take() (*Hold, uint64, error) {
+	l, h, mode := a.lock, a.hold, a.lock.family.mode()
+	// One request of an owner and mode at a time: each states the count after it.
+	if err := h.takeTurn(a.ctx, mode); err != nil {
+		return nil, 0, err
+	}
+	defer h.endTurn(mode)
+	now := h.get()
+	if now.isLost() || now.state != isOpen {
+		return nil, 0, ErrLost
+	}
+	a.before, a.holds = now.counts[mode], now.counts[mode]+l.family.step()
+	if now.counts[1-mode] > 0 {
+		a.beside = now.fence
+	}
+	got, err := a.acquire()
+	defer a.route.close()
+	switch {
+	case err != nil:
+	case got.outcome == isDone:
+		return nil, got.fence, nil
+	case got.outcome == notGranted:
+		return nil, 0, &NotAcquiredError{Keys: l.family.keys}
+	}
+	if err == nil {
+		err = a.checked(got)
+	}
+	if err == nil && l.replicas > 0 {
+		err = a.replicated()
+	}
+	if err != nil {
+		a.withdraw()
+		return nil, 0, err
+	}
+	dropped := workDone
+	if a.coalesce {
+		dropped = workFailed
+	}
+	session := a.keepLink()
+	hold := publicHold(h, l, got, l.family.step(), dropped)
+	if !h.granted(mode, a.holds, got, l.atLeast, session) {
+		// The owner's holds in the other mode were released meanwhile.
+		h = newHold(a.ctx, l, h.token)
+		hold = publicHold(h, l, got, l.family.step(), dropped)
+		h.granted(mode, a.holds, got, l.atLeast, session)
+	}
+	return hold, 0, nil
+}
 
-func (r *request) words(block time.Duration, channel string) []any {
-	words := r.lock.family.acquire(r.token, r.holds, r.lock.lease)
+// checked finds that the owner's earlier holds were lost: then the new grant is given back.
+func (a *asking) checked(got answer) error {
+	now := a.hold.get()
+	beside := 0
+	if a.beside != 0 {
+		beside = now.counts[1-a.lock.family.mode()] // Others may have been released meanwhile.
+	}
+	isShort := beside > 0 && got.holds >= 0 && got.holds < a.holds+beside
+	if isShort || (a.before > 0 && now.fence != got.fence) {
+		a.hold.lose()
+		a.before, a.isUncertain = 0, true
+		return ErrLost
+	}
+	return nil
+}
+
+// refused tells that nothing was granted.
+func (a *asking) refused(err error) error {
+	a.lock.tell(a.ctx, EventNotGranted, a.hold.token, 0, time.Since(a.began))
+	if refusal := (*NotAcquiredError)(nil); a.lock.tellsHolder && errors.As(err, &refusal) {
+		// The lock is no less refused where the caller may not ask.
+		if info, asked := a.lock.Info(a.ctx); asked == nil && len(info.holders()) > 0 {
+			refusal.Holder = info.Holders[0].Owner
+		}
+	}
+	return err
+}
+
+func (a *asking) owner() owner { return owner{a.route.key, a.hold.token} }
+
+func (a *asking) words(block time.Duration, channel string) []any {
+	words := a.lock.family.acquire(a.hold.token, a.holds, a.lock.lease)
 	if block > 0 {
 		words = append(words, "BLOCK", milliseconds(block))
-		if r.coalesce {
+		if a.coalesce {
 			words = append(words, "COALESCE")
 		}
 	}
 	if channel != "" {
 		words = append(words, "NOTIFY", channel)
 	}
-	if r.lock.isSession {
+	if a.lock.isSession {
 		words = append(words, "SESSION")
 	}
 	return words
 }
 
-// asking is an acquire that is under way.
-type asking struct {
-	*request
-	hold    *hold // the owner's
-	attempt *attempt
-	route   route
-	ends    time.Time // of WithWait; zero: none
-	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
-	isUncertain bool
-	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
-	isUntold bool
-}
-
-// newAsking: a session is bound to the connection that asks, and WAIT counts what was written on that of the grant.
-func newAsking(req *request, h *hold, a *attempt) *asking {
-	l := req.lock
-	return &asking{request: req, hold: h, attempt: a,
-		route: route{client: l.client, key: l.family.key(), isOwn: l.isSession || l.replicas > 0}}
-}
-
 // acquire asks until the lock is granted, the wait is over, or the context ends.
-func (a *asking) acquire(ctx context.Context) (answer, error) {
-	var limit context.CancelFunc
-	asked := ctx
+func (a *asking) acquire() (answer, error) {
+	ctx := a.ctx
 	if a.lock.isWaiting && a.lock.wait > 0 {
 		a.ends = time.Now().Add(a.lock.wait)
 		// It covers the whole last attempt: connecting, the reply, the nodes of a cluster.
-		asked, limit = context.WithDeadlineCause(ctx, a.ends.Add(lastAttempt), errNoReply)
+		var limit context.CancelFunc
+		ctx, limit = context.WithDeadlineCause(ctx, a.ends.Add(lastAttempt), errNoReply)
 		defer limit()
 	}
-	if err := a.lock.client.settledFor(asked, a.owner()); err != nil {
+	if err := a.lock.client.settled(ctx, a.owner()); err != nil {
 		return answer{}, err
 	}
-	got, err := a.ask(asked)
-	if err != nil && ctx.Err() != nil {
-		return answer{}, ctx.Err()
+	got, err := a.ask(ctx)
+	if err != nil && a.ctx.Err() != nil {
+		return answer{}, a.ctx.Err()
 	}
 	return got, err
 }
 
 func (a *asking) ask(ctx context.Context) (answer, error) {
-	isWaiting := a.lock.isWaiting && a.lock.poll == 0
-	resend, backoff := resendWithin(resendFor), newBackoff()
+	l := a.lock
+	isUsed := l.of != nil || l.token != ""
+	isQueueing := l.isWaiting && l.poll == 0
+	a.route.isOwn = l.isSession || l.replicas > 0
+	// What cannot be told by a message is asked for at once before it waits.
+	isAtOnce := !isQueueing || a.route.isOwn || isUsed || a.inner != nil
+	var again resend
 	for {
-		was := a.isUncertain
-		a.isUncertain = true
-		ask := a.atOnce
-		if isWaiting {
-			ask = a.inQueue
-		}
-		got, failed := ask(ctx)
+		was, send := a.isUncertain, a.notified
 		switch {
-		case failed == nil:
-			backoff = newBackoff()
-		case ctx.Err() != nil:
-			a.isUncertain = was || failed.isSent
-			return answer{}, context.Cause(ctx)
-		default:
+		case isAtOnce:
+			send = a.atOnce
+		case a.route.isOwn || isUsed:
+			send = a.blocked
+		}
+		a.isUncertain = true
+		got, failed := send(ctx)
+		if failed == nil && got.outcome == isGranted && a.inner != nil && a.ran == nil {
+			failed = a.behind(ctx)
+		}
+		if failed != nil {
 			a.isUncertain = was || failed.isSent
 			switch code := failed.code(); {
-			case code == "WRONGTYPE" && a.lock.poll == 0:
+			case ctx.Err() != nil:
+				return answer{}, context.Cause(ctx)
+			case code == "WRONGTYPE" && l.poll == 0:
 				return answer{}, a.wrongType(ctx)
-			case (code == "WRONGTYPE" || code == "GRACE") && !isWaiting:
+			case code == "WRONGTYPE" || code == "GRACE":
 				got = answer{outcome: notGranted}
-			case !failed.isTransient():
-				return answer{}, failed.error()
-			case !a.lock.isWaiting && resend.isOver(), a.isOver():
+			case !failed.isTransient(), a.isOver(), !l.isWaiting && again.isOver(resendFor):
 				return answer{}, failed.error()
 			default:
-				pause := backoff.pause()
-				if !a.ends.IsZero() {
-					pause = min(pause, max(0, time.Until(a.ends)))
-				}
-				if err := sleep(ctx, pause); err != nil {
+				if err := a.sleep(ctx, again.pause()); err != nil {
 					return answer{}, err
 				}
 				continue
 			}
 		}
+		again = resend{}
 		switch got.outcome {
-		case isGranted:
+		case isGranted, isDone:
+			a.isUncertain = got.outcome == isGranted && l.replicas > 0
 			return got, nil
 		case isQueued: // Until now, and nothing is known: ask again.
 			continue
 		}
 		a.isUncertain = false
-		switch {
-		case got.outcome == isDone, !a.lock.isWaiting:
+		if !l.isWaiting || a.isOver() {
 			return got, nil
-		case a.lock.poll > 0:
+		}
+		if isAtOnce = !isQueueing; l.poll > 0 {
 			// Half to one and a half of the interval: clients that poll in step would starve each other.
-			pause := jittered(a.lock.poll, 0.5, 1.5)
-			if !a.ends.IsZero() && time.Now().Add(pause).After(a.ends) {
-				if err := sleep(ctx, max(0, time.Until(a.ends))); err != nil {
-					return answer{}, err
-				}
-				return got, nil
-			}
-			if err := sleep(ctx, pause); err != nil {
+			if err := a.sleep(ctx, jittered(l.poll, 0.5, 1.5)); err != nil {
 				return answer{}, err
 			}
-		case a.isOver():
-			return got, nil
+			if a.isOver() {
+				return got, nil
+			}
 		}
 	}
 }
 
 func (a *asking) isOver() bool { return !a.ends.IsZero() && !time.Now().Before(a.ends) }
 
+// left is no longer than the rest of the wait.
+func (a *asking) left(longest time.Duration) time.Duration {
+	if !a.ends.IsZero() {
+		return min(longest, max(0, time.Until(a.ends)))
+	}
+	return longest
+}
+
+func (a *asking) sleep(ctx context.Context, pause time.Duration) error {
+	return sleep(ctx, a.left(pause))
+}
+
 // block is the length of the next slice.
-func (a *asking) block(ctx context.Context, longest time.Duration) time.Duration {
+func (a *asking) block(ctx context.Context) time.Duration {
+	longest := a.left(slice)
 	if deadline, found := ctx.Deadline(); found && a.ends.IsZero() {
 		longest = min(longest, time.Until(deadline))
-	}
-	if !a.ends.IsZero() {
-		longest = min(longest, time.Until(a.ends))
 	}
 	return max(longest, time.Millisecond)
 }
 
 // atOnce sends one request that does not wait.
-func (a *asking) atOnce(ctx context.Context) (answer, *failure) { return a.send(ctx, a.words(0, "")) }
+func (a *asking) atOnce(ctx context.Context) (answer, *failure) {
+	if a.inner != nil {
+		return a.packet(ctx)
+	}
+	return a.send(ctx, 0, a.words(0, ""))
+}
 
-func (a *asking) send(ctx context.Context, words []any) (answer, *failure) {
-	sent := time.Now()
-	reply, failed := a.route.send(ctx, late, words)
-	if failed != nil {
+// blocked waits for one slice over a connection of its own.
+func (a *asking) blocked(ctx context.Context) (answer, *failure) {
+	a.route.isOwn = true
+	a.tellQueued()
+	block := a.block(ctx)
+	return a.send(ctx, block, a.words(block, ""))
+}
+
+func (a *asking) tellQueued() {
+	if !a.isTold {
+		a.isTold = true
+		a.lock.tell(a.ctx, EventQueued, a.hold.token, 0, 0)
+	}
+}
+
+// send: the reply may come after block.
+func (a *asking) send(ctx context.Context, block time.Duration, words []any) (answer, *failure) {
+	sent, command := time.Now(), redis.NewCmd(ctx, words...)
+	if failed := a.route.packet(ctx, block+a.lock.client.limit(late), command); failed != nil {
 		return answer{}, failed
 	}
-	return a.granted(ctx, reply, sent)
+	return a.granted(ctx, command.Val(), sent)
 }
 
 // granted reads the reply, and gives a grant its deadline.
@@ -183,15 +281,13 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	if lease > 0 {
 		got.deadline = sent.Add(lease)
 	}
-	// The lease began with the grant, which may be a slice later than the request. And the local clock cannot tell whether
-	// the holds in the other mode lasted until the grant.
-	isLate := lease > 0 && time.Since(sent) >= lease/10
-	if !isLate && (a.beside == 0 || a.beside == got.fence) {
+	// And the local clock cannot tell whether the holds in the other mode lasted until the grant.
+	if !a.isLate(sent) && (a.beside == 0 || a.beside == got.fence) {
 		return got, nil
 	}
 	asked := time.Now()
 	var held *heldReply
-	if reply, failed = a.route.send(ctx, late, a.lock.family.held(a.token)); failed == nil {
+	if reply, failed = a.route.send(ctx, late, a.lock.family.held(a.hold.token)); failed == nil {
 		held, failed = heldOf(reply)
 	}
 	switch {
@@ -208,126 +304,111 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	return got, nil
 }
 
+// isLate: the lease began with the grant, which may be a slice later than the request.
+func (a *asking) isLate(sent time.Time) bool {
+	return a.lock.lease > 0 && time.Since(sent) >= a.lock.lease/10
+}
+
 // movingSlice: while a slot moves, its new node takes no subscription for it.
 const movingSlice = 250 * time.Millisecond
 
-// inQueue waits for one slice in the server's queue (NOTIFY).
-func (a *asking) inQueue(ctx context.Context) (answer, *failure) {
-	n, asked, failed := a.route.node(ctx)
+// notified waits for one slice, and a message (NOTIFY).
+func (a *asking) notified(ctx context.Context) (answer, *failure) {
+	servers, isAsking := a.lock.client.servers, a.route.isAsking
+	n, failed := a.route.node(ctx)
 	if failed != nil {
 		return answer{}, failed
 	}
-	a.route.asked = asked
-	channel := a.lock.client.servers.channelOf(a.route.key)
-	if asked == "" {
+	channel := servers.channelOf(a.route.key)
+	if !isAsking {
 		listening, cancel := context.WithTimeout(ctx, late)
 		failed := n.inbox.listen(listening, channel)
 		cancel()
 		if failed != nil {
 			if ctx.Err() == nil {
-				a.lock.client.servers.note(n, a.route.key, failed)
+				a.route.next, a.route.isAsking = servers.note(n, failed)
 			}
 			return answer{}, &failure{err: failed.err} // Of the channel: no request was sent.
 		}
 	}
-	w := n.inbox.add(a.lock.family.keys, a.token)
-	defer n.inbox.remove(w)
-	block := a.block(ctx, slice)
-	sent := time.Now()
-	got, failed := a.send(ctx, a.words(block, channel))
+	notices := n.inbox.add(a.hold.token)
+	defer n.inbox.remove(a.hold.token)
+	sent, block := time.Now(), a.block(ctx)
+	got, failed := a.send(ctx, 0, a.words(block, channel))
 	if failed != nil || got.outcome != isQueued {
 		return got, failed
 	}
-	a.attempt.isQueued()
+	a.tellQueued()
 	patience := block + lateMessage
-	if asked != "" {
+	if isAsking {
 		patience = movingSlice
 	}
 	if !a.ends.IsZero() {
 		// The message about the end of the wait is a little late, as all are.
-		patience = min(patience, max(0, time.Until(a.ends))+lateMessage/2)
+		patience = min(patience, a.left(patience)+lateMessage/2)
 	}
-	return a.told(ctx, n, w, sent, block, patience)
-}
-
-// told waits for the message about a request that is queued.
-func (a *asking) told(
-	ctx context.Context, n *node, w *waiter, sent time.Time, block, patience time.Duration,
-) (answer, *failure) {
-	queued := answer{outcome: isQueued}
-	isLate := a.isUntold
-	a.isUntold = true
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	var ended <-chan struct{} // With a connection of its own the request leaves the queue.
-	if a.route.link != nil {
-		ended = a.route.link.net.ended
-	}
+	wasUntold := a.isUntold
+	a.isUntold = true
 	for {
-		var message notice
 		select {
-		case message = <-w.notices:
-		case <-ended:
-			return queued, nil
+		case message := <-notices:
+			if message.Outcome == "timeout" && time.Since(sent) < block-5*time.Millisecond {
+				continue // Of an earlier slice.
+			}
+			return a.told(ctx, n, message, sent, wasUntold)
 		case <-ctx.Done():
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
-			if patience > movingSlice {
-				// The server told nothing: the subscription may be dead.
-				n.inbox.suspect()
+			if !isAsking {
+				n.inbox.suspect() // The server told nothing: the subscription may be dead.
 			}
 			if a.isOver() {
-				a.withdraw(a.before)
+				a.withdraw()
 				return answer{outcome: notGranted}, nil
 			}
-			return queued, nil
-		}
-		switch message.outcome {
-		case "granted":
-			lease := a.lock.lease
-			if a.isUsed || a.lock.replicas > 0 || (lease > 0 && time.Since(sent) >= lease/10) {
-				// Of an earlier request; not covered by WAIT; or a lease that began long after the request. Asking
-				// again begins it anew.
-				return queued, nil
-			}
-			got := answer{outcome: isGranted, fence: message.fence, slot: message.slot, holds: -1, received: time.Now()}
-			if lease > 0 {
-				got.deadline = sent.Add(lease)
-			}
 			return got, nil
-		case "done":
-			if a.isUsed && a.lock.client.takeLate(a.owner()) {
-				return queued, nil
-			}
-			if isLate {
-				// An earlier request may have been answered, while this one is queued behind the next holder.
-				a.withdraw(a.before)
-			}
-			return answer{outcome: isDone, fence: message.fence}, nil
-		case "timeout":
-			if time.Since(sent) < block-5*time.Millisecond {
-				continue // Of an earlier request.
-			}
-			a.isUntold, a.isUncertain = false, false
-			return answer{outcome: notGranted}, nil
-		case "cancelled":
-			if a.isUsed && a.lock.client.takeLate(a.owner()) {
-				return queued, nil
-			}
-			return answer{}, &failure{err: fmt.Errorf("%w: by LOCK.CANCEL", ErrCancelled), isSent: true}
-		case "superseded", "unblocked":
-			if message.outcome == "unblocked" {
-				n.inbox.suspect()
-			}
-			if err := sleep(ctx, jittered(longestPause, 0.5, 1)); err != nil {
-				return answer{}, &failure{err: err, isSent: true}
-			}
-			return queued, nil
-		default:
-			// Interrupted, moved, or a key of another type: the reply to the next request says more.
-			return queued, nil
 		}
 	}
+}
+
+// told is what the message about a queued request means. The outcome isQueued: the reply to the next one says more.
+func (a *asking) told(ctx context.Context, n *node, message notice, sent time.Time, wasUntold bool) (answer, *failure) {
+	queued := answer{outcome: isQueued}
+	switch message.Outcome {
+	case "granted":
+		if a.isLate(sent) {
+			return queued, nil // Asking again begins the lease anew.
+		}
+		got := answer{outcome: isGranted, fence: message.Fence, slot: -1, holds: -1, received: time.Now()}
+		if message.Slot != nil {
+			got.slot = *message.Slot
+		}
+		if a.lock.lease > 0 {
+			got.deadline = sent.Add(a.lock.lease)
+		}
+		return got, nil
+	case "done":
+		if wasUntold {
+			// An earlier slice may have been answered, while this one is queued behind the next holder.
+			a.withdraw()
+		}
+		return answer{outcome: isDone, fence: message.Fence}, nil
+	case "timeout":
+		a.isUntold = false
+		return answer{outcome: notGranted}, nil
+	case "cancelled":
+		return answer{}, &failure{err: fmt.Errorf("%w: by LOCK.CANCEL", ErrCancelled), isSent: true}
+	case "superseded", "unblocked":
+		if message.Outcome == "unblocked" {
+			n.inbox.suspect()
+		}
+		if err := sleep(ctx, jittered(longestPause, 0.5, 1)); err != nil {
+			return answer{}, &failure{err: err, isSent: true}
+		}
+	}
+	return queued, nil
 }
 
 // keepLink hands the connection over to the hold that is bound to it.
@@ -353,47 +434,45 @@ func (a *asking) wrongType(ctx context.Context) error {
 }
 
 // withdraw leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the
-// lease. It keeps the caller for a second at most. before: the owner's count that is restored.
-func (a *asking) withdraw(before int) {
+// lease. It keeps the caller for a second at most.
+func (a *asking) withdraw() {
 	a.route.close()
-	if !a.isUncertain {
-		return
+	if a.isUncertain {
+		a.isUncertain = false
+		aside(a.takeBack())
 	}
-	a.isUncertain = false
-	l, token := a.lock, a.token
-	failedWork := workDone
-	if a.coalesce {
-		failedWork = workFailed
-	}
-	if a.isUsed {
-		l.client.expectLate(a.owner())
-	}
-	done := l.client.beside(a.owner(), func() {
-		r := route{client: l.client, key: l.family.key()}
-		// In this order: a release alone could arrive just before the grant.
-		if reply := r.undo(l.family.cancel(token), l.lease); reply == int64(0) && !a.coalesce {
-			l.client.takeLate(a.owner()) // It was not queued: no message will come.
-		}
-		r.undo(l.family.release(token, before, failedWork), l.lease)
-		// What the owner still holds is in the other mode. It has the fence of an upgrade that was granted meanwhile.
-		if a.beside != 0 {
-			if found, failed := r.held(l.client.ctx, &l.family, token); failed == nil && found != nil {
-				a.hold.adopt(found.fence)
-			} else if failed == nil {
-				a.hold.lose(l)
-			}
-		}
-	})
-	aside(done)
 }
 
-// undo sends the command until it has run, or the lease is over. nil: it has no reply.
-func (r *route) undo(words []any, lease time.Duration) any {
-	again := resendBehind(lease)
+// takeBack restores the owner's count before the request, in the background.
+func (a *asking) takeBack() (done chan struct{}) {
+	l, f, token, work := a.lock, &a.lock.family, a.hold.token, workDone
+	if a.coalesce {
+		work = workFailed
+	}
+	return l.client.beside(a.owner(), func() {
+		r := l.route()
+		// In this order: a release alone could arrive just before the grant.
+		r.undo(f.cancel(token), l.lease)
+		r.undo(f.release(token, a.before, work), l.lease)
+		if a.beside == 0 {
+			return
+		}
+		// What the owner still holds is in the other mode. It has the fence of an upgrade that was granted meanwhile.
+		if found, failed := r.held(l.client.ctx, f, token); failed == nil && found != nil {
+			a.hold.set(func(now *holding) { now.fence = found.fence })
+		} else if failed == nil {
+			a.hold.lose()
+		}
+	})
+}
+
+// undo sends the command until it has run, or the lease is over.
+func (r *route) undo(words []any, lease time.Duration) {
+	var again resend
 	for {
-		reply, failed := r.send(r.client.ctx, undoFor, words)
-		if failed == nil || !failed.isTransient() || again.isOver() || again.wait(r.client.ctx) != nil {
-			return reply
+		_, failed := r.send(r.client.ctx, undoFor, words)
+		if failed == nil || !failed.isTransient() || again.isOver(lease) || again.wait(r.client.ctx) != nil {
+			return
 		}
 	}
 }
@@ -411,22 +490,18 @@ func aside(done <-chan struct{}) bool {
 }
 
 // replicated waits until enough replicas have received the grant, which was made on this same connection.
-func (a *asking) replicated(ctx context.Context) error {
-	a.isUncertain = true
+func (a *asking) replicated() error {
 	l := a.lock
 	until := time.Now().Add(l.replicaTimeout)
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
-		command := redis.NewCmd(ctx, "WAIT", l.replicas, milliseconds(wait))
+		command := redis.NewCmd(a.ctx, "WAIT", l.replicas, milliseconds(wait))
 		// The cleanup after a reply that does not come is part of the time.
-		failed := a.route.link.exchange(ctx, wait+late-kept, command)
-		if failed == nil {
-			failed = failureOf(command.Err())
+		a.route.link.exchange(a.ctx, wait+late-kept, command)
+		if a.ctx.Err() != nil {
+			return a.ctx.Err()
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if failed != nil {
+		if failed := failureOf(command.Err()); failed != nil {
 			return failed.error()
 		}
 		confirmed, _ := command.Val().(int64)
@@ -442,10 +517,10 @@ func (a *asking) replicated(ctx context.Context) error {
 
 // query sends a command that is safe to repeat, and sends it again while that helps.
 func (r *route) query(ctx context.Context, words []any) (any, *failure) {
-	again := resendWithin(resendFor)
+	var again resend
 	for {
 		reply, failed := r.send(ctx, late, words)
-		if failed == nil || !failed.isTransient() || ctx.Err() != nil || again.isOver() {
+		if failed == nil || !failed.isTransient() || ctx.Err() != nil || again.isOver(resendFor) {
 			return reply, failed
 		}
 		if err := again.wait(ctx); err != nil {
@@ -467,30 +542,34 @@ func (r *route) held(ctx context.Context, f *family, token string) (*heldReply, 
 }
 
 // exec is LOCK.EXEC, sent again only if it certainly did not run.
-func (r *route) exec(ctx context.Context, f *family, token string, words []any) *redis.Cmd {
-	command := redis.NewCmd(ctx, append([]any{"LOCK.EXEC", f.key(), token}, words...)...)
-	again := resendWithin(resendFor)
+func (r *route) exec(ctx context.Context, f *family, token string, args []any) *redis.Cmd {
+	var again resend
 	for {
-		failed := r.process(ctx, late, command)
+		command := redis.NewCmd(ctx, f.exec(token, args)...)
+		failed := r.packet(ctx, r.client.limit(late), command)
 		if failed == nil {
 			return command
 		}
-		switch code := failed.code(); {
-		case code == "NOTHELD":
-			command.SetErr(ErrLost)
-		case code == "WRONGTYPE":
-			// Of the lock's own key, or of the command's.
-			if found, asked := r.held(ctx, f, token); asked == nil && found == nil {
-				command.SetErr(ErrLost)
-			}
-		case failed.isTransient() && !failed.isSent && !again.isOver() && again.wait(ctx) == nil:
-			command = redis.NewCmd(ctx, command.Args()...)
-			continue
-		case errors.Is(failed.error(), ErrNoModule):
-			command.SetErr(ErrNoModule)
-		default:
-			command.SetErr(failed.err)
+		isLost := failed.code() == "NOTHELD"
+		if failed.code() == "WRONGTYPE" { // Of the lock's own key, or of the command's.
+			found, asked := r.held(ctx, f, token)
+			isLost = asked == nil && found == nil
 		}
-		return command
+		switch {
+		case isLost:
+			return failedCmd(ctx, args, ErrLost)
+		case failed.isTransient() && !failed.isSent && !again.isOver(resendFor) && again.wait(ctx) == nil:
+		case errors.Is(failed.error(), ErrNoModule):
+			return failedCmd(ctx, args, ErrNoModule)
+		default:
+			return failedCmd(ctx, args, failed.err)
+		}
 	}
+}
+
+// failedCmd is a new command: one that was sent may be written to yet.
+func failedCmd(ctx context.Context, args []any, err error) *redis.Cmd {
+	command := redis.NewCmd(ctx, args...)
+	command.SetErr(err)
+	return command
 }

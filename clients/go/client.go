@@ -23,22 +23,24 @@ type Client struct {
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 
-	mu      sync.Mutex
-	running int
-	idle    chan struct{}             // closed when nothing runs
-	owners  map[owner][]chan struct{} // cleanups that the owner's next request waits for
-	dropped map[owner]time.Time       // owners whose requests were withdrawn, until late messages about them have come
+	mu       sync.Mutex
+	cleanups map[owner]*cleanup // those that the owner's next request waits for; of owner{}: all
 }
 
 // owner is a token and the first key that it has to do with.
 type owner struct{ key, token string }
 
+// cleanup is what runs in the background; over is closed when nothing does.
+type cleanup struct {
+	running int
+	over    chan struct{}
+}
+
 // New makes a client over a *redis.Client (also of NewFailoverClient) or a *redis.ClusterClient, which stays open and
 // the caller's. The options are the defaults of all its locks. Nothing is sent yet.
 func New(client redis.UniversalClient, options ...Option) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Client{options: options, ctx: ctx, close: cancel, owners: map[owner][]chan struct{}{},
-		dropped: map[owner]time.Time{}}
+	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[owner]*cleanup{}}
 	c.servers, c.err = serversOf(client)
 	switch client := client.(type) {
 	case *redis.Client:
@@ -106,16 +108,19 @@ func (c *Client) lock(family family, options []Option) *Lock {
 
 // Settled returns when no cleanup runs any more: withdrawals of requests whose caller has gone, and releases that go on
 // in the background. A program calls it before it ends, or the leases end what is left. Its error is the context's.
-func (c *Client) Settled(ctx context.Context) error {
+func (c *Client) Settled(ctx context.Context) error { return c.settled(ctx, owner{}) }
+
+// settled returns when no cleanup of the owner runs.
+func (c *Client) settled(ctx context.Context, of owner) error {
 	for {
 		c.mu.Lock()
-		running, idle := c.running, c.idle
+		found := c.cleanups[of]
 		c.mu.Unlock()
-		if running == 0 {
+		if found == nil {
 			return nil
 		}
 		select {
-		case <-idle:
+		case <-found.over:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -153,75 +158,29 @@ func (c *Client) limit(limit time.Duration) time.Duration {
 func (c *Client) beside(of owner, work func()) (done chan struct{}) {
 	done = make(chan struct{})
 	c.mu.Lock()
-	if c.running == 0 {
-		c.idle = make(chan struct{})
+	for _, each := range [...]owner{{}, of} {
+		if c.cleanups[each] == nil {
+			c.cleanups[each] = &cleanup{over: make(chan struct{})}
+		}
+		c.cleanups[each].running++
 	}
-	c.running++
-	c.owners[of] = append(c.owners[of], done)
 	c.mu.Unlock()
 	go func() {
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.running--
-			if c.running == 0 {
-				close(c.idle)
-			}
-			if c.owners[of] = without(c.owners[of], done); len(c.owners[of]) == 0 {
-				delete(c.owners, of)
-			}
-			close(done)
-		}()
+		defer close(done)
+		defer c.ended(of)
 		work()
 	}()
 	return done
 }
 
-func without(all []chan struct{}, one chan struct{}) []chan struct{} {
-	var others []chan struct{}
-	for _, each := range all {
-		if each != one {
-			others = append(others, each)
-		}
-	}
-	return others
-}
-
-// settledFor returns when no cleanup of the owner runs.
-func (c *Client) settledFor(ctx context.Context, of owner) error {
-	for {
-		c.mu.Lock()
-		running := c.owners[of]
-		c.mu.Unlock()
-		if len(running) == 0 {
-			return nil
-		}
-		select {
-		case <-running[0]:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// expectLate notes that a message about a request of this owner that was given up may still come.
-func (c *Client) expectLate(of owner) {
+func (c *Client) ended(of owner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	for each, until := range c.dropped {
-		if now.After(until) {
-			delete(c.dropped, each)
+	for _, each := range [...]owner{{}, of} {
+		found := c.cleanups[each]
+		if found.running--; found.running == 0 {
+			close(found.over)
+			delete(c.cleanups, each)
 		}
 	}
-	c.dropped[of] = now.Add(slice + late)
-}
-
-// takeLate is true if such a message was expected; from here on it is not.
-func (c *Client) takeLate(of owner) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	until, found := c.dropped[of]
-	delete(c.dropped, of)
-	return found && time.Now().Before(until)
 }

@@ -66,10 +66,11 @@ func usage(format string, values ...any) error {
 	return fmt.Errorf("%w: %s", ErrUsage, fmt.Sprintf(format, values...))
 }
 
-// failure is a command that failed. isSent: the server may have run it, and only the reply is missing.
+// failure is a command that failed. isSent: the server may have run it, and only the reply is missing. isFinal: then it
+// must not be sent again.
 type failure struct {
-	err    error
-	isSent bool
+	err             error
+	isSent, isFinal bool
 }
 
 var errNoReply = errors.New("redislock: no reply within the time to wait")
@@ -115,7 +116,7 @@ func (f *failure) isTransient() bool {
 	case "ERR":
 		return strings.HasPrefix(rest, "max number of clients reached")
 	case "":
-		return !isPermanent(f.err)
+		return !f.isFinal && !isPermanent(f.err)
 	}
 	return false
 }

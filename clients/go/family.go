@@ -120,6 +120,10 @@ func (f *family) renew(token string, lease time.Duration) []any {
 
 func (f *family) held(token string) []any { return []any{"LOCK.HELD", f.key(), token} }
 
+func (f *family) exec(token string, args []any) []any {
+	return append([]any{"LOCK.EXEC", f.key(), token}, args...)
+}
+
 // cancel ends a request by one of its keys.
 func (f *family) cancel(token string) []any { return []any{"LOCK.CANCEL", f.key(), token} }
 

@@ -14,34 +14,36 @@ import (
 
 // hold is one owner's holds on one lock.
 //
-//	open ──release──▶ over
-//	  └──lose──▶ lost ──release──▶ over
+//	open ──release──▶ released
+//	  └──lose──▶ lost
 type hold struct {
-	client *Client
-	lock   *Lock
-	token  string
+	lock  *Lock // of the first grant
+	token string
 
 	// ctx ends with the cause ErrLost when the hold is lost, and without one when all is released.
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	turns [2]chan struct{} // one request of each mode at a time
+	turns    [2]chan struct{} // one request of each mode at a time
+	known    atomic.Int32     // how many Holds of it the program has
+	renewing sync.Mutex       // a renewal and the release do not cross
 
-	mu        sync.Mutex
+	mu    sync.Mutex
+	now   holding
+	timer *time.Timer
+	again resend
+}
+
+// holding is what the client knows of a hold.
+type holding struct {
 	state     state
-	fenceOf   uint64 // of the latest grant, in any mode
-	counts    [2]int
-	sure      [2]int // those for which no release was sent: the server has at least these, or they were lost
-	deadline  time.Time
+	fence     uint64        // of the latest grant, in any mode
+	counts    [2]int        // without those for which a release was sent
+	lease     time.Duration // of the next renewal
+	deadline  time.Time     // zero: none
 	since     time.Time
 	keptUntil time.Time // WithAtLeast: before this a release leaves the lock to its lease
-	timer     *time.Timer
-	link      *link // of a session
-	stop      chan struct{}
-	length    chan time.Duration // of the lease, after a renewal by hand
-	isTold    bool               // the observer was told of the loss
-	renewing  sync.Mutex         // a renewal and the release do not cross
-	known     atomic.Int32       // how many Holds of it the program has
+	session   *link
 }
 
 type state int
@@ -53,11 +55,9 @@ const (
 )
 
 func newHold(ctx context.Context, l *Lock, token string) *hold {
-	h := &hold{client: l.client, lock: l, token: token, stop: make(chan struct{}), length: make(chan time.Duration, 1)}
+	h := &hold{lock: l, token: token, now: holding{lease: l.lease}}
+	h.turns = [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 	h.ctx, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	for mode := range h.turns {
-		h.turns[mode] = make(chan struct{}, 1)
-	}
 	return h
 }
 
@@ -72,172 +72,113 @@ func (h *hold) takeTurn(ctx context.Context, mode int) error {
 
 func (h *hold) endTurn(mode int) { <-h.turns[mode] }
 
-// granted counts WithAtLeast from a new grant, not from a repeated acquire of its owner.
-func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration) {
+func (h *hold) get() holding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.counts[mode], h.sure[mode] = holds, holds
-	isNew := h.fenceOf != got.fence
-	h.fenceOf = got.fence
-	if h.since.IsZero() {
-		h.since = got.received
-	}
-	if until := got.received.Add(atLeast); isNew && atLeast > 0 && until.After(h.keptUntil) {
-		h.keptUntil = until
-	}
-	h.setDeadline(got.deadline)
+	return h.now
 }
 
-// setDeadline arms the timer that tells the loss at the local deadline. A session has none.
-func (h *hold) setDeadline(deadline time.Time) {
-	h.deadline = deadline
-	if h.timer != nil {
-		h.timer.Stop()
+// set changes what is open yet; false: it is not.
+func (h *hold) set(change func(now *holding)) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now.state != isOpen {
+		return false
 	}
-	if deadline.IsZero() || h.link != nil || h.state != isOpen {
-		return
-	}
-	h.timer = time.AfterFunc(time.Until(deadline), func() {
-		if h.isLost() {
-			h.lose(h.lock)
+	change(&h.now)
+	return true
+}
+
+func (h *hold) count(mode, more int) holding {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.counts[mode] += more
+	return h.now
+}
+
+// granted: an acquire of an owner that holds the lock already never shortens its lease.
+func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, session *link) bool {
+	return h.set(func(now *holding) {
+		now.counts[mode] = holds
+		if until := got.received.Add(atLeast); now.fence != got.fence && atLeast > 0 && until.After(now.keptUntil) {
+			now.keptUntil = until
+		}
+		now.fence = got.fence
+		isFirst := now.since.IsZero()
+		if isFirst {
+			now.since, now.session = got.received, session
+		}
+		if isFirst && session != nil {
+			go h.watchSession(session)
+		}
+		if isFirst || (!now.deadline.IsZero() && (got.deadline.IsZero() || got.deadline.After(now.deadline))) {
+			h.extend(got.deadline)
 		}
 	})
 }
 
+// extend arms the timer for the next renewal, or for the deadline; mu is held.
 func (h *hold) extend(deadline time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state == isOpen {
-		h.setDeadline(deadline)
+	h.now.deadline = deadline
+	switch {
+	case h.lock.isRenewed || h.now.session != nil:
+		h.arm(h.now.lease / 3)
+	case !deadline.IsZero():
+		h.arm(time.Until(deadline))
+	case h.timer != nil:
+		h.timer.Stop()
 	}
 }
 
-func (h *hold) count(mode int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.counts[mode]
-}
-
-func (h *hold) surely(mode int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sure[mode]
-}
-
-func (h *hold) fence() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.fenceOf
-}
-
-// adopt: the server holds it under this fence now.
-func (h *hold) adopt(fence uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.fenceOf = fence
-}
-
-func (h *hold) isOver() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.state == wasReleased
-}
-
-func (h *hold) isLost() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	isLate := h.link == nil && !h.deadline.IsZero() && !time.Now().Before(h.deadline)
-	return h.state == wasLost || (h.state == isOpen && isLate)
-}
-
-// remaining is at least 0; hasEnd is false without a deadline.
-func (h *hold) remaining() (left time.Duration, hasEnd bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.deadline.IsZero() {
-		return 0, false
+func (h *hold) arm(after time.Duration) {
+	if h.timer == nil {
+		h.timer = time.AfterFunc(after, h.keep)
+	} else {
+		h.timer.Reset(after)
 	}
-	return max(0, time.Until(h.deadline)), true
+}
+
+// isLost: the deadline is over too, where there is no session.
+func (n holding) isLost() bool {
+	isLate := n.session == nil && !n.deadline.IsZero() && !time.Now().Before(n.deadline)
+	return n.state == wasLost || (n.state == isOpen && isLate)
 }
 
 // lose has no effect if the loss was known before, or all was released.
-func (h *hold) lose(l *Lock) {
-	h.mu.Lock()
-	isNews := h.state == isOpen
-	if isNews {
-		h.state = wasLost
-		h.ended()
-	}
-	h.mu.Unlock()
-	if isNews {
+func (h *hold) lose() {
+	if h.over(wasLost) {
 		h.end(ErrLost)
-		h.tellLoss(l)
+		h.tellLoss()
 	}
 }
 
-func (h *hold) tellLoss(l *Lock) {
-	h.mu.Lock()
-	isNews := !h.isTold
-	h.isTold = true
-	since := time.Since(h.since)
-	h.mu.Unlock()
-	if isNews {
-		l.tell(h.ctx, EventLost, h.token, h.fence(), since)
-	}
+func (h *hold) tellLoss() {
+	now := h.get()
+	h.lock.tell(context.WithoutCancel(h.ctx), EventLost, h.token, now.fence, time.Since(now.since))
 }
 
-// ended stops the timer and what keeps the hold.
-func (h *hold) ended() {
-	if h.timer != nil {
-		h.timer.Stop()
-	}
-	select {
-	case <-h.stop:
-	default:
-		close(h.stop)
-	}
-}
-
-// forget stops the renewals of a hold that the program dropped.
-func (h *hold) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended()
-	if h.link != nil {
-		h.link.close()
-	}
-}
-
-// over: released, or about to be. No loss is told from here on, and the renewals stop.
-func (h *hold) over() {
-	h.mu.Lock()
-	h.state = wasReleased
-	h.ended()
-	h.mu.Unlock()
-	h.end(nil)
-}
-
-// renew begins the lease anew, with this length.
-func (h *hold) renew(ctx context.Context, f *family, lease time.Duration) error {
-	r := route{client: h.client, key: f.key()}
-	again := resendWithin(resendFor)
-	for {
-		sent := time.Now()
-		reply, failed := r.send(ctx, late, f.renew(h.token, lease))
-		switch {
-		case failed == nil && reply == int64(1):
-			h.extend(sent.Add(lease))
-			return nil
-		case failed == nil || failed.meansLost():
-			h.lose(h.lock)
-			return ErrLost
-		case !failed.isTransient() || ctx.Err() != nil || again.isOver():
-			return failed.error()
+// over ends the hold and what keeps it; false: that was over before.
+func (h *hold) over(state state) bool {
+	return h.set(func(now *holding) {
+		now.state = state
+		if h.timer != nil {
+			h.timer.Stop()
 		}
-		if err := again.wait(ctx); err != nil {
-			return err
-		}
+	})
+}
+
+// ask sends a command that a loss answers too.
+func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
+	r := h.lock.route()
+	reply, failed := r.query(ctx, words)
+	if failed != nil && !failed.meansLost() {
+		return nil, failed.error()
 	}
+	if failed != nil || reply == nil || reply == int64(0) {
+		h.lose()
+		return nil, ErrLost
+	}
+	return reply, nil
 }
 
 // Hold is a lock that is held. Unlock gives it back, and says whether it was still held.
@@ -260,15 +201,8 @@ func publicHold(inner *hold, l *Lock, got answer, holds int, dropped work) *Hold
 		dropped: dropped}
 	// What keeps it does not keep alive what the program has dropped without Unlock: its lease ends the hold.
 	inner.known.Add(1)
-	runtime.AddCleanup(h, (*hold).dropOne, inner)
+	runtime.AddCleanup(h, func(inner *hold) { inner.known.Add(-1) }, inner)
 	return h
-}
-
-// dropOne: the program has dropped one Hold of this owner.
-func (h *hold) dropOne() {
-	if h.known.Add(-1) == 0 {
-		h.forget()
-	}
 }
 
 // Fence is the fencing token: it grows with every grant, over all keys. Give it to the resource that the lock protects,
@@ -290,15 +224,21 @@ func (h *Hold) Keys() []string { return append([]string(nil), h.family.keys...) 
 func (h *Hold) Context() context.Context { return h.ctx }
 
 // IsLost is true if the lock is known to be lost.
-func (h *Hold) IsLost() bool { return h.isLost() }
+func (h *Hold) IsLost() bool { return h.get().isLost() }
 
 // Remaining is how long the lease lasts at least, counted from before the request by a monotonic clock; 0 if it is
 // over. false: it has no deadline.
-func (h *Hold) Remaining() (time.Duration, bool) { return h.remaining() }
+func (h *Hold) Remaining() (time.Duration, bool) {
+	deadline := h.get().deadline
+	if deadline.IsZero() {
+		return 0, false
+	}
+	return max(0, time.Until(deadline)), true
+}
 
 // IsHeld asks the server.
 func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
-	r := route{client: h.client, key: h.family.key()}
+	r := h.lock.route()
 	found, failed := r.held(ctx, &h.family, h.token)
 	if failed != nil {
 		return false, failed.error()
@@ -315,14 +255,14 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 	case lease <= 0:
 		return usage("a lease is longer than 0")
 	}
-	if err := h.renew(ctx, &h.family, lease); err != nil {
+	sent := time.Now()
+	if _, err := h.ask(ctx, h.family.renew(h.token, lease)); err != nil {
 		return err
 	}
-	select {
-	case <-h.length:
-	default:
-	}
-	h.length <- lease
+	h.set(func(now *holding) {
+		now.lease = lease
+		h.extend(sent.Add(lease))
+	})
 	h.lock.tell(ctx, EventRenewed, h.token, h.fence, 0)
 	return nil
 }
@@ -333,14 +273,14 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	if h.isUnlocked.Load() {
 		return ErrUnlocked
 	}
-	r := route{client: h.client, key: h.family.key()}
-	found, failed := r.held(ctx, &h.family, h.token)
+	reply, err := h.ask(ctx, h.family.held(h.token))
+	if err != nil {
+		return err
+	}
+	found, failed := heldOf(reply)
 	switch {
 	case failed != nil:
 		return failed.error()
-	case found == nil:
-		h.lose(h.lock)
-		return ErrLost
 	case !found.ends:
 		return usage("a lock without a lease has nothing to extend")
 	}
@@ -351,10 +291,10 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 // slot. The command's error is [ErrLost] if the lock was lost: then it did not run. After a broken connection it may
 // have run.
 func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
-	r := route{client: h.client, key: h.family.key()}
+	r := h.lock.route()
 	command := r.exec(ctx, &h.family, h.token, args)
 	if errors.Is(command.Err(), ErrLost) {
-		h.lose(h.lock)
+		h.lose()
 	}
 	return command
 }
@@ -362,8 +302,9 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 // Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
 // counts as unlocked. The other process calls [Lock.FromToken] within the lease.
 func (h *Hold) Detach() string {
-	if h.isUnlocked.CompareAndSwap(false, true) && h.count(h.family.mode()) == h.holds && h.count(1-h.family.mode()) == 0 {
-		h.over()
+	if counts := h.get().counts; h.isUnlocked.CompareAndSwap(false, true) && counts[0]+counts[1] == h.holds {
+		h.over(wasReleased)
+		h.end(nil)
 	}
 	return h.token
 }
@@ -385,9 +326,8 @@ func (h *Hold) unlockAs(ctx context.Context, done work) error {
 	if !h.isUnlocked.CompareAndSwap(false, true) {
 		return ErrUnlocked
 	}
-	result := make(chan error, 1)
 	var isGone atomic.Bool
-	released := h.client.beside(owner{h.family.key(), h.token}, func() { result <- h.giveBack(done, &isGone) })
+	result, released := h.releasing(done, &isGone)
 	select {
 	case <-released:
 	case <-ctx.Done():
@@ -411,115 +351,107 @@ func (h *Hold) unlockBehind(done work) {
 	}
 	var isGone atomic.Bool
 	isGone.Store(true)
-	aside(h.client.beside(owner{h.family.key(), h.token}, func() {
-		if err := h.giveBack(done, &isGone); err != nil {
-			slog.Warn("redislock: released behind an error of the work", "key", h.family.keys, "owner", h.token, "error", err)
-		}
-	}))
+	_, released := h.releasing(done, &isGone)
+	aside(released)
 }
 
-// giveBack releases, and sends that again while it helps. isGone: no caller waits for it.
+// releasing releases beside the caller. isGone: no caller waits for it.
+func (h *Hold) releasing(done work, isGone *atomic.Bool) (result chan error, released chan struct{}) {
+	result = make(chan error, 1)
+	return result, h.lock.client.beside(owner{h.family.key(), h.token}, func() {
+		err := h.giveBack(done, isGone)
+		if err != nil && isGone.Load() {
+			slog.Warn("redislock: released in the background", "key", h.family.keys, "owner", h.token, "error", err)
+		}
+		result <- err
+	})
+}
+
+// giveBack releases, and sends that again while it helps.
 func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 	mode, inner := h.family.mode(), h.hold
 	_ = inner.takeTurn(context.Background(), mode)
 	defer inner.endTurn(mode)
-	left := max(0, inner.count(mode)-h.holds)
-	isLast := left == 0 && inner.count(1-mode) == 0
-	wasLost := inner.isLost()
-	var keptUntil time.Time
-	inner.mu.Lock()
-	if isLast && done == workDone {
-		keptUntil = inner.keptUntil
+	// A loss that is known before stays one, whatever the server has.
+	wasLost := inner.get().isLost()
+	if wasLost {
+		inner.lose()
 	}
-	inner.sure[mode] = left
-	link := inner.link
-	inner.mu.Unlock()
+	now := inner.count(mode, -h.holds)
+	left, isLast := now.counts[mode], now.counts == [2]int{}
+	session, keptUntil := now.session, now.keptUntil
 	if isLast {
 		// A renewal behind the release would find no hold: one that is under way ends.
-		inner.over()
+		inner.over(wasReleased)
+		inner.end(nil)
 		inner.renewing.Lock()
 		defer inner.renewing.Unlock()
 	} else {
-		link = nil
+		session = nil
 	}
-	isHeld, failed := h.release(left, keptUntil, done, wasLost, isGone, link)
-	if link != nil {
-		link.close()
+	if !isLast || done == workFailed {
+		keptUntil = time.Time{}
 	}
-	if failed != nil && !isGone.Load() {
-		return failed.error()
+	isHeld, failed := h.release(left, keptUntil, done, isGone, session)
+	if session != nil {
+		session.close()
 	}
-	inner.mu.Lock()
-	inner.counts[mode] = left
-	inner.mu.Unlock()
 	switch {
-	case failed != nil:
-		// Without a confirmed release the lock counts as lost.
-		if isLast {
-			inner.tellLoss(h.lock)
-		}
+	case failed != nil && !isGone.Load():
+		inner.count(mode, h.holds) // It may be unlocked again.
 		return failed.error()
-	case !isHeld:
-		inner.lose(h.lock)
-		inner.tellLoss(h.lock)
-		return ErrLost
+	case failed == nil && isHeld && !wasLost:
+		h.lock.tell(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
+		return nil
 	}
-	h.lock.tell(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
-	return nil
+	// Without a confirmed release the lock counts as lost.
+	if isLast && !wasLost {
+		inner.tellLoss()
+	}
+	inner.lose()
+	if failed != nil {
+		return failed.error()
+	}
+	return ErrLost
 }
 
 // release is false if the token did not hold the lock.
-func (h *Hold) release(
-	left int, keptUntil time.Time, done work, wasLost bool, isGone *atomic.Bool, session *link,
-) (bool, *failure) {
-	f := &h.family
-	r := route{client: h.client, key: f.key()}
-	patient, gone := resendWithin(releaseFor), resendBehind(h.lock.lease)
-	if left > 0 {
-		gone.limit = releaseFor // Behind it waits the release of the owner's other holds.
-	}
-	mayBeDone := false
-	for {
+func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.Bool, session *link) (bool, *failure) {
+	f, r := &h.family, h.lock.route()
+	var again resend
+	for mayBeDone := false; ; {
 		words, isKept := f.release(h.token, left, done), false
 		if rest := time.Until(keptUntil); !keptUntil.IsZero() && rest > 0 {
 			words, isKept = f.renew(h.token, rest), true
 		}
-		reply, failed := r.send(h.client.ctx, late, words)
-		if failed != nil {
-			if failed.meansLost() {
-				h.releaseEach(&r)
-				return false, nil
+		reply, failed := r.send(h.lock.client.ctx, late, words)
+		number, isNumber := reply.(int64)
+		switch {
+		case failed == nil && !isNumber:
+			return false, unexpected(reply)
+		case failed == nil && isKept && number != 1:
+			keptUntil = time.Time{} // One of several keys was lost: the others are released.
+		case failed == nil:
+			// It finds nothing where an earlier one, whose reply was lost, has released the lock. If it finds some of several
+			// keys, no earlier one has run.
+			return isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
+		case failed.meansLost():
+			h.releaseEach(&r)
+			return false, nil
+		default:
+			limit := releaseFor
+			if isGone.Load() && left == 0 { // Behind others waits the release of the owner's other holds.
+				limit = h.lock.lease
 			}
-			over, again := patient.isOver(), patient
-			if isGone.Load() {
-				over, again = gone.isOver(), gone
-			}
-			if !failed.isTransient() || over {
-				return false, failed
-			}
-			mayBeDone = mayBeDone || failed.isSent || session != nil
 			if session != nil {
 				// The server may see its end although no other connection reaches it.
 				session.close()
 			}
-			if again.wait(h.client.ctx) != nil {
+			mayBeDone = mayBeDone || failed.isSent || session != nil
+			if !failed.isTransient() || again.isOver(limit) || again.wait(h.lock.client.ctx) != nil {
 				return false, failed
 			}
-			continue
 		}
-		number, isNumber := reply.(int64)
-		switch {
-		case !isNumber:
-			return false, unexpected(reply)
-		case isKept && number == 1:
-			return !wasLost, nil
-		case isKept:
-			keptUntil = time.Time{} // One of several keys was lost: the others are released.
-			continue
-		}
-		// It finds nothing where an earlier one, whose reply was lost, has released the lock. If it finds some of several
-		// keys, no earlier one has run. A loss that was known before stays one, whatever the server has.
-		return !wasLost && (f.wasHeld(number) || (mayBeDone && number <= 0)), nil
 	}
 }
 
@@ -530,7 +462,7 @@ func (h *Hold) releaseEach(r *route) {
 	}
 	for _, key := range h.family.keys {
 		// A hold that this does not release ends with its lease.
-		_, _ = r.send(h.client.ctx, undoFor, []any{"LOCK.RELEASE", key, h.token})
+		_, _ = r.send(h.lock.client.ctx, undoFor, []any{"LOCK.RELEASE", key, h.token})
 	}
 }
 

@@ -2,16 +2,15 @@ package redislock
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// inbox receives what a node publishes about queued requests (NOTIFY), over one subscribed connection.
+// inbox receives what a node publishes about queued requests (NOTIFY), over one subscribed connection. Their tokens are
+// new ones: no message is about another request than that of the waiter.
 //
 // Delivery is at most once: a waiter that may have missed a message is told that it was interrupted, and asks again.
 type inbox struct {
@@ -20,71 +19,53 @@ type inbox struct {
 
 	mu       sync.Mutex
 	sub      *subscription
-	waiters  map[string][]*waiter // by token
+	waiters  map[string]chan notice // by token
 	isClosed bool
 }
 
 // subscription is one connection, and the channels on it.
 type subscription struct {
-	connecting, receiving sync.Once
-
-	err      error // of connecting
-	link     *link
-	pubsub   *redis.PubSub
-	channels map[string]*channelState
-}
-
-type channelState struct {
-	isConfirmed bool
-	confirmed   chan struct{} // closed when it is, or when it ends without
-	failed      *failure
+	connecting sync.Once
+	link       *link
+	pubsub     *redis.PubSub
+	confirmed  map[string]chan struct{} // by channel: closed when messages on it arrive
+	ended      chan struct{}
+	why        *failure // behind ended
 }
 
 // notice is what a message says about a request.
 type notice struct {
-	outcome string
-	fence   uint64
-	slot    int
+	Token, Outcome string
+	Fence          uint64
+	Slot           *int
 }
 
 const interrupted = "interrupted"
 
-// waiter is one caller's view of the messages about its request.
-type waiter struct {
-	keys    []string
-	token   string
-	notices chan notice
-}
-
-// tell never waits: who has missed a notice asks again.
-func (w *waiter) tell(n notice) {
+// tell never waits: a waiter that has missed a notice asks again.
+func tell(w chan notice, n notice) {
 	select {
-	case w.notices <- n:
+	case w <- n:
 	default:
 	}
 }
 
 // add registers a waiter, before its request is sent: the message may come before the reply.
-func (i *inbox) add(keys []string, token string) *waiter {
-	w := &waiter{keys: keys, token: token, notices: make(chan notice, 4)}
+func (i *inbox) add(token string) <-chan notice {
+	w := make(chan notice, 4)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.waiters == nil {
-		i.waiters = map[string][]*waiter{}
+		i.waiters = map[string]chan notice{}
 	}
-	i.waiters[token] = append(i.waiters[token], w)
+	i.waiters[token] = w
 	return w
 }
 
-func (i *inbox) remove(w *waiter) {
+func (i *inbox) remove(token string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	others := slices.DeleteFunc(i.waiters[w.token], func(other *waiter) bool { return other == w })
-	if len(others) == 0 {
-		delete(i.waiters, w.token)
-	} else {
-		i.waiters[w.token] = others
-	}
+	delete(i.waiters, token)
 }
 
 // listen returns when messages on the channel arrive here.
@@ -94,67 +75,64 @@ func (i *inbox) listen(ctx context.Context, channel string) *failure {
 		i.mu.Unlock()
 		return &failure{err: ErrClosed}
 	}
-	sub := i.sub
-	if sub == nil {
-		sub = &subscription{channels: map[string]*channelState{}}
-		i.sub = sub
+	if i.sub == nil {
+		i.sub = &subscription{confirmed: map[string]chan struct{}{}, ended: make(chan struct{})}
 	}
-	state := sub.channels[channel]
-	if state == nil {
-		state = &channelState{confirmed: make(chan struct{})}
-		sub.channels[channel] = state
-		// Whoever waits for it may leave, and others come.
-		go i.subscribe(sub, channel, state)
+	sub := i.sub
+	confirmed := sub.confirmed[channel]
+	if confirmed == nil {
+		confirmed = make(chan struct{})
+		sub.confirmed[channel] = confirmed
+		// The callers that wait for it may leave, and others come.
+		go i.subscribe(sub, channel, confirmed)
 	}
 	i.mu.Unlock()
 	select {
-	case <-state.confirmed:
-		return state.failed
+	case <-confirmed:
+		return nil
+	case <-sub.ended:
+		return sub.why
 	case <-ctx.Done():
 		return &failure{err: context.Cause(ctx)}
 	}
 }
 
 // subscribe has a limit as a whole: connecting, the handshake, the confirmation.
-func (i *inbox) subscribe(sub *subscription, channel string, state *channelState) {
+func (i *inbox) subscribe(sub *subscription, channel string, confirmed chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { i.end(sub, &failure{err: errNoReply}) })()
-	if err := i.ask(ctx, sub, channel); err != nil {
-		i.end(sub, &failure{err: err})
-	}
-	<-state.confirmed
-}
-
-// ask connects where nothing is connected yet.
-func (i *inbox) ask(ctx context.Context, sub *subscription, channel string) error {
-	sub.connecting.Do(func() {
-		link, err := dial(ctx, i.options)
-		if err != nil {
-			sub.err = err
-			return
-		}
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.sub != sub {
-			sub.err = ErrClosed
-			link.close()
-			return
-		}
-		sub.link, sub.pubsub = link, link.rdb.Subscribe(context.Background())
-	})
-	if sub.err != nil {
-		return sub.err
+	sub.connecting.Do(func() { i.connect(ctx, sub) })
+	if sub.pubsub == nil {
+		return // It has ended.
 	}
 	subscribe := sub.pubsub.Subscribe
 	if i.isSharded {
 		subscribe = sub.pubsub.SSubscribe
 	}
 	if err := subscribe(context.Background(), channel); err != nil {
-		return err
+		i.end(sub, &failure{err: err})
 	}
-	sub.receiving.Do(func() { go i.receive(sub) })
-	return nil
+	select {
+	case <-confirmed:
+	case <-sub.ended:
+	}
+}
+
+func (i *inbox) connect(ctx context.Context, sub *subscription) {
+	link, err := dial(ctx, i.options)
+	if err != nil {
+		i.end(sub, &failure{err: err})
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.sub != sub {
+		link.close()
+		return
+	}
+	sub.link, sub.pubsub = link, link.rdb.Subscribe(context.Background())
+	go i.receive(sub)
 }
 
 // receive reads until the connection ends.
@@ -176,44 +154,37 @@ func (i *inbox) receive(sub *subscription) {
 
 func (i *inbox) changed(sub *subscription, change *redis.Subscription) {
 	i.mu.Lock()
-	state := sub.channels[change.Channel]
-	isEnd := change.Kind == "sunsubscribe" || change.Kind == "unsubscribe"
-	if state != nil && isEnd {
+	defer i.mu.Unlock()
+	confirmed := sub.confirmed[change.Channel]
+	switch {
+	case confirmed == nil:
+	case change.Kind == "subscribe" || change.Kind == "ssubscribe":
+		select {
+		case <-confirmed:
+		default:
+			close(confirmed)
+		}
+	default:
 		// The slot has moved to another node, which ends the subscription.
-		delete(sub.channels, change.Channel)
-	}
-	if state != nil && !isEnd && !state.isConfirmed {
-		state.isConfirmed = true
-		close(state.confirmed)
-	}
-	i.mu.Unlock()
-	if isEnd {
-		i.interrupt()
+		delete(sub.confirmed, change.Channel)
+		i.interruptAll()
 	}
 }
 
 // end closes the subscription: every waiter asks again, since a message may be lost.
 func (i *inbox) end(sub *subscription, why *failure) {
 	i.mu.Lock()
-	if i.sub == sub {
-		i.sub = nil
+	defer i.mu.Unlock()
+	if i.sub != sub {
+		return // It was ended before.
 	}
-	for name, state := range sub.channels {
-		if !state.isConfirmed {
-			state.isConfirmed, state.failed = true, why
-			close(state.confirmed)
-		}
-		delete(sub.channels, name)
+	i.sub, sub.why = nil, why
+	close(sub.ended)
+	if sub.link != nil {
+		sub.link.close()
+		go func() { _ = sub.pubsub.Close() }() // It waits for a subscribe that is under way.
 	}
-	link, pubsub := sub.link, sub.pubsub
-	i.mu.Unlock()
-	if link != nil {
-		link.close()
-	}
-	if pubsub != nil {
-		_ = pubsub.Close()
-	}
-	i.interrupt()
+	i.interruptAll()
 }
 
 // suspect ends the subscription over which a message did not come in time.
@@ -233,62 +204,28 @@ func (i *inbox) close() {
 	i.suspect()
 }
 
+// interrupt makes all that wait ask again.
 func (i *inbox) interrupt() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, waiters := range i.waiters {
-		for _, w := range waiters {
-			w.tell(notice{outcome: interrupted})
-		}
-	}
+	i.interruptAll()
 }
 
-// word is a key or token in a message: a string, or {"base64":…} if it is not UTF-8.
-type word string
-
-func (w *word) UnmarshalJSON(b []byte) error {
-	var text string
-	if json.Unmarshal(b, &text) == nil {
-		*w = word(text)
-		return nil
+func (i *inbox) interruptAll() {
+	for _, w := range i.waiters {
+		tell(w, notice{Outcome: interrupted})
 	}
-	var coded struct{ Base64 string }
-	if err := json.Unmarshal(b, &coded); err != nil {
-		return err
-	}
-	bytes, err := base64.StdEncoding.DecodeString(coded.Base64)
-	*w = word(bytes)
-	return err
 }
 
 func (i *inbox) deliver(payload string) {
-	message := struct {
-		Key, Token word
-		Outcome    string
-		Fence      uint64
-		Slot       *int
-	}{}
-	if json.Unmarshal([]byte(payload), &message) != nil {
+	var n notice
+	if json.Unmarshal([]byte(payload), &n) != nil {
 		return // Another program publishes on our channel.
-	}
-	n := notice{message.Outcome, message.Fence, -1}
-	if message.Slot != nil {
-		n.slot = *message.Slot
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var meant []*waiter
-	for _, w := range i.waiters[string(message.Token)] {
-		if slices.Contains(w.keys, string(message.Key)) {
-			meant = append(meant, w)
-		}
-	}
-	if len(meant) > 1 {
-		// One owner waits twice for one key, and the message does not say for which request.
-		n = notice{outcome: interrupted}
-	}
-	for _, w := range meant {
-		w.tell(n)
+	if w := i.waiters[n.Token]; w != nil {
+		tell(w, n)
 	}
 }
 

@@ -23,28 +23,24 @@ type line struct {
 	isClosed bool
 }
 
-// call is one request; with isAsking, behind ASKING.
+// call is a packet: commands that go out one behind the other.
 type call struct {
-	command  *redis.Cmd
-	isAsking bool
+	commands []redis.Cmder
 	limit    time.Duration
 	isSent   bool
-	failure  *failure
+	unsent   *failure // there was no connection
 	done     chan struct{}
 }
 
-// mostTogether limits how many requests go out together.
+// mostTogether limits how many packets go out together.
 const mostTogether = 1000
 
-// send returns the reply within the limit, after which the connection counts as dead, and while the context lasts,
-// after which the reply is read and thrown away.
-func (l *line) send(ctx context.Context, limit time.Duration, command *redis.Cmd, isAsking bool) *failure {
-	c := &call{command: command, isAsking: isAsking, limit: limit, done: make(chan struct{})}
+// send returns when each command has its reply or error. The failure is one without any: there was no connection; or no
+// reply came within the limit, after which the connection counts as dead, and while the context lasts, after which the
+// replies are read and thrown away, and the commands are not the caller's any more.
+func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) *failure {
+	c := &call{commands: commands, limit: limit, done: make(chan struct{})}
 	l.mu.Lock()
-	if l.isClosed {
-		l.mu.Unlock()
-		return &failure{err: ErrClosed}
-	}
 	l.pending = append(l.pending, c)
 	if !l.isBusy {
 		l.isBusy = true
@@ -56,7 +52,7 @@ func (l *line) send(ctx context.Context, limit time.Duration, command *redis.Cmd
 	defer timer.Stop()
 	select {
 	case <-c.done:
-		return c.failure
+		return c.unsent
 	case <-ctx.Done():
 		return &failure{err: context.Cause(ctx), isSent: l.leave(c)}
 	case <-timer.C:
@@ -66,7 +62,7 @@ func (l *line) send(ctx context.Context, limit time.Duration, command *redis.Cmd
 	}
 }
 
-// leave is true if the request was sent.
+// leave is true if the packet was sent.
 func (l *line) leave(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,61 +72,45 @@ func (l *line) leave(c *call) bool {
 
 // run sends what gathers, until there is nothing.
 func (l *line) run() {
-	for {
-		link, failed := l.connected()
+	for l.isNeeded() {
+		link, unsent := l.connected()
+		limit, commands := late, []redis.Cmder(nil)
 		l.mu.Lock()
 		batch := l.pending[:min(len(l.pending), mostTogether)]
 		l.pending = l.pending[len(batch):]
-		if len(batch) == 0 {
-			l.isBusy = false
-			l.mu.Unlock()
-			return
-		}
 		for _, c := range batch {
-			c.isSent = link != nil
+			c.isSent, limit, commands = link != nil, min(limit, c.limit), append(commands, c.commands...)
 		}
 		l.mu.Unlock()
-		if link != nil {
-			failed = exchangeAll(link, batch)
-		}
-		if failed != nil && link != nil {
-			l.drop(link)
+		if link != nil && len(commands) > 0 {
+			link.exchange(context.Background(), limit, commands...)
 		}
 		for _, c := range batch {
-			if failed != nil {
-				c.failure = failed
-			} else {
-				c.failure = failureOf(c.command.Err())
-			}
+			c.unsent = unsent
 			close(c.done)
 		}
 	}
 }
 
-func exchangeAll(link *link, batch []*call) *failure {
-	limit := late
-	commands := make([]redis.Cmder, 0, len(batch))
-	for _, c := range batch {
-		limit = min(limit, c.limit)
-		if c.isAsking {
-			commands = append(commands, redis.NewCmd(context.Background(), "ASKING"))
-		}
-		commands = append(commands, c.command)
-	}
-	return link.exchange(context.Background(), limit, commands...)
+func (l *line) isNeeded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isBusy = len(l.pending) > 0
+	return l.isBusy
 }
 
-// connected is the link, made anew where there is none. It makes none for nothing.
+// connected is the link, made anew where there is none.
 func (l *line) connected() (*link, *failure) {
 	l.mu.Lock()
-	current, isNeeded := l.link, len(l.pending) > 0 && !l.isClosed
+	current, isClosed := l.link, l.isClosed
 	l.mu.Unlock()
-	if current != nil && !current.isEnded() {
+	switch {
+	case isClosed:
+		return nil, &failure{err: ErrClosed}
+	case current != nil && !current.isEnded():
 		return current, nil
 	}
-	if !isNeeded {
-		return nil, &failure{err: ErrClosed}
-	}
+	l.drop(current)
 	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
 	defer cancel()
 	made, err := connect(ctx, l.options)
@@ -157,17 +137,13 @@ func (l *line) drop(ended *link) {
 	if ended == nil {
 		ended = l.link
 	}
-	if ended == nil {
-		l.mu.Unlock()
-		return
-	}
-	isCurrent := l.link == ended
+	isCurrent := ended != nil && l.link == ended
 	if isCurrent {
 		l.link = nil
 	}
 	l.mu.Unlock()
-	ended.close()
 	if isCurrent {
+		ended.close()
 		l.interrupted()
 	}
 }

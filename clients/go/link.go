@@ -51,7 +51,7 @@ type link struct {
 	net  *watched
 	mu   sync.Mutex // one exchange at a time
 	// isLate: closed since no reply came.
-	isLate atomic.Bool
+	isLate, isClosed, isDialed atomic.Bool
 }
 
 // dial connects within the context's time. go-redis retries nothing on a link: its retries add up to many seconds, and
@@ -82,16 +82,12 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 		return nil, context.Cause(ctx)
 	}
 	l := &link{net: watch(conn)}
-	once := make(chan net.Conn, 1)
-	once <- l.net
 	own := *options
 	own.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		select {
-		case conn := <-once:
-			return conn, nil
-		default:
+		if l.isDialed.Swap(true) {
 			return nil, net.ErrClosed
 		}
+		return l.net, nil
 	}
 	own.MaxRetries, own.DialerRetries, own.PoolSize = -1, 1, 1
 	own.MinIdleConns, own.MaxIdleConns, own.MaxActiveConns = 0, 0, 0
@@ -111,9 +107,7 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 		return nil, err
 	}
 	ping := redis.NewStatusCmd(ctx, "PING")
-	if failed := l.exchange(ctx, undoFor, ping); failed != nil {
-		return nil, failed.err
-	}
+	l.exchange(ctx, undoFor, ping)
 	if err := ping.Err(); err != nil {
 		l.close()
 		return nil, err
@@ -122,8 +116,8 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 }
 
 // exchange sends commands and reads their replies, within the limit and while the context lasts: after that the link is
-// closed. The failure is of the link; error replies are of the commands.
-func (l *link) exchange(until context.Context, limit time.Duration, commands ...redis.Cmder) *failure {
+// closed. Then each command has its reply or its error.
+func (l *link) exchange(until context.Context, limit time.Duration, commands ...redis.Cmder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	timer := time.AfterFunc(limit, l.giveUp)
@@ -143,12 +137,10 @@ func (l *link) exchange(until context.Context, limit time.Duration, commands ...
 		if f := failureOf(command.Err()); f != nil && f.isSent {
 			l.close()
 			if l.isLate.Load() {
-				f.err = errNoReply
+				command.SetErr(errNoReply)
 			}
-			return f
 		}
 	}
-	return nil
 }
 
 func (l *link) giveUp() {
@@ -158,6 +150,9 @@ func (l *link) giveUp() {
 
 // close also ends what waits for a reply.
 func (l *link) close() {
+	if l.isClosed.Swap(true) {
+		return
+	}
 	_ = l.net.Close()
 	// Not beside a command that is under way: go-redis is about to return it.
 	go func() {
@@ -173,6 +168,6 @@ func (l *link) isEnded() bool {
 	case <-l.net.ended:
 		return true
 	default:
-		return false
+		return l.isClosed.Load()
 	}
 }

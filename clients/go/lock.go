@@ -1,8 +1,8 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 )
 
@@ -109,9 +109,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if err := of.check(); err != nil {
 		return nil, err
 	}
-	h := newHold(ctx, &of, token)
-	r := route{client: l.client, key: l.family.key()}
-	asked := time.Now()
+	r, asked := of.route(), time.Now()
 	found, failed := r.held(ctx, &l.family, token)
 	if failed != nil {
 		return nil, failed.error()
@@ -119,7 +117,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if found == nil {
 		return nil, ErrLost
 	}
-	got := answer{outcome: isGranted, fence: found.fence, slot: -1, holds: found.holds, received: time.Now()}
+	got := answer{fence: found.fence, slot: -1, received: time.Now()}
 	if found.ends {
 		got.deadline = asked.Add(found.left)
 	}
@@ -134,115 +132,50 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 			}
 		}
 	}
-	h.granted(l.family.mode(), found.holds, got, 0)
+	h := newHold(ctx, &of, token)
+	hold := publicHold(h, &of, got, found.holds, workDone)
+	h.granted(l.family.mode(), found.holds, got, 0, nil)
 	if l.isRenewed {
 		// Less than the third of the lease may be left after which the first renewal is due.
-		if err := h.renew(ctx, &l.family, l.lease); err != nil {
+		if err := hold.Renew(ctx, l.lease); err != nil {
 			return nil, err
 		}
 	}
-	h.keep(&l.family, nil)
-	return publicHold(h, &of, got, found.holds, workDone), nil
+	return hold, nil
 }
+
+func (l *Lock) route() route { return route{client: l.client, key: l.family.key()} }
 
 // take acquires; done is the fence of the hold that did the work meanwhile.
 func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64, err error) {
-	if err := errors.Join(l.check(), l.client.usable()); err != nil {
+	if err := l.usable(ctx); err != nil {
 		return nil, 0, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	if l.isSession && l.of != nil {
+	h := l.of
+	if h == nil {
+		h = newHold(ctx, l, l.owner())
+	} else if l.isSession {
 		// The binding of the first hold is that of all.
 		again := *l
 		again.isSession = false
 		l = &again
 	}
-	h := l.of
-	if h == nil {
-		token := l.token
-		if token == "" {
-			token = makeToken()
-		}
-		h = newHold(ctx, l, token)
-	}
-	a := &attempt{lock: l, ctx: ctx, began: time.Now(), token: h.token}
-	hold, done, err = l.takeAs(ctx, h, a, coalesce)
+	a := &asking{lock: l, hold: h, ctx: ctx, began: time.Now(), coalesce: coalesce, route: l.route()}
+	hold, done, err = a.take()
 	if hold == nil {
-		l.tell(ctx, EventNotGranted, h.token, 0, time.Since(a.began))
-	} else {
-		l.tell(ctx, EventGranted, h.token, hold.Fence(), time.Since(a.began))
+		return nil, done, a.refused(err)
 	}
-	if refusal := (*NotAcquiredError)(nil); l.tellsHolder && errors.As(err, &refusal) {
-		// The lock is no less refused where the caller may not ask.
-		if info, asked := l.Info(ctx); asked == nil {
-			for _, holder := range info.holders() {
-				refusal.Holder = holder.Owner
-				break
-			}
-		}
-	}
-	return hold, done, err
+	l.tell(ctx, EventGranted, h.token, hold.Fence(), time.Since(a.began))
+	return hold, 0, nil
 }
 
-// takeAs acquires for one owner.
-func (l *Lock) takeAs(ctx context.Context, h *hold, a *attempt, coalesce bool) (*Hold, uint64, error) {
-	mode := l.family.mode()
-	// One request of an owner and mode at a time: each states the count after it.
-	if err := h.takeTurn(ctx, mode); err != nil {
-		return nil, 0, err
+func (l *Lock) usable(ctx context.Context) error {
+	return cmp.Or(l.check(), l.client.usable(), ctx.Err())
+}
+
+func (l *Lock) owner() string {
+	if l.token != "" {
+		return l.token
 	}
-	defer h.endTurn(mode)
-	if h.isLost() || h.isOver() {
-		return nil, 0, ErrLost
-	}
-	before, beside := h.count(mode), h.surely(1-mode)
-	req := &request{lock: l, token: h.token, before: before, holds: before + l.family.step(), coalesce: coalesce,
-		isUsed: l.of != nil || l.token != ""}
-	if beside > 0 {
-		req.beside = h.fence()
-	}
-	isNew := before == 0 && h.count(1-mode) == 0
-	asking := newAsking(req, h, a)
-	defer asking.route.close()
-	got, err := asking.acquire(ctx)
-	if err != nil {
-		asking.withdraw(before)
-		return nil, 0, err
-	}
-	switch got.outcome {
-	case isDone:
-		return nil, got.fence, nil
-	case notGranted:
-		return nil, 0, &NotAcquiredError{Keys: l.family.keys}
-	}
-	// Holds in the other mode may have been released meanwhile.
-	beside = min(beside, h.surely(1-mode))
-	isShort := beside > 0 && got.holds >= 0 && got.holds < req.holds+beside
-	if isShort || (before > 0 && h.fence() != got.fence) {
-		// A new grant: the earlier holds were lost, and the new grant is given back.
-		h.lose(l)
-		asking.withdraw(0)
-		return nil, 0, ErrLost
-	}
-	if l.replicas > 0 {
-		if err := asking.replicated(ctx); err != nil {
-			asking.withdraw(before)
-			return nil, 0, err
-		}
-	}
-	if h.isOver() {
-		// The owner's holds in the other mode were released meanwhile.
-		h, isNew = newHold(ctx, l, h.token), true
-	}
-	h.granted(mode, req.holds, got, l.atLeast)
-	if link := asking.keepLink(); isNew {
-		h.keep(&l.family, link)
-	}
-	dropped := workDone
-	if coalesce {
-		dropped = workFailed
-	}
-	return publicHold(h, l, got, l.family.step(), dropped), 0, nil
+	return makeToken()
 }

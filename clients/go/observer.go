@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -57,17 +56,4 @@ func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uin
 		}
 	}()
 	l.observer(Event{kind, l.family.kind, l.family.keys, token, fence, time, ctx})
-}
-
-// attempt is one call that acquires, from its beginning to its one end.
-type attempt struct {
-	lock   *Lock
-	ctx    context.Context
-	began  time.Time
-	token  string
-	queued sync.Once
-}
-
-func (a *attempt) isQueued() {
-	a.queued.Do(func() { a.lock.tell(a.ctx, EventQueued, a.token, 0, 0) })
 }

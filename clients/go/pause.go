@@ -24,50 +24,27 @@ const (
 	firstPause = 10 * time.Millisecond
 	// longestPause is far below lock.keep-place (1 s): the waiter keeps its place in the queue.
 	longestPause = 250 * time.Millisecond
-	// longestUndoPause: no place in a queue depends on a cleanup.
-	longestUndoPause = time.Second
 )
 
-// backoff gives jittered pauses that grow.
-type backoff struct {
-	next, longest time.Duration
-}
-
-func newBackoff() backoff { return backoff{firstPause, longestPause} }
-
-func (b *backoff) pause() time.Duration {
-	pause := jittered(b.next, 0.5, 1)
-	b.next = min(2*b.next, b.longest)
-	return pause
-}
-
-// resend tells for how long a request is sent again, counted from its first failure. There is a second try, however
-// late the first one failed.
+// resend tells how a request is sent again, after jittered pauses that grow, and for how long. It begins with its first
+// failure. There is a second try, however late the first one failed.
 type resend struct {
-	backoff
-	limit time.Duration // negative: for ever
-	until time.Time
+	next  time.Duration
+	since time.Time
 }
 
-func resendWithin(limit time.Duration) *resend { return &resend{backoff: newBackoff(), limit: limit} }
-
-// resendBehind is for a cleanup that no caller waits for; a lease of 0 has no end.
-func resendBehind(lease time.Duration) *resend {
-	if lease == 0 {
-		lease = -1
-	}
-	return &resend{backoff: backoff{firstPause, longestUndoPause}, limit: lease}
+func (r *resend) pause() time.Duration {
+	r.next = min(max(2*r.next, firstPause), longestPause)
+	return jittered(r.next, 0.5, 1)
 }
 
-func (r *resend) isOver() bool {
-	switch {
-	case r.limit < 0:
-		return false
-	case r.until.IsZero():
-		r.until = time.Now().Add(r.limit)
+// isOver: a limit of 0 has no end.
+func (r *resend) isOver(limit time.Duration) bool {
+	if r.since.IsZero() {
+		r.since = time.Now()
 		return false
 	}
-	return !time.Now().Before(r.until)
+	return limit > 0 && time.Since(r.since) >= limit
 }
 
 // wait pauses; its error is the context's.

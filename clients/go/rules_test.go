@@ -31,19 +31,21 @@ func TestATokenIsShortReadableAndNew(t *testing.T) {
 }
 
 func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
-	b := newBackoff()
-	if first := b.pause(); first > firstPause {
+	var again resend
+	if first := again.pause(); first > firstPause {
 		t.Error(first)
 	}
 	for range 20 {
-		b.pause()
+		again.pause()
 	}
-	if last := b.pause(); last < longestPause/2 || last > longestPause {
+	if last := again.pause(); last < longestPause/2 || last > longestPause {
 		t.Error(last)
 	}
-	again := resendWithin(0)
-	if again.isOver() || !again.isOver() {
+	if again.isOver(1) || !again.isOver(1) {
 		t.Error("there is a second try, and no third")
+	}
+	if again.isOver(0) {
+		t.Error("a lease that has no end has ended")
 	}
 }
 

@@ -38,13 +38,11 @@ type servers struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	moved map[int]string // by slot: what a node said, and the map of go-redis may not have yet
 	tags  map[int]string
 }
 
 func serversOf(client redis.UniversalClient) (*servers, error) {
-	s := &servers{channel: "redislock:" + randomHex(), nodes: map[string]*node{}, moved: map[int]string{},
-		tags: map[int]string{}}
+	s := &servers{channel: "redislock:" + randomHex(), nodes: map[string]*node{}, tags: map[int]string{}}
 	switch client := client.(type) {
 	case *redis.Client:
 		s.single = newNode(client.Options(), false)
@@ -56,15 +54,12 @@ func serversOf(client redis.UniversalClient) (*servers, error) {
 	return s, nil
 }
 
-// nodeOf is the node for a key; address, where a node has named another one (ASK).
+// nodeOf is the node for a key; address, where a node has named another one.
 func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error) {
 	if s.single != nil {
 		return s.single, nil
 	}
 	s.mu.Lock()
-	if address == "" {
-		address = s.moved[slotOf(key)]
-	}
 	found := s.nodes[address]
 	s.mu.Unlock()
 	if found != nil {
@@ -109,46 +104,34 @@ func (s *servers) named(address string, options *redis.Options) *node {
 	return s.nodes[address]
 }
 
-// note learns from a failure where to send the next request: the address for that one alone (ASK), or nothing.
-func (s *servers) note(n *node, key string, f *failure) (address string) {
-	if s.cluster == nil {
-		if code := f.code(); f.isTransient() && (code == "READONLY" || code == "MASTERDOWN" || code == "UNBLOCKED") {
-			// The sentinels are asked for the primary at each new connection.
-			n.line.drop(nil)
-			n.inbox.suspect()
-		}
-		return ""
-	}
+// note learns from a failure where to send the next request: the address for that one alone, or nothing.
+func (s *servers) note(n *node, f *failure) (address string, isAsking bool) {
 	code, rest := f.words()
 	switch code {
 	case "MOVED", "ASK":
-		slot, address, _ := strings.Cut(rest, " ")
+		_, address, _ = strings.Cut(rest, " ")
 		if strings.HasPrefix(address, ":") {
 			// An empty host is that of the node which answered.
 			host, _, _ := strings.Cut(n.options.Addr, ":")
 			address = host + address
 		}
 		if code == "ASK" {
-			return address
+			return address, true
 		}
-		s.cluster.ReloadState(context.Background())
-		if number, err := strconv.Atoi(slot); err == nil {
-			s.mu.Lock()
-			s.moved[number] = address
-			s.mu.Unlock()
+	case "READONLY", "MASTERDOWN", "UNBLOCKED":
+		if s.cluster == nil && f.isTransient() {
+			// The sentinels are asked for the primary at each new connection.
+			n.line.drop(nil)
+			n.inbox.suspect()
 		}
-	case "READONLY", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "":
-		// The node may be gone, or be a replica by now.
-		s.cluster.ReloadState(context.Background())
-		s.mu.Lock()
-		for slot, address := range s.moved {
-			if address == n.options.Addr {
-				delete(s.moved, slot)
-			}
-		}
-		s.mu.Unlock()
+	case "CLUSTERDOWN", "": // The node may be gone.
+	default:
+		return "", false
 	}
-	return ""
+	if s.cluster != nil {
+		s.cluster.ReloadState(context.Background())
+	}
+	return address, false
 }
 
 // channelOf is the channel for messages about a key.
@@ -200,11 +183,13 @@ func slotOf(key string) int {
 	return int(crc % 16384)
 }
 
-// route sends the commands of one key.
+// route sends the requests of one key.
 type route struct {
 	client *Client
 	key    string
-	asked  string // the node for the next request only: the slot is on its way there
+	// next is the node for the next request only, as the last one said; isAsking: the slot is on its way there.
+	next     string
+	isAsking bool
 	// isOwn: over a connection of its own, which is made anew after a failure.
 	isOwn  bool
 	link   *link
@@ -213,31 +198,46 @@ type route struct {
 
 func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any, *failure) {
 	command := redis.NewCmd(ctx, words...)
-	failed := r.process(ctx, limit, command)
-	if failed != nil {
+	if failed := r.packet(ctx, r.client.limit(limit), command); failed != nil {
 		return nil, failed
 	}
 	return command.Val(), nil
 }
 
-func (r *route) process(ctx context.Context, limit time.Duration, command *redis.Cmd) *failure {
-	n, asked, failed := r.node(ctx)
+// packet sends commands one behind the other. Without a failure, which is that of the first one, the others have their
+// replies or errors.
+func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*redis.Cmd) *failure {
+	n, failed := r.node(ctx)
 	if failed != nil {
 		return failed
 	}
-	limit = r.client.limit(limit)
+	var all []redis.Cmder
+	for _, command := range commands {
+		if r.isAsking {
+			all = append(all, redis.NewCmd(ctx, "ASKING"))
+		}
+		all = append(all, command)
+	}
+	r.next, r.isAsking = "", false
 	if r.isOwn {
-		failed = r.sendOwn(ctx, n, limit, command, asked != "")
+		failed = r.exchange(ctx, n, limit, all)
 	} else {
-		failed = n.line.send(ctx, limit, command, asked != "")
+		failed = n.line.send(ctx, limit, all)
+	}
+	if failed == nil {
+		failed = failureOf(commands[0].Err())
 	}
 	if failed != nil && ctx.Err() == nil {
-		r.asked = r.client.servers.note(n, r.key, failed)
+		r.next, r.isAsking = r.client.servers.note(n, failed)
+	}
+	if failed != nil && failed.isTransient() {
+		r.close()
 	}
 	return failed
 }
 
-func (r *route) sendOwn(ctx context.Context, n *node, limit time.Duration, command *redis.Cmd, isAsking bool) *failure {
+// exchange is packet over a connection of its own.
+func (r *route) exchange(ctx context.Context, n *node, limit time.Duration, commands []redis.Cmder) *failure {
 	if r.link == nil || r.link.isEnded() || r.linked != n {
 		r.close()
 		connecting, cancel := context.WithTimeout(ctx, undoFor)
@@ -248,18 +248,8 @@ func (r *route) sendOwn(ctx context.Context, n *node, limit time.Duration, comma
 		}
 		r.link, r.linked = made, n
 	}
-	commands := []redis.Cmder{command}
-	if isAsking {
-		commands = []redis.Cmder{redis.NewCmd(ctx, "ASKING"), command}
-	}
-	failed := r.link.exchange(ctx, limit, commands...)
-	if failed == nil {
-		failed = failureOf(command.Err())
-	}
-	if failed != nil && failed.isTransient() {
-		r.close()
-	}
-	return failed
+	r.link.exchange(ctx, limit, commands...)
+	return nil
 }
 
 // close ends the connection of its own.
@@ -270,15 +260,13 @@ func (r *route) close() {
 	}
 }
 
-func (r *route) node(ctx context.Context) (*node, string, *failure) {
+func (r *route) node(ctx context.Context) (*node, *failure) {
 	if err := r.client.usable(); err != nil {
-		return nil, "", &failure{err: err}
+		return nil, &failure{err: err}
 	}
-	asked := r.asked
-	r.asked = ""
-	n, err := r.client.servers.nodeOf(ctx, r.key, asked)
+	n, err := r.client.servers.nodeOf(ctx, r.key, r.next)
 	if err != nil {
-		return nil, "", &failure{err: err}
+		return nil, &failure{err: err}
 	}
-	return n, asked, nil
+	return n, nil
 }
