@@ -149,6 +149,9 @@ func (h *hold) lose() {
 	if h.over(wasLost) {
 		h.end(ErrLost)
 		h.tellLoss()
+		if session := h.get().session; session != nil {
+			session.close()
+		}
 	}
 }
 

@@ -32,7 +32,14 @@ func watch(conn net.Conn) *watched {
 	return w
 }
 
-func (w *watched) Read(b []byte) (int, error)        { return w.reads.Read(b) }
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.reads.Read(b)
+	if err == io.ErrClosedPipe {
+		err = io.EOF // Behind another error go-redis forgets the replies of a pipeline that it has read.
+	}
+	return n, err
+}
+
 func (w *watched) SetReadDeadline(t time.Time) error { return w.reads.SetReadDeadline(t) }
 
 func (w *watched) SetDeadline(t time.Time) error {

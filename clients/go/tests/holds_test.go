@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,74 @@ func TestFromToken(t *testing.T) {
 	again := must(there.Semaphore("s", 3, redislock.WithSlot()).FromToken(ctx, slot.Token()))(t)
 	isTrue(t, again.Slot() == 1 && server.IsFree("r"), "%d", again.Slot())
 	unlock(t, again)
+}
+
+func TestAFurtherHoldNeverShortensTheLease(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr())
+	first := locked(t, client.Reentrant("r", redislock.WithLease(long)))
+	short := redislock.WithLease(200 * time.Millisecond)
+	second := locked(t, client.Reentrant("r", short, redislock.AsOwnerOf(first)))
+	left, _ := second.Remaining()
+	isTrue(t, left > time.Minute, "%v", left)
+	time.Sleep(300 * time.Millisecond)
+	isTrue(t, !first.IsLost() && server.Holds("r") == 2, "lost")
+	unlock(t, second)
+	unlock(t, first)
+	// A longer one does lengthen it, and one without an end.
+	first = locked(t, client.Reentrant("r", short))
+	second = locked(t, client.Reentrant("r", redislock.WithLease(long), redislock.AsOwnerOf(first)))
+	left, _ = first.Remaining()
+	isTrue(t, left > time.Minute, "%v", left)
+	third := locked(t, client.Reentrant("r", redislock.WithoutLease(), redislock.AsOwnerOf(first)))
+	_, ends := first.Remaining()
+	isTrue(t, !ends && server.Ask("PTTL", "r") == int64(-1), "it has an end")
+	for _, hold := range []*redislock.Hold{third, second, first} {
+		unlock(t, hold)
+	}
+}
+
+func TestAForgottenHoldIsLostAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr(), redislock.WithLease(600*time.Millisecond))
+	for _, kind := range []redislock.Option{redislock.WithLease(600 * time.Millisecond), redislock.WithAutoRenew(),
+		redislock.WithSession()} {
+		ended := func() context.Context { return locked(t, client.Mutex("k", kind)).Context() }()
+		servertest.Eventually(t, "the end of its context", func() bool {
+			runtime.GC()
+			return ended.Err() != nil
+		})
+		isTrue(t, context.Cause(ended) == redislock.ErrLost, "%v", context.Cause(ended))
+		servertest.Eventually(t, "a free lock", func() bool { return server.IsFree("k") })
+	}
+}
+
+// Messages would not say which request of a token they are about: each waits over a connection of its own.
+func TestAWaitWithATokenOfTheCallers(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	events := make(chan redislock.EventKind, 10)
+	client := over(t, server.Addr(), redislock.WithToken("me"), redislock.WithObserver(func(e redislock.Event) {
+		events <- e.Kind
+	}))
+	hold := must(over(t, server.Addr()).Mutex("k", redislock.WithLease(long)).TryLock(context.Background()))(t)
+	_, err := client.Mutex("k").TryLock(context.Background())
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired) && <-events == redislock.EventNotGranted, "%v", err)
+	for range 2 {
+		waiter := wait(t, server, client.Mutex("k"), "k")
+		isTrue(t, <-events == redislock.EventQueued, "not queued")
+		waiter.end()
+		_, err = waiter.result()
+		isTrue(t, err == context.Canceled && len(server.Waiters("k")) == 0, "%v", err)
+		isTrue(t, <-events == redislock.EventNotGranted, "granted")
+	}
+	waiter := wait(t, server, client.Mutex("k"), "k")
+	unlock(t, hold)
+	unlock(t, waiter.granted())
+	subscribed := strings.Count(server.Ask("CLIENT", "LIST").(string), "sub=1")
+	isTrue(t, subscribed == 0 && server.IsFree("k"), "%d subscriptions", subscribed)
 }
 
 func TestSlot(t *testing.T) {

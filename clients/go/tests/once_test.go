@@ -253,8 +253,9 @@ func TestCoalesce(t *testing.T) {
 	isTrue(t, first.Hold != nil && first.Done == 0, "not granted")
 	ends := make(chan redislock.Coalesced, 3)
 	waits := func(number int) {
-		for range number {
-			go func() { ends <- must(lock.LockCoalesced(ctx))(t) }()
+		// One over the connection that all share, and one over a connection of its own.
+		for _, each := range []*redislock.Lock{lock, client.Mutex("k", redislock.WithToken("me"))}[:number] {
+			go func() { ends <- must(each.LockCoalesced(ctx))(t) }()
 		}
 		servertest.Eventually(t, "waiters", func() bool { return len(server.Waiters("k")) == number })
 	}

@@ -19,14 +19,16 @@ type Proxy struct {
 	passes  *sync.Cond
 	request []byte
 	fate    *fate
+	split   []byte
+	packets []string
 	done    int
 	silent  bool
 	closed  bool
 	conns   map[net.Conn]bool
 }
 
-// fate is what happens to a reply: after this many bytes its connection ends; held: it never comes, and its connection
-// stays.
+// fate is what happens to a reply: after this many bytes its connection ends, negative: before so many; held: it never
+// comes, and its connection stays.
 type fate struct {
 	after int
 	held  bool
@@ -51,7 +53,8 @@ func NewProxy(t T, server *Server) *Proxy {
 // Addr is host and port.
 func (p *Proxy) Addr() string { return "127.0.0.1:" + strconv.Itoa(p.Port) }
 
-// CutReply lets the next request with these bytes through, and ends its connection after this many bytes of the reply.
+// CutReply lets the next request with these bytes through, and ends its connection after this many bytes of the reply;
+// negative: so many are missing.
 func (p *Proxy) CutReply(request string, after int) { p.plan(request, fate{after: after}) }
 
 // HoldReply lets the next such request through, and never delivers its reply.
@@ -61,6 +64,15 @@ func (p *Proxy) plan(request string, f fate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.request, p.fate = []byte(request), &f
+}
+
+// SplitRequest delivers the next packet with these bytes up to them, and holds back the rest until Speak.
+func (p *Proxy) SplitRequest(request string) { p.set(func() { p.split = []byte(request) }) }
+
+// Packets are the requests since the last call, as they came.
+func (p *Proxy) Packets() (packets []string) {
+	p.set(func() { packets, p.packets = p.packets, nil })
+	return packets
 }
 
 // Done is how many replies were cut or held back.
@@ -134,20 +146,35 @@ func (p *Proxy) pass() bool {
 	return !p.closed
 }
 
-func (p *Proxy) requests(from io.Reader, to io.Writer, mine chan *fate) {
+func (p *Proxy) requests(client io.Reader, to io.Writer, mine chan *fate) {
 	buffer := make([]byte, 64*1024)
 	for {
-		length, err := from.Read(buffer)
+		length, err := client.Read(buffer)
 		if err != nil || !p.pass() {
 			return
 		}
-		p.mu.Lock()
-		if p.fate != nil && bytes.Contains(buffer[:length], p.request) {
-			mine <- p.fate
-			p.fate = nil
+		at := -1
+		p.set(func() {
+			p.packets = append(p.packets, string(buffer[:length]))
+			if p.fate != nil && bytes.Contains(buffer[:length], p.request) {
+				mine <- p.fate
+				p.fate = nil
+			}
+			if p.split != nil {
+				at = bytes.Index(buffer[:length], p.split)
+			}
+			if at >= 0 {
+				p.split, p.silent = nil, true
+			}
+		})
+		from := 0
+		if at >= 0 {
+			if _, err := to.Write(buffer[:at]); err != nil || !p.pass() {
+				return
+			}
+			from = at
 		}
-		p.mu.Unlock()
-		if _, err := to.Write(buffer[:length]); err != nil {
+		if _, err := to.Write(buffer[from:length]); err != nil {
 			return
 		}
 	}
@@ -165,7 +192,11 @@ func (p *Proxy) replies(from io.Reader, to io.Writer, mine chan *fate) {
 		case f := <-mine:
 			p.set(func() { p.done++ })
 			if !f.held {
-				_, _ = to.Write(buffer[:min(f.after, length)])
+				after := f.after
+				if after < 0 {
+					after = max(0, length+after)
+				}
+				_, _ = to.Write(buffer[:min(after, length)])
 				return
 			}
 			isHeld = true

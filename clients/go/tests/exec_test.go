@@ -1,0 +1,341 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redislock "github.com/redis-lock/redis-lock/clients/go"
+	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
+)
+
+// executable are locks of all families, the last one of a session.
+func executable(client *redislock.Client) []*redislock.Lock {
+	return []*redislock.Lock{client.Mutex("k"), client.Reentrant("r"), client.RW("rw").Read(), client.RW("rw").Write(),
+		client.Semaphore("s", 3, redislock.WithPermits(2)), client.Multi([]string{"a", "b"}),
+		client.Mutex("k", redislock.WithSession())}
+}
+
+func counted(server *servertest.Server) string {
+	count, _ := server.Ask("GET", "n").(string)
+	return count
+}
+
+func onlyTheCounterIsLeft(t testing.TB, server *servertest.Server) {
+	t.Helper()
+	servertest.Eventually(t, "the end of the hold", func() bool { return fmt.Sprint(server.Ask("KEYS", "*")) == "[n]" })
+}
+
+// executing is Exec in a goroutine.
+func executing(ctx context.Context, lock *redislock.Lock) chan *redis.Cmd {
+	done := make(chan *redis.Cmd, 1)
+	go func() { done <- lock.Exec(ctx, "INCR", "n") }()
+	return done
+}
+
+func TestExecOfALockIsOnePacket(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client, ctx, number := over(t, proxy.Addr()), context.Background(), int64(0)
+	unlock(t, locked(t, client.Mutex("connected")))
+	proxy.Packets()
+	for place, lock := range executable(client) {
+		for _, exec := range []func(context.Context, ...any) *redis.Cmd{lock.Exec, lock.TryExec} {
+			number++
+			ran := must(exec(ctx, "INCR", "n").Int64())(t)
+			isTrue(t, ran == number && fmt.Sprint(server.Ask("KEYS", "*")) == "[n]", "%d", ran)
+			packets := proxy.Packets()
+			packet := packets[len(packets)-1] // Behind those of a connection of its own.
+			isTrue(t, len(packets) == 1 || place == 6, "%q", packets)
+			for _, word := range []string{".ACQUIRE", "LOCK.EXEC", "INCR", ".RELEASE"} {
+				isTrue(t, strings.Contains(packet, word), "%q", packet)
+			}
+			isTrue(t, !strings.Contains(packet, "BLOCK") && strings.Contains(packet, "SESSION") == (place == 6), "%q", packet)
+		}
+	}
+	lock := client.Mutex("k")
+	ok(t, lock.Exec(ctx, "HSET", "h", "f", 1).Err())
+	isTrue(t, must(lock.Exec(ctx, "HGETALL", "h").Result())(t).(map[any]any)["f"] == "1", "not a map")
+	isTrue(t, lock.Exec(ctx, "GET", "none").Err() == redis.Nil, "not nil")
+	// The command's own error, its own WRONGTYPE too.
+	for words, command := range map[string][]any{"WRONGTYPE": {"INCR", "h"}, "ERR unknown command": {"NOSUCH"}} {
+		err := lock.Exec(ctx, command...).Err()
+		isTrue(t, err != nil && strings.HasPrefix(err.Error(), words) && server.IsFree("k"), "%v", err)
+	}
+}
+
+func TestExecWaitsItsTurnOrSaysThatItWasNotGranted(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client, ctx := over(t, proxy.Addr(), redislock.WithTellHolder()), context.Background()
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession()} {
+		server.Ask("DEL", "n")
+		hold := locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+		lock := client.Mutex("k", kind)
+		for _, command := range []*redis.Cmd{lock.TryExec(ctx, "INCR", "n"),
+			client.Mutex("k", kind, redislock.WithWait(300*time.Millisecond)).Exec(ctx, "INCR", "n")} {
+			refusal := (*redislock.NotAcquiredError)(nil)
+			isTrue(t, errors.As(command.Err(), &refusal) && refusal.Holder == hold.Token(), "%v", command.Err())
+		}
+		isTrue(t, len(server.Waiters("k")) == 0, "%v", server.Waiters("k"))
+		running := executing(ctx, lock)
+		servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("k")) == 1 })
+		isTrue(t, counted(server) == "", "it ran")
+		proxy.Packets()
+		unlock(t, hold)
+		isTrue(t, must((<-running).Int64())(t) == 1 && server.IsFree("k"), "held")
+		// Behind the grant the command and the release in one packet.
+		packets := proxy.Packets()
+		isTrue(t, len(packets) == 1 && strings.Contains(packets[0], "LOCK.EXEC") &&
+			strings.Contains(packets[0], "LOCK.RELEASE"), "%q", packets)
+	}
+}
+
+func TestExecIsToldThatTheLockWasLost(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client := over(t, proxy.Addr())
+	for _, lose := range [][]any{{"LOCK.BREAK", "k"}, {"SET", "k", "something else"}} {
+		// The packet arrives in two parts, and the lock is lost between them.
+		proxy.SplitRequest("LOCK.EXEC")
+		running := executing(context.Background(), client.Mutex("k"))
+		servertest.Eventually(t, "the grant", func() bool { return len(server.Holders("k")) == 1 })
+		server.Ask(lose...)
+		proxy.Speak()
+		err := (<-running).Err()
+		isTrue(t, errors.Is(err, redislock.ErrLost) && counted(server) == "", "%v", err)
+	}
+}
+
+func TestExecSendsNoCommandTwice(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	number := 0
+	// Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" of the release is behind it.
+	for _, after := range []int{0, 3, -6} {
+		for place := range executable(over(t, proxy.Addr())) {
+			lock := executable(over(t, proxy.Addr()))[place]
+			number++
+			proxy.CutReply("LOCK.EXEC", after)
+			began := time.Now()
+			err := lock.Exec(context.Background(), "INCR", "n").Err()
+			isTrue(t, err != nil && !errors.Is(err, redislock.ErrLost) && time.Since(began) < time.Second+busy, "%v", err)
+			isTrue(t, proxy.Done() == number && counted(server) == fmt.Sprint(number), "%s", counted(server))
+			onlyTheCounterIsLeft(t, server)
+		}
+	}
+}
+
+func TestExecHasItsReplyWhereOnlyTheReleaseHasNone(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	for place := range executable(over(t, proxy.Addr())) {
+		lock := executable(over(t, proxy.Addr()))[place]
+		proxy.CutReply("LOCK.EXEC", -4)
+		isTrue(t, must(lock.Exec(context.Background(), "INCR", "n").Int64())(t) == int64(place+1), "another reply")
+		isTrue(t, proxy.Done() == place+1, "%d", proxy.Done())
+		onlyTheCounterIsLeft(t, server)
+	}
+	// The release does not arrive.
+	proxy = servertest.NewProxy(t, server)
+	client := over(t, proxy.Addr(), redislock.WithLease(10*time.Minute))
+	proxy.SplitRequest("LOCK.RELEASE")
+	running := executing(context.Background(), client.Mutex("k"))
+	servertest.Eventually(t, "the command", func() bool { return counted(server) == "8" })
+	isTrue(t, len(server.Holders("k")) == 1, "not held")
+	proxy.Disconnect()
+	proxy.Speak()
+	<-running // Its reply was on its way when the connection ended.
+	onlyTheCounterIsLeft(t, server)
+}
+
+func TestExecInPartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	for _, kind := range []redislock.Option{redislock.WithLease(10 * time.Minute), redislock.WithSession()} {
+		proxy := servertest.NewProxy(t, server)
+		lock := over(t, proxy.Addr()).Mutex("k", redislock.WithLease(10*time.Minute), kind)
+		proxy.SplitRequest("LOCK.EXEC")
+		running := executing(context.Background(), lock)
+		servertest.Eventually(t, "the grant", func() bool { return len(server.Holders("k")) == 1 })
+		if server.Holders("k")[0]["session"] != int64(0) {
+			// The server alone releases it: no client can.
+			server.Ask("ACL", "SETUSER", "default", "-lock.release")
+		}
+		proxy.Disconnect()
+		proxy.Speak()
+		isTrue(t, (<-running).Err() != nil, "no error")
+		servertest.Eventually(t, "the end of the hold", func() bool { return server.IsFree("k") })
+		isTrue(t, counted(server) == "", "it ran")
+	}
+}
+
+func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	hold := locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession()} {
+		ctx, end := context.WithCancel(context.Background())
+		running := executing(ctx, over(t, proxy.Addr()).Mutex("k", kind))
+		servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("k")) == 1 })
+		end()
+		isTrue(t, (<-running).Err() == context.Canceled && len(server.Waiters("k")) == 0, "not cancelled")
+	}
+	unlock(t, hold)
+	isTrue(t, server.IsFree("k") && counted(server) == "", "something is left")
+	// While its replies are on their way: they come when the command is not the caller's any more.
+	client := over(t, proxy.Addr())
+	unlock(t, locked(t, client.Mutex("k")))
+	for _, exec := range []func(context.Context, ...any) *redis.Cmd{client.Mutex("k").Exec,
+		locked(t, client.Mutex("j")).Exec} {
+		ctx, end := context.WithCancel(context.Background())
+		commands := make(chan *redis.Cmd)
+		before := counted(server)
+		proxy.SplitRequest("*")
+		go func() { commands <- exec(ctx, "INCR", "n") }()
+		time.Sleep(10 * time.Millisecond)
+		end()
+		command := <-commands
+		proxy.Speak()
+		servertest.Eventually(t, "the command", func() bool { return counted(server) != before })
+		isTrue(t, command.Err() == context.Canceled, "%v", command.Err())
+		ok(t, client.Settled(context.Background()))
+		isTrue(t, server.IsFree("k"), "held")
+	}
+}
+
+func TestExecWaitsOnOverABrokenConnection(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	hold := locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+	for _, kind := range []redislock.Option{redislock.WithLease(long), redislock.WithSession()} {
+		running := executing(context.Background(), over(t, proxy.Addr()).Mutex("k", kind))
+		servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("k")) == 1 })
+		asked := server.Calls("lock.acquire")
+		proxy.Disconnect() // The command was not sent yet.
+		servertest.Eventually(t, "the request again", func() bool { return server.Calls("lock.acquire") > asked })
+		before := counted(server)
+		unlock(t, hold)
+		ok(t, (<-running).Err())
+		isTrue(t, counted(server) != before && server.IsFree("k"), "not run")
+		hold = locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+	}
+	unlock(t, hold)
+}
+
+func TestExecIsSentAgainWhereNothingWasRun(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	proxy.SplitRequest("LOCK.EXEC")
+	running := executing(context.Background(), over(t, proxy.Addr()).Mutex("k", redislock.WithLease(long)))
+	servertest.Eventually(t, "the grant", func() bool { return len(server.Holders("k")) == 1 })
+	server.Ask("CONFIG", "SET", "min-replicas-to-write", 1)
+	proxy.Speak()
+	servertest.Eventually(t, "refusals", func() bool {
+		return strings.Contains(server.Ask("INFO", "errorstats").(string), "errorstat_NOREPLICAS:count=") &&
+			!strings.Contains(server.Ask("INFO", "errorstats").(string), "errorstat_NOREPLICAS:count=2\r")
+	})
+	server.Ask("CONFIG", "SET", "min-replicas-to-write", 0)
+	isTrue(t, must((<-running).Int64())(t) == 1 && server.IsFree("k"), "held")
+	// In the grace it waits in the queue.
+	grace := servertest.Start(t, "--lock.grace", "600000")
+	running = executing(context.Background(), over(t, grace.Addr()).Mutex("k"))
+	servertest.Eventually(t, "a waiter", func() bool { return len(grace.Waiters("k")) == 1 })
+	grace.Ask("CONFIG", "SET", "lock.grace", 0)
+	isTrue(t, must((<-running).Int64())(t) == 1 && grace.Calls("lock.acquire") == 2, "%d", grace.Calls("lock.acquire"))
+}
+
+func TestExecRefusesOptionsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	hold := locked(t, client.Reentrant("r"))
+	for _, lock := range []*redislock.Lock{client.Mutex("k", redislock.WithToken("mine")),
+		client.Mutex("k", redislock.WithAtLeast(time.Second)), client.Mutex("k", redislock.WithReplicas(1, time.Second)),
+		client.Semaphore("k", 3, redislock.WithSlot()), client.Reentrant("r", redislock.AsOwnerOf(hold))} {
+		err := lock.Exec(ctx, "INCR", "n").Err()
+		isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
+	}
+	isTrue(t, errors.Is(client.Mutex("k").Exec(ctx).Err(), redislock.ErrUsage), "no command")
+	isTrue(t, server.Ask("EXISTS", "k", "n") == int64(0), "something was sent")
+	// Without a deadline a process that dies would leave it for ever.
+	left := must(client.Mutex("k", redislock.WithoutLease()).Exec(ctx, "PTTL", "k").Int64())(t)
+	isTrue(t, left > 29_000, "%d", left)
+}
+
+func TestExecBesideOldClients(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr(), redislock.WithMixed(20*time.Millisecond)), context.Background()
+	server.Ask("SET", "k", "an old client's")
+	err := client.Mutex("k", redislock.WithWait(100*time.Millisecond)).Exec(ctx, "INCR", "n").Err()
+	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)
+	asked := server.Calls("lock.acquire")
+	running := executing(ctx, client.Mutex("k"))
+	servertest.Eventually(t, "some polls", func() bool { return server.Calls("lock.acquire") > asked+2 })
+	server.Ask("DEL", "k")
+	isTrue(t, must((<-running).Int64())(t) == 1, "not run")
+}
+
+func TestExecIsObserved(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	events := make(chan redislock.Event, 10)
+	client := over(t, server.Addr(), redislock.WithObserver(func(e redislock.Event) { events <- e }))
+	told := func() (kinds []redislock.EventKind) {
+		for len(events) > 0 {
+			kinds = append(kinds, (<-events).Kind)
+		}
+		return kinds
+	}
+	ctx := context.Background()
+	ok(t, client.Mutex("k").Exec(ctx, "INCR", "n").Err())
+	kinds := told()
+	isTrue(t, slices.Equal(kinds, []redislock.EventKind{redislock.EventGranted, redislock.EventReleased}), "%v", kinds)
+	hold := locked(t, over(t, server.Addr()).Mutex("k"))
+	_ = client.Mutex("k", redislock.WithWait(100*time.Millisecond)).Exec(ctx, "INCR", "n")
+	kinds = told()
+	isTrue(t, slices.Equal(kinds, []redislock.EventKind{redislock.EventQueued, redislock.EventNotGranted}), "%v", kinds)
+	unlock(t, hold)
+}
+
+func TestExecFollowsASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	nodes := servertest.Cluster(t)
+	client := of(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr(), nodes[1].Addr()}}))
+	ctx, lock := context.Background(), client.Mutex("k", redislock.WithLease(long))
+	isTrue(t, must(lock.Exec(ctx, "INCR", "{k}n").Int64())(t) == 1, "not run")
+	hold := locked(t, lock)
+	running := make(chan *redis.Cmd, 1)
+	go func() { running <- lock.Exec(ctx, "INCR", "{k}n") }()
+	servertest.Eventually(t, "a waiter", func() bool { return len(nodes[0].Waiters("k")) == 1 })
+	const slot = 7629
+	ids := [2]any{nodes[0].Ask("CLUSTER", "MYID"), nodes[1].Ask("CLUSTER", "MYID")}
+	nodes[1].Ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+	nodes[0].Ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+	nodes[0].Ask("MIGRATE", "127.0.0.1", nodes[1].Port, "", 0, 5000, "KEYS", "k", "{k}n")
+	// ASKING before each command of the packet.
+	isTrue(t, must(client.Mutex("{k}other").Exec(ctx, "INCR", "{k}n").Int64())(t) == 2, "not run")
+	for _, node := range []*servertest.Server{nodes[1], nodes[0]} {
+		node.Ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+	}
+	servertest.Eventually(t, "a waiter at the new node", func() bool { return len(nodes[1].Waiters("k")) == 1 })
+	unlock(t, hold)
+	isTrue(t, must((<-running).Int64())(t) == 3, "not run")
+	isTrue(t, must(lock.Exec(ctx, "INCR", "{k}n").Int64())(t) == 4, "not run")
+	isTrue(t, nodes[0].Calls("incr") == 1 && nodes[1].Calls("incr") == 3, "run twice")
+}
