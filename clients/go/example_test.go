@@ -97,6 +97,15 @@ func ExampleHold_Exec() {
 	// Output: OK <nil>
 }
 
+func ExampleLock_Exec() {
+	locks := redislock.New(rdb)
+	defer locks.Close()
+
+	rdb.Set(ctx, "account:7", 100, 0)
+	fmt.Println(locks.Mutex("account:7:lock").Exec(ctx, "INCRBY", "account:7", -30).Int())
+	// Output: 70 <nil>
+}
+
 func ExampleOnce() {
 	locks := redislock.New(rdb, redislock.WithAutoRenew())
 	defer locks.Close()
