@@ -12,8 +12,8 @@ import (
 //
 // It takes the options of a go-redis client, and makes connections of its own by them: one for all requests and one for
 // the messages of the server, to each server with locks; one more for each hold of a session, and each wait with
-// [WithReplicas], [WithToken] or [AsOwnerOf]. So a pool of one connection is enough, and a lock never waits for a connection of the pool. The hooks
-// of the go-redis client are not called, and its retries are not used.
+// [WithReplicas], [WithToken] or [AsOwnerOf]. So a pool of one connection is enough, and a lock never waits for a
+// connection of the pool. The hooks of the go-redis client are not called, and its retries are not used.
 type Client struct {
 	servers *servers
 	options []Option
