@@ -1,6 +1,7 @@
 //! Grants on their way to their clients. A grant that was not received is taken back, unless another reply has told its
 //! owner of it meanwhile.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::hold::{Hold, HoldParts, HoldRef};
@@ -38,7 +39,7 @@ pub struct Deliveries {
     all: BTreeMap<RequestId, (GrantNumber, GrantInFlight)>,
     /// The grants of each hold, the latest last: thousands of grants may be made in one turn, and each may be
     /// confirmed.
-    by_hold: BTreeMap<Hold, BTreeSet<(GrantNumber, RequestId)>>,
+    by_hold: BTreeMap<Hold, GrantsOfHold>,
     /// Grants that were not received.
     lost: BTreeSet<(GrantNumber, RequestId)>,
     last: GrantNumber,
@@ -47,13 +48,54 @@ pub struct Deliveries {
 /// Numbers the grants in their order.
 type GrantNumber = u64;
 
+/// The grants of one hold: nearly always one, which needs no memory of its own (400 of 36,400 instructions of a hand-off
+/// with callgrind on Redis 7.0.15).
+#[derive(Clone, Debug)]
+enum GrantsOfHold {
+    One((GrantNumber, RequestId)),
+    Several(BTreeSet<(GrantNumber, RequestId)>),
+}
+
+impl GrantsOfHold {
+    fn insert(&mut self, grant: (GrantNumber, RequestId)) {
+        match self {
+            GrantsOfHold::One(one) => *self = GrantsOfHold::Several([*one, grant].into()),
+            GrantsOfHold::Several(several) => _ = several.insert(grant),
+        }
+    }
+
+    /// Removes a grant. True if none is left.
+    fn remove(&mut self, grant: (GrantNumber, RequestId)) -> bool {
+        match self {
+            GrantsOfHold::One(one) => *one == grant,
+            GrantsOfHold::Several(several) => {
+                several.remove(&grant);
+                several.is_empty()
+            }
+        }
+    }
+
+    /// The latest first.
+    fn iter(&self) -> impl Iterator<Item = (GrantNumber, RequestId)> + '_ {
+        let (one, several) = match self {
+            GrantsOfHold::One(one) => (Some(*one), None),
+            GrantsOfHold::Several(several) => (None, Some(several.iter().rev().copied())),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
+    }
+}
+
 impl Deliveries {
     /// The reply to the request is on its way.
     pub fn sent(&mut self, delivery: GrantInFlight) {
         self.last += 1;
         let request = delivery.request;
         for hold in delivery.holds() {
-            self.by_hold.entry(hold).or_default().insert((self.last, request));
+            let grant = (self.last, request);
+            match self.by_hold.entry(hold) {
+                Entry::Vacant(vacant) => _ = vacant.insert(GrantsOfHold::One(grant)),
+                Entry::Occupied(mut grants) => grants.get_mut().insert(grant),
+            }
         }
         self.all.insert(request, (self.last, delivery));
     }
@@ -99,7 +141,7 @@ impl Deliveries {
     /// The grants of a hold, the latest first.
     fn of_hold(&self, key: KeyRef<'_>, owner: &[u8]) -> impl Iterator<Item = (GrantNumber, RequestId)> + '_ {
         let grants = self.by_hold.get(&HoldRef { key, owner } as &dyn HoldParts);
-        grants.into_iter().flat_map(|grants| grants.iter().rev().copied())
+        grants.into_iter().flat_map(GrantsOfHold::iter)
     }
 
     /// True if the owner's whole hold of this key came from grants that were not received.
@@ -165,10 +207,9 @@ impl Deliveries {
     fn take(&mut self, request: RequestId) -> Option<(GrantNumber, GrantInFlight)> {
         let (number, delivery) = self.all.remove(&request)?;
         for hold in delivery.holds() {
-            let Some(grants) = self.by_hold.get_mut(&hold) else { continue };
-            grants.remove(&(number, request));
-            if grants.is_empty() {
-                self.by_hold.remove(&hold);
+            let Entry::Occupied(mut grants) = self.by_hold.entry(hold) else { continue };
+            if grants.get_mut().remove((number, request)) {
+                grants.remove();
             }
         }
         self.lost.remove(&(number, request));
