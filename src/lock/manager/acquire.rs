@@ -9,7 +9,7 @@ use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
 use crate::queue::place::{Place, Rank};
 use crate::queue::placement::new_place;
-use crate::queue::request::{Arrival, NewRequest, QueueId, QueuedRequest};
+use crate::queue::request::{Arrival, NewRequest, OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
@@ -72,15 +72,16 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
-        let mut retried = self.queues.find_retried(request.db, request.names, &request.request);
+        let owner_id = self.queues.owner_id(request.db, request.request.owner.as_bytes());
+        let mut retried = self.queues.find_retried(owner_id, request.db, request.names, &request.request);
         if let Some(same) = retried.filter(|same| self.is_ending(*same)) {
             // Its client has disconnected, or LOCK.CANCEL has named it.
             self.end_if_ending(&mut host.clients, host.now, same);
             retried = retried.filter(|same| self.queues.request(*same).is_some());
         }
         let answer = match request.names {
-            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }, retried),
-            _ => self.acquire_several(host, &request, retried),
+            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }, owner_id, retried),
+            _ => self.acquire_several(host, &request, owner_id, retried),
         };
         self.count_answer(&answer);
         self.record_refusal(&request, &answer);
@@ -93,10 +94,12 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
         key: KeyRef<'_>,
+        owner_id: Option<OwnerId>,
         retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { request: lock_request, session, .. } = *request;
-        let is_quiet = self.grace.is_none() && self.queues.id_of(key).is_none();
+        let queue = self.queues.id_of(key);
+        let is_quiet = self.grace.is_none() && queue.is_none();
         let mut entry = host.keys.open(key);
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
         if admission != Admission::Wait && is_quiet {
@@ -107,14 +110,14 @@ impl LockManager {
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.if_client_may_wait(&host.clients);
-        if let Some(queue) = self.queues.id_of(key) {
+        if let Some(queue) = queue {
             self.end_upgrades(&mut entry, queue);
         }
         // Known without a search for the place.
         if admission == Admission::Wait && request.wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
-        let mut new = self.new_request(request, retried, rank_of(&mut entry, &lock_request));
+        let mut new = self.new_request(request, owner_id, retried, rank_of(&mut entry, &lock_request));
         if admission != Admission::Wait || self.queues.has_requests_for_several() {
             drop(entry);
             self.find_place(host, &mut new);
@@ -130,7 +133,7 @@ impl LockManager {
             self.refuse_deadlock(host, &new)?;
             entry = host.keys.open(key);
         }
-        let limit_before = self.queues.of_key(key).and_then(|queue| queue.limit);
+        let limit_before = queue.and_then(|queue| self.queues.get(queue)?.limit);
         let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
@@ -140,8 +143,10 @@ impl LockManager {
         // While the key is free, only its waiters know the LIMIT.
         let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
-        self.watch_open(&mut entry, queue);
-        self.note_value(&mut entry, queue);
+        if !self.is_watched(&mut entry, queue) {
+            self.watch_open(&mut entry, queue);
+            self.note_value(&mut entry, queue);
+        }
         if is_new_limit {
             let never_fit = self.over_limit(host.now, &mut entry, queue);
             drop(entry);
@@ -156,6 +161,7 @@ impl LockManager {
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
+        owner_id: Option<OwnerId>,
         retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let request = &request.if_client_may_wait(&host.clients);
@@ -164,7 +170,7 @@ impl LockManager {
         if admission == Admission::Wait && wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
-        let mut new = self.new_request(request, retried, Rank::Normal);
+        let mut new = self.new_request(request, owner_id, retried, Rank::Normal);
         self.find_place(host, &mut new);
         if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {
             return self.grant_among_waiters(host, request, retried);
@@ -306,13 +312,14 @@ impl LockManager {
     pub(super) fn new_request<'a>(
         &self,
         request: &AcquireRequest<'a>,
+        owner_id: Option<OwnerId>,
         retried: Option<RequestId>,
         rank: Rank,
     ) -> NewRequest<'a> {
         let AcquireRequest { db, names, request, wait, .. } = *request;
         let replaces = retried.filter(|_| wait.is_some());
         let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
-        NewRequest { db, names, request, place, replaces }
+        NewRequest { db, names, request, owner_id, place, replaces }
     }
 
     /// The place of the retried request. A place that was kept for an upgrade counts by its arrival if the owner no
@@ -417,6 +424,15 @@ impl LockManager {
             self.answer_waiter(clients, earlier, WaitOutcome::Superseded);
         }
         self.remove(earlier);
+    }
+
+    /// True behind another waiter, if its queue has seen the value under the key: the end of the lease is watched and
+    /// the holders are known since that waiter came. To read the end again takes 800 of 42,100 instructions of a
+    /// hand-off among 48 clients (callgrind, Redis 7.0.15).
+    fn is_watched<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
+        let Some(lock) = entry.content().lock() else { return false };
+        let is_seen = |queue: &WaitQueue| queue.waiters() > 1 && queue.seen.is_some() && queue.seen == lock.fence();
+        self.queues.get(queue).is_some_and(is_seen)
     }
 
     /// The only waiter of a queue was decided by the value under the key: the queue has seen that value.

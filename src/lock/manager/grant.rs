@@ -6,7 +6,7 @@ use super::observer::{GrantChange, Waited};
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::request::{Others, QueueId, QueuedRequest};
+use crate::queue::request::{Others, QueueId};
 use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
@@ -65,6 +65,7 @@ impl LockManager {
             return Attempt::Stuck;
         }
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
+        let name = wait_queue.key.clone();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: queued.claim.under_limit(wait_queue.limit), lease };
         match self.admission(now, key, entry, &request) {
@@ -92,7 +93,7 @@ impl LockManager {
                     request: id,
                     owner,
                     claim,
-                    grants: OneOrMany::One((key.to_key(), grant)),
+                    grants: OneOrMany::One((name, grant)),
                 });
                 Attempt::Granted
             }
@@ -331,16 +332,20 @@ impl LockManager {
         after: Option<Fence>,
         waited: Option<Waited>,
     ) {
-        let Some(id) = self.queues.id_of(key) else { return };
-        let Some(queue) = self.queues.get(id) else { return };
+        let granted = waited.and_then(|waited| self.queues.request(waited.request));
+        let (leaves, owner) = granted.map_or((0, None), |it| (usize::from(it.is_present()), Some(it.owner_id)));
+        // The queue of a request for one key is known without its name.
+        let queue = match granted.map(|granted| &*granted.queues) {
+            Some([queue]) => Some(*queue),
+            _ => self.queues.id_of(key),
+        };
+        let Some((id, queue)) = queue.and_then(|id| Some((id, self.queues.get(id)?))) else { return };
         let (has_seen, waiters) = (before.is_none() || queue.seen == before, queue.waiters());
         if has_seen {
             self.queues.set_seen(id, after);
         }
-        let granted = waited.and_then(|waited| self.queues.request(waited.request));
-        let leaves = usize::from(granted.is_some_and(QueuedRequest::is_present));
         if let Some(lock) = entry.content().lock().filter(|_| waiters > leaves) {
-            self.note_holders(id, Some(lock));
+            self.note_holders(id, Some(lock), owner);
         }
     }
 

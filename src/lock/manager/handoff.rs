@@ -178,10 +178,10 @@ impl LockManager {
         Some(gate)
     }
 
-    /// Records the holders of the key of a queue. The requests for several keys of an owner that has lost the key are
+    /// Records the holders of the key of a queue; `owner`: the owner that was just granted it, if known. The requests for several keys of an owner that has lost the key are
     /// to be decided anew.
-    pub(super) fn note_holders(&mut self, queue: QueueId, lock: Option<&Lock>) {
-        for id in self.queues.note_holders(queue, lock) {
+    pub(super) fn note_holders(&mut self, queue: QueueId, lock: Option<&Lock>, owner: Option<OwnerId>) {
+        for id in self.queues.note_holders(queue, lock, owner) {
             let place = self.queues.request(id).map(|queued| queued.place.clone());
             self.to_try.lost.extend(place.map(|place| (place, id, queue)));
         }
@@ -212,7 +212,8 @@ impl LockManager {
         let keys: Vec<_> = self.queues.keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let place = self.queues.last_place(Rank::Normal);
-        let new = NewRequest { db: queued.db, names: &names, request: queued.request(), place, replaces: Some(id) };
+        let (request, owner_id) = (queued.request(), Some(queued.owner_id));
+        let new = NewRequest { db: queued.db, names: &names, request, owner_id, place, replaces: Some(id) };
         let new = NewRequest { place: new_place(&self.queues, holders, &new), ..new };
         match deadlock::find(&self.queues, holders, &new) {
             None => {
@@ -330,8 +331,11 @@ impl LockManager {
                 return Next::Head(id);
             }
             match self.try_grant(entry, clients, now, key, queue, id, Precedence::First) {
-                // A mutex has one holder: no other request fits.
-                Attempt::Granted if self.has_one_holder(queue) => break,
+                // A mutex has one holder: no other request fits. The grant has noted the new one.
+                Attempt::Granted if self.has_one_holder(queue) => {
+                    self.watch_end(entry, queue);
+                    return Next::Done;
+                }
                 Attempt::Granted | Attempt::Dismissed => {}
                 Attempt::Stuck => break,
             }

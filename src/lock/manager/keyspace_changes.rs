@@ -392,7 +392,9 @@ mod tests {
     #[test]
     fn holders_are_known_again_when_all_queues_have_been_visited() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        let is_unknown = |fixture: &Fixture| fixture.manager.queues().may_be_waited_for(0, b"anybody");
+        let is_unknown = |fixture: &Fixture| {
+            fixture.manager.queues().may_be_waited_for(fixture.manager.queues().owner_id(0, b"anybody"))
+        };
         fixture.manager.db_changed(None);
         assert!(is_unknown(&fixture));
         fixture.drain();

@@ -67,11 +67,10 @@ impl LockManager {
 
     /// As `count_and_record_end`, without counting it.
     pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
-        let waiters = self.waiters_of(key);
         let observe = self.limits.observe;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd(_) | EndedBy::Expired => waiters > 0,
+            EndedBy::LeaseEnd(_) | EndedBy::Expired => self.waiters_of(key) > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
         // Most ends need no clock.
@@ -85,7 +84,7 @@ impl LockManager {
         let held_ms = fence.us_before(ended_us) / 1000;
         let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
-            let session = self.bindings.client_of(key, owner);
+            let (waiters, session) = (self.waiters_of(key), self.bindings.client_of(key, owner));
             let (key, owner) = (key.to_key(), holder(owner));
             self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
         }

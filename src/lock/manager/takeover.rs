@@ -103,7 +103,8 @@ impl LockManager {
         let names = &[key.name];
         let request = LockRequest { owner, claim: Claim::Mutex, lease: Lease::Persist };
         let request = AcquireRequest { db: key.db, names, request, wait: None, session: None };
-        let mut new = self.new_request(&request, None, Rank::Normal);
+        let owner_id = self.queues.owner_id(key.db, owner.as_bytes());
+        let mut new = self.new_request(&request, owner_id, None, Rank::Normal);
         self.find_place(host, &mut new);
         match self.admission_in_queue(host, &request, &new, Admission::Admit) {
             Ok(admission) => Ok(admission == Admission::Admit),

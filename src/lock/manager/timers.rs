@@ -130,17 +130,26 @@ impl LockManager {
         if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
             return;
         }
-        match entry.lock_and_until() {
-            Some((lock, until)) => {
-                self.note_holders(queue, Some(lock));
-                if let Some(end) = lock.first_deadline(until).timestamp() {
-                    self.lease_ends.set_no_later(queue, end.plus_ms(1));
-                }
+        match entry.content().lock() {
+            Some(lock) => {
+                self.note_holders(queue, Some(lock), None);
+                self.watch_end(entry, queue);
             }
             None => {
                 self.queues.set_seen(queue, None);
-                self.note_holders(queue, None);
+                self.note_holders(queue, None, None);
             }
+        }
+    }
+
+    /// Sets a timer to serve a queue when the lease of its open key ends.
+    pub(super) fn watch_end<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
+        if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
+            return;
+        }
+        let Some((lock, until)) = entry.lock_and_until() else { return };
+        if let Some(end) = lock.first_deadline(until).timestamp() {
+            self.lease_ends.set_no_later(queue, end.plus_ms(1));
         }
     }
 }

@@ -106,11 +106,12 @@ impl LockManager {
         Some(released.map_err(KeyError::from))
     }
 
-    /// True if no request waits for the key. Its name is read only if there are queues, its database only if a queue
-    /// may have that name.
+    /// True if no request waits for the key, or did a moment ago: where two clients hand a lock to each other, this path
+    /// would open a held key in vain. The key's name is read only if there are queues, its database only if a queue may
+    /// have that name.
     #[inline(always)]
     fn is_uncontended<'k>(&self, key: impl LateKey<'k>) -> bool {
-        self.queues.is_empty() || !self.queues.may_have(key.name()) || self.queues.id_of(key.key()).is_none()
+        self.queues.are_unused() || !self.queues.may_have(key.name()) || !self.queues.was_waited_for(key.key())
     }
 }
 
@@ -226,6 +227,19 @@ mod tests {
             assert_eq!(fixture.manager.is_uncontended(Counted(db, &read)), is_uncontended, "{requests:?} {db}");
             assert_eq!(read.get(), reads, "{requests:?} {db}");
         }
+    }
+
+    /// Two clients that hand a lock to each other do not open it in vain.
+    #[test]
+    fn a_key_that_was_waited_for_a_moment_ago_takes_the_slow_path() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("b", Portion::Mutex).unwrap();
+        assert!(fixture.manager.queues().is_empty() && fixture.server.keyspace.primary.is_empty());
+        assert_eq!(acquire(&mut fixture, "c", MUTEX), None);
+        let now = fixture.server.now();
+        fixture.manager.inspect_some(&mut fixture.server.host(&now), 1);
+        assert!(matches!(acquire(&mut fixture, "c", MUTEX), Some(Ok(_))), "a round of inspections has ended");
     }
 
     #[test]

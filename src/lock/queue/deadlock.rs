@@ -26,7 +26,7 @@ pub fn needs_search(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let may_close = || {
         changes_waits(queues, new)
             || takes_more(new)
-            || queues.may_be_waited_for(new.db, new.owner()) && !waits_for_nothing_new(queues, new)
+            || queues.may_be_waited_for(new.owner_id) && !waits_for_nothing_new(queues, new)
     };
     new.request.claim != Claim::AdoptedMutex && may_close()
 }
@@ -45,7 +45,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
 /// waited-for key, or permits of the same semaphore. Without this check each request for one of thousands of permits
 /// would visit all of their holders.
 fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
-    let owner = queues.owner_id(new.db, new.owner());
+    let owner = new.owner_id;
     if owner.is_some_and(|owner| queues.waiting(owner).next().is_some()) {
         return true;
     }
@@ -65,17 +65,21 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
 /// check each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
-    claim.family() != Family::Semaphore && queues.is_covered_by_earlier(new.key(name), new.owner(), &new.place, claim)
+    claim.family() != Family::Semaphore && queues.is_covered_by_earlier(new.key(name), new.owner_id, &new.place, claim)
 }
 
 /// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
 fn changes_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let lowers_limit = |queue: &WaitQueue| new.request.claim.limit() < queue.limit;
-    is_ahead_of_others(queues, new) || queues_of(queues, new).any(lowers_limit)
+    queues_of(queues, new).any(|queue| is_ahead_in(queue, new) || lowers_limit(queue))
 }
 
 fn is_ahead_of_others(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    queues_of(queues, new).any(|queue| queue.has_requests_behind(&new.place))
+    queues_of(queues, new).any(|queue| is_ahead_in(queue, new))
+}
+
+fn is_ahead_in(queue: &WaitQueue, new: &NewRequest<'_>) -> bool {
+    queue.has_requests_behind(&new.place)
 }
 
 /// The wait queues of the keys of the request, for keys that have one.

@@ -66,8 +66,9 @@ impl Fixture {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let owner_id = self.queues.owner_id(0, owner.as_bytes());
         let id = self.queues.enter(Arrival {
-            new: NewRequest { db: 0, names, request, place, replaces: None },
+            new: NewRequest { db: 0, names, request, owner_id, place, replaces: None },
             since: now,
             until: None,
             session: None,
@@ -88,7 +89,8 @@ impl Fixture {
     pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, place: Place) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        let new = NewRequest { db: 0, names: &names(keys), request, place, replaces: None };
+        let owner_id = self.queues.owner_id(0, owner.as_bytes());
+        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, place, replaces: None };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;
         let mut holders = Holders::new(&mut keys, &self.ended, now);
@@ -102,8 +104,8 @@ impl Fixture {
         for key in names.iter().map(|name| KeyRef { db: 0, name }) {
             let Some(id) = self.queues.id_of(key) else { continue };
             match (&mut self.server.keyspace).open(key).content() {
-                Content::Lock(lock) => _ = self.queues.note_holders(id, Some(lock)),
-                _ => _ = self.queues.note_holders(id, None),
+                Content::Lock(lock) => _ = self.queues.note_holders(id, Some(lock), None),
+                _ => _ = self.queues.note_holders(id, None, None),
             }
         }
     }

@@ -26,7 +26,7 @@ fn first_that_wants_held<'q, K: Keys>(
     if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
         return None;
     }
-    let may_hold = queues.may_hold(queues.owner_id(new.db, new.owner()));
+    let may_hold = queues.may_hold(new.owner_id);
     if may_hold.is_empty() {
         return None;
     }
@@ -59,7 +59,8 @@ mod tests {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
         let place = fixture.queues.last_place(Rank::Normal);
-        let new = NewRequest { db: 0, names: &names(keys), request, place, replaces: None };
+        let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
+        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, place, replaces: None };
         let now = fixture.server.now().timestamp();
         let mut keys = &mut fixture.server.keyspace;
         new_place(&fixture.queues, &mut Holders::new(&mut keys, &fixture.ended, now), &new)

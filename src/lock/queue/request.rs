@@ -46,6 +46,9 @@ pub struct NewRequest<'a> {
     pub names: &'a [&'a [u8]],
     /// Owner, claim and lease.
     pub request: LockRequest<'a>,
+    /// Its owner, looked up by name when the request came; `None`: no request of it is queued, and it is not known to
+    /// hold a waited-for key.
+    pub owner_id: Option<OwnerId>,
     /// The place that it gets in the queues. A retry takes over the place of the request that it repeats.
     pub place: Place,
     /// The queued request that it replaces: the one that it repeats, or itself if it is decided anew.
@@ -107,7 +110,7 @@ pub struct QueuedRequest {
     /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
     /// The id of its owner.
-    pub(super) owner_id: OwnerId,
+    pub owner_id: OwnerId,
     /// The queue under which its owner lists it: the smallest of `queues`.
     pub(super) listed_under: QueueId,
     /// Whether its owner may have other requests. An owner that waits for nothing else is assumed to release the lock

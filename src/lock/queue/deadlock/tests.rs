@@ -362,7 +362,8 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
         let named = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: named.as_ref(), claim, lease: Lease::Persist };
         let place = fixture.queues.last_place(Rank::Normal);
-        let new = NewRequest { db: 0, names: &[key.as_bytes()], request, place, replaces: None };
+        let owner_id = fixture.queues.owner_id(0, named.as_bytes());
+        let new = NewRequest { db: 0, names: &[key.as_bytes()], request, owner_id, place, replaces: None };
         assert_eq!(needs_search(&fixture.queues, &new), may_be, "{owner} asks for {key}");
     }
 }
@@ -495,7 +496,9 @@ impl World {
             let keys: Vec<_> = self.fixture.queues.keys_of(again).cloned().collect();
             let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
             let (request, place) = (again.request(), again.place.clone());
-            return check(&mut self.fixture, &NewRequest { db: 0, names: &names, request, place, replaces: Some(*id) });
+            let (owner_id, replaces) = (Some(again.owner_id), Some(*id));
+            let new = NewRequest { db: 0, names: &names, request, owner_id, place, replaces };
+            return check(&mut self.fixture, &new);
         }
         let (owner, (keys, claim)) = (self.owner(), self.keys());
         let rank = self.rank(&owner, keys, &claim);
@@ -503,7 +506,8 @@ impl World {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let names = names(keys);
-        check(&mut self.fixture, &NewRequest { db: 0, names: &names, request, place, replaces: None });
+        let owner_id = self.fixture.queues.owner_id(0, owner.as_bytes());
+        check(&mut self.fixture, &NewRequest { db: 0, names: &names, request, owner_id, place, replaces: None });
     }
 }
 
@@ -558,7 +562,8 @@ fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
     let place = fixture.queues.last_place(Rank::Normal);
-    let new = NewRequest { db: 0, names: &[name], request, place, replaces: None };
+    let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
+    let new = NewRequest { db: 0, names: &[name], request, owner_id, place, replaces: None };
     let now = fixture.server.now().timestamp();
     let before = fixture.server.keyspace.opened + fixture.queues.looked_up.get();
     let keys = &mut &mut fixture.server.keyspace;

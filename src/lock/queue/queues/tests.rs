@@ -11,7 +11,8 @@ fn permits(limit: u32, permits: u32) -> Claim {
 
 fn retried(queues: &WaitQueues, owner: &str, keys: &str, claim: Claim) -> Option<RequestId> {
     let owner = Owner::new(owner.as_bytes()).unwrap();
-    queues.find_retried(0, &names(keys), &LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist })
+    let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+    queues.find_retried(queues.owner_id(0, owner.as_bytes()), 0, &names(keys), &request)
 }
 
 #[test]
@@ -135,15 +136,21 @@ fn the_limit_of_the_newest_request_counts() {
 fn an_owner_that_can_be_waited_for_holds_or_waits() {
     let mut fixture = Fixture::default();
     fixture.hold("a", "k", MUTEX);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a"), "no request waits for the key");
+    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")), "no request waits for the key");
     let waiter = fixture.wait("b", "k", MUTEX);
-    assert!(fixture.queues.may_be_waited_for(0, b"a"), "it holds a key that is waited for");
-    assert!(fixture.queues.may_be_waited_for(0, b"b"), "it waits");
-    assert!(!fixture.queues.may_be_waited_for(1, b"a") && !fixture.queues.may_be_waited_for(0, b"c"));
+    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")), "it holds a key that is waited for");
+    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")), "it waits");
+    assert!(
+        !fixture.queues.may_be_waited_for(fixture.queues.owner_id(1, b"a"))
+            && !fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"c"))
+    );
     fixture.queues.keep_place(waiter);
-    assert!(!fixture.queues.may_be_waited_for(0, b"b"), "it is away");
+    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")), "it is away");
     fixture.queues.leave(waiter);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a"), "no request waits for the key any more");
+    assert!(
+        !fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")),
+        "no request waits for the key any more"
+    );
 }
 
 #[test]
@@ -152,8 +159,8 @@ fn after_a_hand_off_no_request_waits_for_the_former_holder() {
     fixture.hold("a", "k", MUTEX);
     let waiter = fixture.wait("c", "k", MUTEX);
     fixture.hold("b", "k", MUTEX);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a"));
-    assert!(fixture.queues.may_be_waited_for(0, b"b"));
+    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
+    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")));
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
@@ -165,7 +172,7 @@ fn any_owner_may_hold_a_key_with_many_holders() {
         fixture.hold(&format!("holder {number}"), "s", permits(20, 1));
     }
     let waiter = fixture.wait("b", "s", permits(20, 1));
-    assert!(fixture.queues.may_be_waited_for(0, b"anybody"));
+    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody")));
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
@@ -176,9 +183,9 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
     fixture.hold("a", "kl", MUTEX);
     let waiters = [fixture.wait("b", "k", MUTEX), fixture.wait("c", "l", MUTEX)];
     fixture.queues.leave(waiters[0]);
-    assert!(fixture.queues.may_be_waited_for(0, b"a"));
+    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
     fixture.queues.leave(waiters[1]);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a"));
+    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
     assert!(fixture.queues.is_clean());
 }
 
@@ -262,7 +269,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
         fixture.queues.set_seen(queue, seen);
         fixture.queues.lock_may_have_moved();
         let unknown = [(); 3].map(|()| {
-            let is_unknown = fixture.queues.may_be_waited_for(0, b"anybody");
+            let is_unknown = fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody"));
             fixture.queues.end_round();
             is_unknown
         });
@@ -274,7 +281,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
 fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_left() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
-    let is_unknown = |fixture: &Fixture| fixture.queues.may_be_waited_for(0, b"anybody");
+    let is_unknown = |fixture: &Fixture| fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody"));
     fixture.queues.await_walk();
     let id = fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no request waited");
@@ -311,7 +318,10 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
         ("a read covers a read", "w", "b", behind, read, true),
     ] {
         let key = key(name);
-        let found = fixture.queues.is_covered_by_earlier(key.as_ref(), owner.as_bytes(), place, &claim);
+        let found = {
+            let owner = fixture.queues.owner_id(0, owner.as_bytes());
+            fixture.queues.is_covered_by_earlier(key.as_ref(), owner, place, &claim)
+        };
         assert_eq!(found, is_covered, "{row}");
     }
 }
@@ -404,7 +414,8 @@ fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestI
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let place = fixture.queues.last_place(Rank::Normal);
-    let new = NewRequest { db: 0, names: &names(key), request, place, replaces: None };
+    let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
+    let new = NewRequest { db: 0, names: &names(key), request, owner_id, place, replaces: None };
     let since = fixture.server.now().instant();
     let arrival = Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true };
     fixture.queues.enter(arrival)
@@ -424,4 +435,51 @@ fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on()
     assert_eq!((of(b"a"), of(b"e")), (vec![], vec![other]));
     let replied = std::iter::from_fn(|| fixture.queues.next_done().inspect(|id| _ = fixture.queues.leave(*id)));
     assert_eq!(replied.collect::<Vec<_>>(), [of_l[0], of_k[0], of_l[1], of_k[1]]);
+}
+
+#[test]
+fn a_queue_that_was_emptied_is_found_by_the_next_request_only() {
+    let mut fixture = Fixture::default();
+    fixture.hold("z", "k", permits(3, 1));
+    let id = fixture.wait("a", "k", permits(3, 3));
+    let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+    fixture.queues.set_seen(queue, Fence::new(7));
+    fixture.queues.leave(id);
+    let queues = &fixture.queues;
+    assert!(queues.is_empty() && queues.len() == 0 && queues.iter().next().is_none());
+    assert!(queues.id_of(key("k").as_ref()).is_none() && queues.get(queue).is_none());
+    assert!(queues.next_from(Bound::Unbounded).is_none() && queues.all_in(queue).is_empty());
+    assert!(!queues.may_be_waited_for(queues.owner_id(0, b"z")), "no request waits for the key of z");
+    assert!(queues.was_waited_for(key("k").as_ref()) && !queues.are_unused());
+    fixture.wait("b", "k", MUTEX);
+    let again = fixture.queues.of_key(key("k").as_ref()).unwrap();
+    assert_eq!((again.family, again.limit, again.seen, again.waiters()), (Family::Mutex, None, None, 1));
+    assert_eq!(fixture.queues.id_of(key("k").as_ref()), Some(queue), "it is the same queue");
+}
+
+#[test]
+fn one_emptied_queue_stays_until_a_round_of_inspections_ends() {
+    let mut fixture = Fixture::default();
+    let ids = [fixture.wait("a", "k", MUTEX), fixture.wait("b", "l", MUTEX)];
+    let known = |fixture: &Fixture| ["k", "l"].map(|name| fixture.queues.was_waited_for(key(name).as_ref()));
+    assert_eq!(known(&fixture), [true, true]);
+    ids.into_iter().for_each(|id| _ = fixture.queues.leave(id));
+    assert_eq!(known(&fixture), [false, true]);
+    fixture.queues.end_round();
+    assert_eq!(known(&fixture), [false, false]);
+    assert!(fixture.queues.are_unused() && fixture.queues.owners.is_empty());
+}
+
+/// Answered requests count as requests with other requests of their owners until they are replied to.
+#[test]
+fn an_emptied_queue_that_is_used_again_counts_the_answered_requests_that_leave_it() {
+    let mut fixture = Fixture::default();
+    let done = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
+    ["a", "b"].iter().for_each(|owner| _ = fixture.wait(owner, "m", MUTEX));
+    let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+    fixture.queues.end_coalescing(queue, Fence::new(1).unwrap());
+    fixture.queues.leave(done[0]);
+    fixture.wait("c", "k", MUTEX);
+    fixture.queues.leave(done[1]);
+    assert_eq!(fixture.queues.get(queue).map(|queue| (queue.waiters(), queue.elsewhere)), Some((1, 0)));
 }
