@@ -64,7 +64,7 @@ func main() {
 					tell(event{"e": "unexpected", "what": fmt.Sprint(panicked)})
 				}
 			}()
-			turns(locks, rand.New(rand.NewPCG(seed, uint64(line))))
+			turns(locks, rand.New(rand.NewPCG(seed, uint64(line))), fmt.Sprintf("line-%d-of-%d", line, seed))
 		}()
 	}
 	all.Wait()
@@ -86,7 +86,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-func turns(locks *redislock.Client, rng *rand.Rand) {
+func turns(locks *redislock.Client, rng *rand.Rand, token string) {
 	for !stopping.Load() {
 		key := fmt.Sprint("k", rng.IntN(keys))
 		kind := rng.IntN(10)
@@ -99,6 +99,8 @@ func turns(locks *redislock.Client, rng *rand.Rand) {
 			lease, options = ms(1500), append(options, redislock.WithAutoRenew())
 		case kind < 5:
 			lease = time.Minute
+		case kind == 5: // The same one again: it waits over a connection of its own.
+			options = append(options, redislock.WithToken(token))
 		}
 		wait := 0
 		if rng.IntN(10) > 0 {
