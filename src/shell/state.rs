@@ -70,7 +70,7 @@ pub fn is_in_use() -> bool {
 
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
-    events::set_observed(manager.limits.observe.needs_slow_path());
+    events::set_observed(manager.observer.settings.needs_slow_path());
 }
 
 impl State {

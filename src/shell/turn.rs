@@ -199,8 +199,8 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             // What the turn has no time for stays due.
             now.begin_turn();
             inspections::go_on(manager, &mut host);
-            manager.tick(&mut host);
-            manager.drain(&mut host);
+            manager.turn(&mut host).tick();
+            manager.turn(&mut host).drain();
             if manager.has_due() && host.keys.was_refused() {
                 // Waits still end in time.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);

@@ -115,7 +115,7 @@ fn run_set<'h, H: CommandHost<'h>>(
         if host.adopts(name, Family::Mutex) {
             if let Some(granted) = host.acquire_uncontended(key, &request, None) {
                 let fence = granted?.fence;
-                host.note(|manager| manager.statistics.adopted_acquires += 1);
+                host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
                 wait.iter().for_each(|_| host.note_granted_here(fence));
                 reply_set(&mut host, original, true);
                 return Ok(());
@@ -139,7 +139,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     };
     let decided = host.decide(keys, waiter, |manager, rules| {
         let decided = decide_set(manager, rules, KeyRef { db, name }, question);
-        manager.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
         decided
     });
     match decided {
@@ -184,7 +184,7 @@ fn decide_set<K: Keys, C: Park>(
     question: Question<'_, impl FnOnce() -> bool, impl FnOnce(Fence) -> Option<WaitLimit>>,
 ) -> Result<Set, ErrorReply> {
     let Question { set, may_grant, may_wait_for, wait } = question;
-    let holder = match manager.mutex_holder(rules, key) {
+    let holder = match manager.turn(rules).exclusive_holder(key, Family::Mutex) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
         Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Ok(Set::OtherFamily),
@@ -234,9 +234,9 @@ fn acquire<K: Keys, C: Park>(
     let request = LockRequest { owner: token, claim: Claim::AdoptedMutex, lease };
     let wait = wait.map(|limit| Wait { limit, may_come_back: true, coalesces: false });
     let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
-    match manager.acquire(rules, request) {
+    match manager.turn(rules).acquire(request) {
         Ok(Acquired::Granted(grant)) => {
-            manager.statistics.adopted_acquires += 1;
+            manager.observer.statistics.adopted_acquires += 1;
             Ok(Set::Done { former: None, fence: Some(grant.fence) })
         }
         Ok(Acquired::Queued(_)) => Ok(Set::Queued),
@@ -253,9 +253,9 @@ fn take_over<K: Keys, C: Park>(
     db: i32,
     takeovers: &[Takeover<'_>],
 ) -> Result<TakenOver, ErrorReply> {
-    let taken = manager.take_mutexes_over(rules, db, takeovers)?;
+    let taken = manager.turn(rules).take_mutexes_over(db, takeovers)?;
     if let TakenOver::All(grants) = taken {
-        manager.statistics.adopted_acquires += u64::from(grants > 0);
+        manager.observer.statistics.adopted_acquires += u64::from(grants > 0);
     }
     Ok(taken)
 }
@@ -299,7 +299,7 @@ fn set_several<'h, H: CommandHost<'h>>(
     let (db, names): (_, Vec<&[u8]>) = (host.db(), pairs.iter().map(|(name, _)| *name).collect());
     let decided = host.decide(KeyArguments { arguments: &keys, names: &names }, None, |manager, rules| {
         let decided = decide_several(manager, rules, db, &pairs, condition);
-        manager.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
         decided
     });
     let original = if condition == Several::Free { Original::MSetNx } else { Original::MSet };
@@ -325,7 +325,7 @@ fn decide_several<K: Keys, C: Park>(
 ) -> Result<Set, ErrorReply> {
     let (mut is_any_held, mut is_of_other_family) = (false, false);
     for (name, _) in pairs {
-        match manager.mutex_holder(rules, KeyRef { db, name }) {
+        match manager.turn(rules).exclusive_holder(KeyRef { db, name }, Family::Mutex) {
             Ok(holder) => is_any_held |= holder.is_some(),
             Err(KeyError::WrongType) => return Ok(Set::Original),
             Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => is_of_other_family = true,
@@ -351,8 +351,8 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
-        let Some((holder, _)) = manager.mutex_holder(rules, key)? else { return Ok(None) };
-        manager.release(rules, key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
+        let Some((holder, _)) = manager.turn(rules).exclusive_holder(key, Family::Mutex)? else { return Ok(None) };
+        manager.turn(rules).release(key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
         Ok(Some(holder))
     });
     match decided {
@@ -375,7 +375,7 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let released =
-        host.decide(keys, None, |manager, rules| manager.release(rules, key, token, &Portion::Mutex, Work::Done))?;
+        host.decide(keys, None, |manager, rules| manager.turn(rules).release(key, token, &Portion::Mutex, Work::Done))?;
     match released {
         Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Err(errors::WRONG_TYPE),
         released => host.integer(i64::from(released? == Released::Gone)),

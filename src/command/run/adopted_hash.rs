@@ -50,7 +50,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     let is_lock = is_count && has_memory && host.adopts(name, Family::Reentrant);
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
     let decided = host.decide(keys, None, |manager, rules| {
-        let holder = match manager.exclusive_holder(rules, key, Family::Reentrant) {
+        let holder = match manager.turn(rules).exclusive_holder(key, Family::Reentrant) {
             Err(KeyError::WrongType) => return Ok(None),
             holder => holder.map_err(LockError::from)?,
         };
@@ -61,10 +61,10 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
             }
             _ => {}
         }
-        let counted = manager.change_holds(rules, key, owner, change);
+        let counted = manager.turn(rules).change_holds(key, owner, change);
         match counted {
-            Ok(Counted::Holds { before: None, .. }) => manager.statistics.adopted_acquires += 1,
-            Ok(Counted::HeldByAnother | Counted::NotNow) => manager.statistics.adopted_refusals += 1,
+            Ok(Counted::Holds { before: None, .. }) => manager.observer.statistics.adopted_acquires += 1,
+            Ok(Counted::HeldByAnother | Counted::NotNow) => manager.observer.statistics.adopted_refusals += 1,
             _ => {}
         }
         counted.map(Some)
@@ -98,7 +98,7 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
     let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
         let mut deleted = 0;
         for owner in &args[2..] {
-            let released = manager.release(rules, key, owner.bytes(), &all, Work::Done)?;
+            let released = manager.turn(rules).release(key, owner.bytes(), &all, Work::Done)?;
             deleted += i64::from(released == Released::Gone);
         }
         Ok(deleted)

@@ -82,7 +82,7 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
         return Err(errors::APPLY_IS_INTERNAL);
     }
     let Some(effect) = effect::decode(&args.bytes[2..]) else {
-        host.note(|manager| manager.statistics.effects_not_applied += 1);
+        host.note(|manager| manager.observer.statistics.effects_not_applied += 1);
         return Err(match effect::other_form(&args.bytes[2..]) {
             Some(form) => errors::effect_of_another_form(form, effect::FORM),
             None => errors::syntax("no effect that this version reads"),

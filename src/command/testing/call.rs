@@ -329,10 +329,10 @@ impl<'a> CommandHost<'a> for Call<'a> {
             return Err(errors::EXEC_WITHIN_EXEC);
         }
         if !is_held(self, key, args[2])? {
-            self.note(|manager| manager.statistics.execs_not_held += 1);
+            self.note(|manager| manager.observer.statistics.execs_not_held += 1);
             return Err(errors::NOT_HELD);
         }
-        self.note(|manager| manager.statistics.execs += 1);
+        self.note(|manager| manager.observer.statistics.execs += 1);
         run(Call { sender: Sender::Command, ..self }, command);
         Ok(())
     }

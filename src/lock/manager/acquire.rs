@@ -1,20 +1,19 @@
 //! A request to acquire: granted, queued, or neither.
 
+use super::departure::{answer, dismiss_all, end};
 use super::grant::{first_of, GrantedBy, OVER_LIMIT};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::Waited;
-use super::timer_set::Timer;
-use crate::host::{Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
+use super::open_key::OpenKey;
+use super::turn::Turn;
+use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
-use crate::queue::deadlock;
-use crate::queue::place::{Place, Rank};
+use crate::queue::deadlock::{self, Search};
+use crate::queue::place::Rank;
 use crate::queue::placement::new_place;
-use crate::queue::request::{Arrival, NewRequest, OwnerId, QueueId, QueuedRequest};
-use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
+use crate::queue::request::{Arrival, NewRequest, OwnerId};
 use crate::value::claim::LockRequest;
-use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
-use crate::value::owner::Owner;
 use crate::value::time::{Now, WaitLimit};
 
 /// A request to acquire one or several locks of one database.
@@ -37,6 +36,21 @@ impl<'a> AcquireRequest<'a> {
     fn if_client_may_wait(&self, client: &impl Park) -> AcquireRequest<'a> {
         AcquireRequest { wait: self.wait.filter(|_| client.may_wait()), ..*self }
     }
+
+    /// The request as it would be queued. Without BLOCK it repeats none.
+    pub(super) fn to_queue(&self, manager: &LockManager, earlier: Earlier, rank: Rank) -> NewRequest<'a> {
+        let replaces = earlier.retried.filter(|_| self.wait.is_some());
+        manager.waits.new_request(self.db, self.names, self.request, earlier.owner_id, replaces, rank)
+    }
+}
+
+/// What is known of the owner of a request when it comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier {
+    /// Looked up by name once.
+    pub owner_id: Option<OwnerId>,
+    /// The request that is sent again.
+    pub retried: Option<RequestId>,
 }
 
 /// How long a request waits if its client may wait, and whether its place may be kept.
@@ -62,169 +76,122 @@ pub enum Acquired {
     NotGranted,
 }
 
-impl LockManager {
+impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// Decides a request to acquire.
     ///
     /// # Errors
     /// Nothing was changed.
-    pub fn acquire<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        request: AcquireRequest<'_>,
-    ) -> Result<Acquired, LockError> {
-        let owner_id = self.queues.owner_id(request.db, request.request.owner.as_bytes());
-        let mut retried = self.queues.find_retried(owner_id, request.db, request.names, &request.request);
-        if let Some(same) = retried.filter(|same| self.is_ending(*same)) {
-            // Its client has disconnected, or LOCK.CANCEL has named it.
-            self.end_if_ending(&mut host.clients, host.now, same);
-            retried = retried.filter(|same| self.queues.request(*same).is_some());
-        }
-        let answer = match request.names {
-            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }, owner_id, retried),
-            _ => self.acquire_several(host, &request, owner_id, retried),
+    pub fn acquire(&mut self, request: AcquireRequest<'_>) -> Result<Acquired, LockError> {
+        let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
+        let earlier = Earlier { owner_id, retried: self.find_retried(&request, owner_id) };
+        let acquired = match request.names {
+            [name] => self.acquire_one(&request, KeyRef { db: request.db, name }, earlier),
+            _ => self.acquire_several(&request, earlier),
         };
-        self.count_answer(&answer);
-        self.record_refusal(&request, &answer);
-        answer
+        let LockManager { waits, observer, .. } = &mut *self.manager;
+        match (&acquired, request.names.first()) {
+            // Grants are counted where they are made.
+            (Ok(Acquired::Granted(_) | Acquired::Queued(_)), _) | (Err(_), None) => {}
+            (Ok(Acquired::NotGranted), _) => observer.statistics.not_granted += 1,
+            (Err(error), Some(name)) => {
+                let key = KeyRef { db: request.db, name };
+                observer.refused(&waits.queues, key, &request.request.owner.to_owner(), error);
+            }
+        }
+        acquired
+    }
+
+    /// The request that this one repeats, unless it is ending: its client has disconnected, or LOCK.CANCEL has named
+    /// it.
+    fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
+        let retried = self.manager.queues().find_retried(owner, request.db, request.names, &request.request)?;
+        if let Some(ending) = self.manager.waits.backlog.endings.take(retried) {
+            end(self.manager, &mut self.host.clients, self.host.now, retried, ending);
+        }
+        Some(retried).filter(|id| self.manager.queues().request(*id).is_some())
     }
 
     /// Decides a request for one key, which stays open to the end unless other keys have to be inspected in between.
-    fn acquire_one<K: Keys, C: Park>(
+    fn acquire_one(
         &mut self,
-        host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
         key: KeyRef<'_>,
-        owner_id: Option<OwnerId>,
-        retried: Option<RequestId>,
+        earlier: Earlier,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { request: lock_request, session, .. } = *request;
-        let queue = self.queues.id_of(key);
-        let is_quiet = self.grace.is_none() && queue.is_none();
-        let mut entry = host.keys.open(key);
-        let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
-        if admission != Admission::Wait && is_quiet {
-            let grant =
-                self.grant_one(host.now, key, &mut entry, &lock_request, GrantedBy { session, waited: None })?;
-            self.deliveries.confirm(key.db, request.names, lock_request.owner.as_bytes());
-            self.count_grant(None);
-            return Ok(Acquired::Granted(grant));
+        let mut open = self.open(key);
+        let admission = open.admission(&lock_request)?;
+        if admission != Admission::Wait && open.queue.is_none() && open.manager.grace.is_none() {
+            return open.grant_at_once(&lock_request, session).map(Acquired::Granted);
         }
-        let request = &request.if_client_may_wait(&host.clients);
-        if let Some(queue) = queue {
-            self.end_upgrades(&mut entry, queue);
-        }
+        let request = &request.if_client_may_wait(open.clients);
+        open.end_upgrades();
         // Known without a search for the place.
         if admission == Admission::Wait && request.wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
-        let mut new = self.new_request(request, owner_id, retried, rank_of(&mut entry, &lock_request));
-        if admission != Admission::Wait || self.queues.has_requests_for_several() {
-            drop(entry);
-            self.find_place(host, &mut new);
-            if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {
-                return self.grant_among_waiters(host, request, retried);
+        let rank = Rank::of_upgrade(open.is_upgrade(&lock_request));
+        let mut new = request.to_queue(open.manager, earlier, rank);
+        if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
+            drop(open);
+            self.find_place(&mut new);
+            if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
+                return self.grant_among_waiters(request, earlier.retried);
             }
-            entry = host.keys.open(key);
+            open = self.reopen(key);
         }
         let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
-        self.check_room(request, retried)?;
-        if deadlock::needs_search(&self.queues, &new) {
-            drop(entry);
-            self.refuse_deadlock(host, &new)?;
-            entry = host.keys.open(key);
+        if let Some(search) = may_queue(open.manager, &new)? {
+            drop(open);
+            self.refuse_deadlock(search, &new)?;
+            open = self.reopen(key);
         }
-        let limit_before = queue.and_then(|queue| self.queues.get(queue)?.limit);
-        let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
+        let limit_before = open.limit_of_queue();
+        let Some(id) = enqueue(open.manager, open.clients, open.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
-        let Some(queue) = self.queues.request(id).and_then(|queued| queued.queues.first().copied()) else {
-            return Ok(Acquired::Queued(id));
-        };
         // While the key is free, only its waiters know the LIMIT.
-        let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
+        let is_new_limit = open.take_over_limit(lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
-        if !self.is_watched(&mut entry, queue) {
-            self.watch_open(&mut entry, queue);
-            self.note_value(&mut entry, queue);
-        }
+        open.note_value();
+        drop(open);
         if is_new_limit {
-            let never_fit = self.over_limit(host.now, &mut entry, queue);
-            drop(entry);
-            self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
-            self.serve(host, queue);
+            self.apply_new_limit(key);
         }
         Ok(Acquired::Queued(id))
     }
 
     /// Decides a request for several keys: all are granted, or none.
-    fn acquire_several<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        request: &AcquireRequest<'_>,
-        owner_id: Option<OwnerId>,
-        retried: Option<RequestId>,
-    ) -> Result<Acquired, LockError> {
-        let request = &request.if_client_may_wait(&host.clients);
+    fn acquire_several(&mut self, request: &AcquireRequest<'_>, earlier: Earlier) -> Result<Acquired, LockError> {
+        let request = &request.if_client_may_wait(&self.host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let admission = self.admission_to_all(host, db, names, &lock_request)?;
+        let admission = self.admission_to_all(db, names, &lock_request)?;
         if admission == Admission::Wait && wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
-        let mut new = self.new_request(request, owner_id, retried, Rank::Normal);
-        self.find_place(host, &mut new);
-        if self.admission_in_queue(host, request, &new, admission)? != Admission::Wait {
-            return self.grant_among_waiters(host, request, retried);
+        let mut new = request.to_queue(self.manager, earlier, Rank::Normal);
+        self.find_place(&mut new);
+        if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
+            return self.grant_among_waiters(request, earlier.retried);
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
-        self.check_room(request, retried)?;
-        if deadlock::needs_search(&self.queues, &new) {
-            self.refuse_deadlock(host, &new)?;
+        if let Some(search) = may_queue(self.manager, &new)? {
+            self.refuse_deadlock(search, &new)?;
         }
-        let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
+        let Some(id) = enqueue(self.manager, &mut self.host.clients, self.host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
-        let queues = self.queues.request(id).map(|queued| queued.queues.clone());
-        for (queue, name) in queues.into_iter().flatten().zip(names) {
-            let mut entry = host.keys.open(KeyRef { db, name });
-            self.watch_open(&mut entry, queue);
-            self.note_value(&mut entry, queue);
-        }
+        names.iter().for_each(|name| self.reopen(KeyRef { db, name }).note_value());
         // What its owner lost while the request was away did not count on it.
-        self.to_try.lost.retain(|(_, lost, _)| *lost != id);
+        self.manager.waits.backlog.undecided.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
     }
 
-    /// What the lock under the key answers to the claim, regardless of its wait queue.
-    pub(super) fn admission<E: Entry>(
-        &mut self,
-        now: &Now,
-        key: KeyRef<'_>,
-        entry: &mut E,
-        request: &LockRequest<'_>,
-    ) -> Result<Admission, KeyError> {
-        self.settle(now, key, entry);
-        match entry.content() {
-            Content::Foreign => Err(KeyError::WrongType),
-            Content::Lock(lock) => Ok(lock.admission(request.owner.as_bytes(), &request.claim)?),
-            Content::Free => {
-                self.check_family_of_queue(key, request.claim.family())?;
-                Ok(Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?)
-            }
-        }
-    }
-
     /// The admission by all locks together: one Wait makes it Wait; otherwise one Admit makes it a new grant.
-    fn admission_to_all<K: Keys, C>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        db: i32,
-        names: &[&[u8]],
-        request: &LockRequest<'_>,
-    ) -> Result<Admission, KeyError> {
+    fn admission_to_all(&mut self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Result<Admission, KeyError> {
         let mut all = Admission::AlreadyHeld;
         for name in names {
-            let key = KeyRef { db, name };
-            match self.admission(host.now, key, &mut host.keys.open(key), request)? {
+            match self.open(KeyRef { db, name }).admission(request)? {
                 Admission::Wait => all = Admission::Wait,
                 Admission::Admit if all == Admission::AlreadyHeld => all = Admission::Admit,
                 _ => {}
@@ -235,9 +202,8 @@ impl LockManager {
 
     /// Turns Admit into Wait if an earlier request or the grace period comes first. In a grace, a request that does not
     /// wait gets an error.
-    pub(super) fn admission_in_queue<K: Keys, C>(
+    pub(super) fn admission_in_queue(
         &mut self,
-        host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
         new: &NewRequest<'_>,
         admission: Admission,
@@ -245,236 +211,192 @@ impl LockManager {
         if admission != Admission::Admit {
             return Ok(admission);
         }
-        if !self.is_first(host, new) {
+        if !self.is_first(new) {
             return Ok(Admission::Wait);
         }
-        if self.grace.is_running(host.now) && !self.holds_all(host, new.db, new.names, new.owner()) {
+        if self.manager.grace.is_running(self.host.now) && !self.holds_all(new.db, new.names, new.owner()) {
             return request.wait.map(|_| Admission::Wait).ok_or(LockError::Grace);
         }
         Ok(Admission::Admit)
     }
 
     /// True if no request is ahead on any key that the owner does not hold yet.
-    fn is_first<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> bool {
+    fn is_first(&mut self, new: &NewRequest<'_>) -> bool {
+        let queues = self.manager.queues();
         let behind = new.names.iter().map(|name| new.key(name));
-        let mut behind = behind.filter(|key| self.queues.of_key(*key).is_some_and(|queue| !queue.is_first(&new.place)));
-        behind.all(|key| new.names.len() > 1 && self.holders(&mut host.keys, host.now).is_held_by(key, new.owner()))
-    }
-
-    /// True if the owner holds every key.
-    pub(super) fn holds_all<K: Keys, C>(
-        &self,
-        host: &mut Host<'_, K, C>,
-        db: i32,
-        names: &[&[u8]],
-        owner: &[u8],
-    ) -> bool {
-        let mut holders = self.holders(&mut host.keys, host.now);
-        names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))
+        let mut behind = behind.filter(|key| queues.of_key(*key).is_some_and(|queue| !queue.is_first(&new.place)));
+        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        behind.all(|key| new.names.len() > 1 && holders.is_held_by(key, new.owner()))
     }
 
     /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards.
-    fn grant_among_waiters<K: Keys, C: Park>(
+    fn grant_among_waiters(
         &mut self,
-        host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
         retried: Option<RequestId>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
-        let same = retried.and_then(|id| Some((id, self.queues.request(id)?)));
+        let same = retried.and_then(|id| Some((id, self.manager.queues().request(id)?)));
         let same = same.filter(|(_, queued)| wait.is_some() || !queued.is_present());
-        let waited = same.map(|(id, queued)| Waited { request: id, ms: host.now.instant().ms_since(queued.since) });
-        let grants = self.grant(host, db, names, &lock_request, GrantedBy { session, waited })?;
-        self.deliveries.confirm(db, names, lock_request.owner.as_bytes());
-        self.count_grant(waited);
+        let waited =
+            same.map(|(id, queued)| Waited { request: id, ms: self.host.now.instant().ms_since(queued.since) });
+        let grants = self.grant(db, names, &lock_request, GrantedBy { session, waited })?;
+        let owner = lock_request.owner.as_bytes();
+        self.manager.deliveries.confirm(db, names, owner);
+        self.manager.observer.count_grant(waited);
         let grant = first_of(&grants);
-        if self.queues.is_empty() {
+        if self.manager.queues().is_empty() {
             return Ok(Acquired::Granted(grant));
         }
         if let Some(Waited { request: same, .. }) = waited {
-            self.take_over(&mut host.clients, same);
+            take_over(self.manager, &mut self.host.clients, same);
         }
-        names.iter().for_each(|name| self.gained(KeyRef { db, name }, lock_request.owner.as_bytes()));
+        let queue_of = |manager: &LockManager, name| manager.queues().id_of(KeyRef { db, name });
         for name in names {
-            let Some(queue) = self.queues.id_of(KeyRef { db, name }) else { continue };
-            if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {
-                let never_fit = self.over_limit(host.now, &mut host.keys.open(KeyRef { db, name }), queue);
-                self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
+            let queue = queue_of(self.manager, name);
+            queue.into_iter().for_each(|queue| self.manager.waits.gained(queue, owner));
+        }
+        for name in names {
+            let Some(queue) = queue_of(self.manager, name) else { continue };
+            let limit = lock_request.claim.limit();
+            match limit.is_some_and(|limit| self.manager.waits.queues.set_limit(queue, limit)) {
+                true => self.apply_new_limit(KeyRef { db, name }),
+                false => _ = self.serve(queue),
             }
-            self.serve(host, queue);
         }
         Ok(Acquired::Granted(grant))
     }
 
-    /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
-    /// Without BLOCK it repeats none.
-    pub(super) fn new_request<'a>(
-        &self,
-        request: &AcquireRequest<'a>,
-        owner_id: Option<OwnerId>,
-        retried: Option<RequestId>,
-        rank: Rank,
-    ) -> NewRequest<'a> {
-        let AcquireRequest { db, names, request, wait, .. } = *request;
-        let replaces = retried.filter(|_| wait.is_some());
-        let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
-        NewRequest { db, names, request, owner_id, place, replaces }
-    }
-
-    /// The place of the retried request. A place that was kept for an upgrade counts by its arrival if the owner no
-    /// longer reads.
-    fn kept_place(&self, retried: Option<RequestId>, rank: Rank) -> Option<Place> {
-        match self.queues.request(retried?)? {
-            queued if queued.is_present() || queued.place.rank == rank => Some(queued.place.clone()),
-            queued if rank == Rank::Normal => Some(Place::last(rank, queued.place.arrival)),
-            _ => None,
-        }
+    /// Dismisses the waiters that can never fit the new LIMIT of their queue, and serves the others.
+    fn apply_new_limit(&mut self, key: KeyRef<'_>) {
+        let Some(queue) = self.manager.queues().id_of(key) else { return };
+        let never_fit = self.reopen(key).over_limit(queue);
+        dismiss_all(self.manager, &mut self.host.clients, self.host.now, never_fit, OVER_LIMIT);
+        self.serve(queue);
     }
 
     /// Moves a request that repeats none to the place that it gets among requests for several keys.
-    pub(super) fn find_place<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &mut NewRequest<'_>) {
-        if self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none() {
-            new.place = new_place(&self.queues, &mut self.holders(&mut host.keys, host.now), new);
+    pub(super) fn find_place(&mut self, new: &mut NewRequest<'_>) {
+        if self.manager.waits.needs_place(new) {
+            let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+            new.place = new_place(self.manager.queues(), &mut holders, new);
         }
     }
 
-    /// Refuses the request if the server or one of its keys has the maximum of waiters. A retry of a waiter needs no
-    /// room.
-    fn check_room(&self, request: &AcquireRequest<'_>, retried: Option<RequestId>) -> Result<(), LockError> {
-        if retried.and_then(|id| self.queues.request(id)).is_some_and(QueuedRequest::is_present) {
-            return Ok(());
+    /// Refuses a request that would wait for ever.
+    fn refuse_deadlock(&mut self, search: Search, new: &NewRequest<'_>) -> Result<(), LockError> {
+        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        match search.find(self.manager.queues(), &mut holders, new) {
+            Some(cycle) => Err(LockError::Deadlock(cycle)),
+            None => Ok(()),
         }
-        if self.queues.waiters() >= self.limits.max_waiters {
-            return Err(LockError::MaxWaiters(WaiterLimit::Server));
-        }
-        let Some(most) = self.limits.max_waiters_per_key else { return Ok(()) };
-        let waiters = |name| self.queues.of_key(KeyRef { db: request.db, name }).map_or(0, WaitQueue::waiters);
-        match request.names.iter().any(|name| waiters(name) >= most) {
-            true => Err(LockError::MaxWaiters(WaiterLimit::Key)),
-            false => Ok(()),
-        }
+    }
+}
+
+/// Whether the request may be queued, as far as that is known without another key; `Some`: if this search finds no
+/// deadlock.
+fn may_queue(manager: &LockManager, new: &NewRequest<'_>) -> Result<Option<Search>, LockError> {
+    manager.waits.check_room(&manager.limits, new)?;
+    Ok(deadlock::search_for(manager.queues(), new))
+}
+
+/// Queues the request; a retry replaces the request that it repeats. `None`: its client cannot wait.
+fn enqueue<C: Park>(
+    manager: &mut LockManager,
+    clients: &mut C,
+    now: &Now,
+    new: NewRequest<'_>,
+    wait: Wait,
+    session: Option<ClientId>,
+) -> Option<RequestId> {
+    let retried = new.replaces;
+    let since = retried.and_then(|id| manager.queues().request(id)).map_or(now.instant(), |queued| queued.since);
+    retried.into_iter().for_each(|retried| take_over(manager, clients, retried));
+    let until = wait.limit.until(now.instant());
+    let Wait { may_come_back, coalesces, .. } = wait;
+    let id = manager.waits.enter(Arrival { new, since, until, session, may_come_back, coalesces });
+    // Park the client before anything can answer the request.
+    if !clients.park(id) {
+        let queues = manager.queues().request(id).map(|queued| queued.queues.clone());
+        manager.waits.backlog.queues.extend(queues.into_iter().flatten());
+        manager.waits.remove(id);
+        return None;
+    }
+    Some(id)
+}
+
+/// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that waits
+/// for it on another connection is told.
+fn take_over<C: Park>(manager: &mut LockManager, clients: &mut C, earlier: RequestId) {
+    if manager.queues().is_present(earlier) && !clients.take_over(earlier) {
+        answer(manager, clients, earlier, WaitOutcome::Superseded);
+    }
+    manager.waits.remove(earlier);
+}
+
+impl<E: Entry, C> OpenKey<'_, E, C> {
+    /// Grants a key that no request waits for.
+    fn grant_at_once(&mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Result<Grant, LockError> {
+        let grant = self.grant(request, GrantedBy { session, waited: None })?;
+        self.manager.deliveries.confirm(self.key.db, &[self.key.name], request.owner.as_bytes());
+        self.manager.observer.count_grant(None);
+        Ok(grant)
     }
 
     /// Ends upgrades after their owners have stopped reading: from then on they wait in the order of their arrival, not
     /// at the head.
-    pub(super) fn end_upgrades<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        let Some(waiting) = self.queues.get(queue) else { return };
+    pub(super) fn end_upgrades(&mut self) {
+        let queues = &self.manager.waits.queues;
+        let Some(waiting) = self.queue.and_then(|queue| queues.get(queue)) else { return };
         if waiting.head().is_none_or(|(first, _)| first.rank == Rank::Normal) {
             return;
         }
         let upgrades = waiting.present().take_while(|(place, _)| place.rank == Rank::Upgrade);
         let is_over = |id: &RequestId| {
-            let Some(queued) = self.queues.request(*id) else { return false };
-            !entry.content().lock().is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
+            let Some(queued) = queues.request(*id) else { return false };
+            let lock = self.entry.content().lock();
+            !lock.is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
         };
         let over: Vec<_> = upgrades.map(|(_, id)| id).filter(is_over).collect();
-        over.into_iter().for_each(|id| self.queues.end_upgrade(id));
+        over.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
     }
 
-    /// Refuses a request that would wait for ever.
-    fn refuse_deadlock<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> Result<(), LockError> {
-        match deadlock::find(&self.queues, &mut self.holders(&mut host.keys, host.now), new) {
-            Some(cycle) => Err(LockError::Deadlock(cycle)),
-            None => Ok(()),
-        }
+    fn limit_of_queue(&self) -> Option<u32> {
+        self.manager.queues().of_key(self.key).and_then(|queue| queue.limit)
     }
 
-    /// Queues the request; a retry replaces the request that it repeats. `None`: its client cannot wait.
-    fn enqueue<C: Park>(
-        &mut self,
-        clients: &mut C,
-        now: &Now,
-        new: NewRequest<'_>,
-        wait: Wait,
-        session: Option<ClientId>,
-    ) -> Option<RequestId> {
-        let retried = new.replaces;
-        let since = retried.and_then(|id| self.queues.request(id)).map_or(now.instant(), |queued| queued.since);
-        if let Some(retried) = retried {
-            self.take_over(clients, retried);
+    /// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses
+    /// some. True if the LIMIT has changed.
+    fn take_over_limit(&mut self, limit: Option<u32>) -> bool {
+        let (Some(limit), Content::Lock(lock)) = (limit, self.entry.content()) else { return false };
+        let is_new = lock.set_limit(limit);
+        if is_new {
+            self.entry.update(Effect::Limit, None);
         }
-        let until = wait.limit.until(now.instant());
-        let id = self.queues.enter(Arrival {
-            new,
-            since,
-            until,
-            session,
-            may_come_back: wait.may_come_back,
-            coalesces: wait.coalesces,
-        });
-        if let Some(until) = until {
-            self.timers.set(Timer::WaitEnds(id), until);
-        }
-        // Park the client before anything can answer the request.
-        if !clients.park(id) {
-            let queues = self.queues.request(id).map(|queued| queued.queues.clone());
-            self.due.extend(queues.into_iter().flatten());
-            self.remove(id);
-            return None;
-        }
-        Some(id)
+        is_new
     }
 
-    /// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that
-    /// waits for it on another connection is told.
-    fn take_over<C: Park>(&mut self, clients: &mut C, earlier: RequestId) {
-        let is_present = self.queues.request(earlier).is_some_and(QueuedRequest::is_present);
-        if is_present && !clients.take_over(earlier) {
-            self.answer_waiter(clients, earlier, WaitOutcome::Superseded);
-        }
-        self.remove(earlier);
-    }
-
-    /// True behind another waiter, if its queue has seen the value under the key: the end of the lease is watched and
-    /// the holders are known since that waiter came. To read the end again takes 800 of 42,100 instructions of a
-    /// hand-off among 48 clients (callgrind, Redis 7.0.15).
-    fn is_watched<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
-        let Some(lock) = entry.content().lock() else { return false };
-        let is_seen = |queue: &WaitQueue| queue.waiters() > 1 && queue.seen.is_some() && queue.seen == lock.fence();
-        self.queues.get(queue).is_some_and(is_seen)
-    }
-
-    /// The only waiter of a queue was decided by the value under the key: the queue has seen that value.
-    fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        let Some(lock) = entry.content().lock() else { return };
-        if self.queues.get(queue).is_some_and(|queue| queue.waiters() == 1) {
-            self.queues.set_seen(queue, lock.fence());
-        }
-    }
-
-    /// The waiters that can never fit the queue's limit, counting what their owners hold already.
-    pub(super) fn over_limit<E: Entry>(&self, now: &Now, entry: &mut E, queue: QueueId) -> Vec<RequestId> {
-        let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
-            return Vec::new();
+    /// A request was queued for the key: notes the lock that it waits for. The only waiter of a queue was decided by
+    /// the value under the key: the queue has seen that value.
+    fn note_value(&mut self) {
+        self.queue = self.manager.queues().id_of(self.key);
+        let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
+            return;
         };
-        let key = queue.key.as_ref();
-        let mut held = |owner: &Owner| {
-            let lock = entry.content().lock().filter(|_| !self.has_ended(key, owner.as_bytes()));
-            lock.and_then(|lock| lock.live_hold(owner.as_bytes(), now.timestamp())).map_or(0, |hold| hold.holds)
-        };
-        let mut never_fits = |id: &RequestId| {
-            self.queues.request(*id).is_some_and(|queued| queued.claim.never_fits(held(&queued.owner), limit))
-        };
-        queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
+        let fence = self.entry.content().lock().and_then(|lock| lock.fence());
+        // Behind another waiter of a queue that has seen the value, the end of the lease is watched and the holders are
+        // known since that one came. To read the end again takes 800 of 42,100 instructions of a hand-off among 48
+        // clients (callgrind, Redis 7.0.15).
+        let is_only = queue.waiters() == 1;
+        if !is_only && queue.seen.is_some() && queue.seen == fence {
+            return;
+        }
+        self.note_lock(None);
+        if is_only && fence.is_some() {
+            self.manager.waits.queues.set_seen(id, fence);
+        }
     }
-}
-
-/// The rank of a request for an open key.
-fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {
-    let owner = request.owner.as_bytes();
-    Rank::of_upgrade(entry.content().lock().is_some_and(|lock| lock.is_upgrade(owner, &request.claim)))
-}
-
-/// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses some.
-/// True if the LIMIT has changed.
-fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
-    let (Some(limit), Content::Lock(lock)) = (limit, entry.content()) else { return false };
-    let is_new = lock.set_limit(limit);
-    if is_new {
-        entry.update(Effect::Limit, None);
-    }
-    is_new
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 //! A count of 0 is a hold still: its owner ends it by another command, and no other owner may come in between.
 
 use super::acquire::{AcquireRequest, Acquired};
-use super::lock_manager::{LockError, LockManager};
+use super::lock_manager::LockError;
 use super::observer::EndedBy;
-use crate::host::{Effect, Entry, Host, Keys, Park};
+use super::turn::Turn;
+use crate::host::{Effect, Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
+use crate::value::outcome::KeyError;
 use crate::value::owner::OwnerRef;
 use crate::value::time::Lease;
 
@@ -52,49 +54,41 @@ pub enum Counted {
     NotNow,
 }
 
-impl LockManager {
+impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// Changes how often the owner holds a reentrant mutex. A free key is granted, without a lease.
     ///
     /// # Errors
     /// The key holds something else, or the number would be none.
-    pub fn change_holds<K: Keys, C: Park>(
+    pub fn change_holds(
         &mut self,
-        host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
         owner: OwnerRef<'_>,
         change: CountChange,
     ) -> Result<Counted, LockError> {
-        let mut entry = host.keys.open(key);
-        let Some(lock) = self.lock_of_family(host.now, key, &mut entry, Family::Reentrant)? else {
-            drop(entry);
-            return self.take_free(host, key, owner, change);
+        let mut open = self.open(key);
+        let Some(lock) = open.lock_of_family(Family::Reentrant)? else {
+            drop(open);
+            return self.take_free(key, owner, change);
         };
         let Some(before) = lock.exclusive_holds(owner.as_bytes()) else { return Ok(Counted::HeldByAnother) };
-        let now = change.applied_to(before).map_err(crate::value::outcome::KeyError::from)?;
+        let now = change.applied_to(before).map_err(KeyError::from)?;
         lock.set_exclusive_holds(now);
         if now != before {
-            entry.update(Effect::Hold(owner.as_bytes()), None);
+            open.entry.update(Effect::Hold(owner.as_bytes()), None);
         }
-        self.confirm_grant(key.db, &[key.name], owner.as_bytes());
+        open.manager.deliveries.confirm(key.db, &[key.name], owner.as_bytes());
         match now < before {
-            true => self.count_and_record_fewer(key, owner.as_bytes(), EndedBy::Released),
-            false => self.count_grant(None),
+            true => open.manager.observer.has_fewer(key, owner.as_bytes(), EndedBy::Released),
+            false => open.manager.observer.count_grant(None),
         }
         Ok(Counted::Holds { now, before: Some(before) })
     }
 
-    fn take_free<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        owner: OwnerRef<'_>,
-        change: CountChange,
-    ) -> Result<Counted, LockError> {
-        let holds = change.applied_to(0).map_err(crate::value::outcome::KeyError::from)?;
-        let claim = Claim::Reentrant(Count::Exactly(holds));
+    fn take_free(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>, change: CountChange) -> Result<Counted, LockError> {
+        let claim = Claim::Reentrant(Count::Exactly(change.applied_to(0).map_err(KeyError::from)?));
         let request = LockRequest { owner, claim, lease: Lease::Persist };
         let request = AcquireRequest { db: key.db, names: &[key.name], request, wait: None, session: None };
-        match self.acquire(host, request) {
+        match self.acquire(request) {
             Ok(Acquired::Granted(grant)) => Ok(Counted::Holds { now: grant.holds, before: None }),
             Ok(Acquired::NotGranted | Acquired::Queued(_)) | Err(LockError::Grace) => Ok(Counted::NotNow),
             Err(error) => Err(error),
@@ -114,7 +108,7 @@ mod tests {
 
     fn change(fixture: &mut Fixture, name: &str, change: CountChange) -> Result<Counted, LockError> {
         let (owner, now) = (owner(name), fixture.server.now());
-        fixture.manager.change_holds(&mut fixture.server.host(&now), key().as_ref(), owner.as_ref(), change)
+        fixture.manager.turn(&mut fixture.server.host(&now)).change_holds(key().as_ref(), owner.as_ref(), change)
     }
 
     #[test]

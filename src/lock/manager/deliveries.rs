@@ -4,6 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::observer::EndedBy;
 use crate::hold::{Hold, HoldParts, HoldRef};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
@@ -107,9 +108,7 @@ impl Deliveries {
             return;
         }
         let Some((_, delivery)) = self.take(request) else { return };
-        for (key, _) in &delivery.grants {
-            self.confirm_hold(key.as_ref(), delivery.owner.as_bytes());
-        }
+        self.told(&delivery);
     }
 
     /// The client had gone before that: the grant is to be taken back.
@@ -124,6 +123,12 @@ impl Deliveries {
         let request = delivery.request;
         self.sent(delivery);
         self.undelivered(request);
+    }
+
+    /// The owner was told of this grant at once, and so of earlier grants of the same holds.
+    pub fn told(&mut self, delivery: &GrantInFlight) {
+        let owner = delivery.owner.as_bytes();
+        delivery.grants.iter().for_each(|(key, _)| self.confirm_hold(key.as_ref(), owner));
     }
 
     /// Another reply told the owner that it holds the keys: the earlier grants count as received.
@@ -149,9 +154,12 @@ impl Deliveries {
         !self.lost.is_empty() && self.is_whole_hold(key, owner, |grant| self.lost.contains(&grant))
     }
 
-    /// True if the owner's whole hold of this key came from grants that are on their way or lost.
-    pub fn is_untold(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        !self.is_empty() && self.is_whole_hold(key, owner, |_| true)
+    /// How a hold ends with its connection. A grant without a reply so far is lost; the server may report that later.
+    pub fn end_with_connection(&self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
+        match !self.is_empty() && self.is_whole_hold(key, owner, |_| true) {
+            true => EndedBy::Undelivered,
+            false => EndedBy::Disconnected,
+        }
     }
 
     /// True if the hold came from grants in this table, and all of them are `such`.

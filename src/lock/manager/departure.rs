@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 
 use super::endings::Ending;
 use super::lock_manager::LockManager;
-use super::timer_set::Timer;
-use super::to_try::ToTry;
-use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
+use super::turn::Turn;
+use crate::host::{Clients, Content, Delivery, Entry, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::request::{Others, QueueId, QueuedRequest};
+use crate::queue::request::QueuedRequest;
 use crate::value::claim::Claim;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
@@ -35,74 +34,27 @@ pub enum Cancelled {
     Nothing,
 }
 
+/// Events. Nothing is written, and no reply is sent: [`Turn::drain`] follows.
 impl LockManager {
-    /// The client of a queued request waits no more. Nothing is written: [`LockManager::drain`] follows.
+    /// The client of a queued request waits no more.
     pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure) {
-        let Some(request) = self.queues.request(id) else { return };
-        // Requests behind it may be admissible without it, for example readers behind a writer.
-        self.due.extend(request.queues.iter().copied());
-        if departure == Departure::ForGood || !self.may_keep_place(id) {
-            _ = self.remove(id);
-            return;
-        }
-        self.timers.clear(Timer::WaitEnds(id));
-        self.queues.keep_place(id);
-        self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(self.limits.keep_place_ms));
-        self.limit_kept_places(id);
+        self.observer.statistics.wait_timeouts += self.waits.leave(now, id, departure, &self.limits);
     }
 
-    /// Whether the request gets a kept place when its client leaves.
-    fn may_keep_place(&self, id: RequestId) -> bool {
-        let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
-        may_come_back && self.limits.keep_place_ms > 0 && self.queues.done_by(id).is_none()
+    /// The connection of these requests has ended.
+    pub fn leave_all(&mut self, ids: impl IntoIterator<Item = RequestId>) {
+        self.waits.backlog.endings.extend(ids, Ending::Left);
     }
 
-    /// A kept place ends before its client has come back: the wait has timed out.
-    pub(super) fn end_kept_place(&mut self, id: RequestId) {
-        self.statistics.count_outcome(WaitOutcome::TimedOut);
-        self.remove(id);
+    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
+    pub fn is_ending(&self, id: RequestId) -> bool {
+        self.waits.is_ending(id)
     }
 
-    /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
-    /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
-    fn limit_kept_places(&mut self, id: RequestId) {
-        let queues = self.queues.request(id).map(|request| request.queues.clone());
-        for queue in queues.into_iter().flatten() {
-            while let Some(oldest) = self.oldest_in_excess(queue) {
-                self.end_kept_place(oldest);
-            }
-        }
-        while self.queues.kept_places() > self.limits.max_waiters {
-            let Some(oldest) = self.queues.longest_away() else { break };
-            self.end_kept_place(oldest);
-        }
-    }
-
-    /// The request that has been away longest, if the key has more kept places than it may have.
-    fn oldest_in_excess(&self, queue: QueueId) -> Option<RequestId> {
-        let (most, kept) = (self.limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
-        (kept > most).then(|| self.queues.longest_away_in(queue))?
-    }
-
-    /// Takes the queued requests of this owner out of the key's wait queue.
-    ///
-    /// # Errors
-    /// [`KeyError::WrongType`] where the key holds a value of another type.
-    pub fn cancel<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        owner: &[u8],
-    ) -> Result<Cancelled, KeyError> {
-        if let Content::Foreign = host.keys.open(key).content() {
-            return Err(KeyError::WrongType);
-        }
-        let Some(queue) = self.queues.id_of(key) else { return Ok(Cancelled::Nothing) };
-        let stands_here = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| queued.stands_in(queue));
-        let ids: Vec<_> = self.queues.requests_of(key.db, owner).filter(stands_here).collect();
-        let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
-        self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::Cancelled);
-        Ok(cancelled)
+    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
+    /// visits all requests of the queue.
+    pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
+        self.waits.waiters_for(key)
     }
 
     /// A granted waiter was sent its reply.
@@ -110,8 +62,7 @@ impl LockManager {
         self.deliveries.delivered(id);
     }
 
-    /// A waiter was granted the lock, but its client had gone before the reply was written. Nothing is written:
-    /// [`LockManager::drain`] hands the key over.
+    /// A waiter was granted the lock, but its client had gone before the reply was written: the key is handed over.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
     }
@@ -122,165 +73,130 @@ impl LockManager {
         self.deliveries.confirm(db, names, owner);
     }
 
-    /// The server is no primary any more: no request waits here, no hold is bound. No reply is sent yet:
-    /// [`LockManager::drain`] follows.
+    /// The server is no primary any more: no request waits here, no hold is bound.
     pub fn demote(&mut self) {
-        self.endings.extend(self.queues.requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
-        self.db_changed(None);
-        self.due.clear();
-        self.sweeps.clear();
-        self.to_try = ToTry::default();
-        self.ended.clear();
+        let mut endings = std::mem::take(&mut self.waits.backlog).endings;
+        endings.extend(self.queues().requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
+        self.waits.backlog.endings = endings;
+        self.bindings.unbind_db(None);
         self.deliveries.clear();
     }
 
     /// Slots of the cluster belong to another node now: requests for a key in them end with [`WaitOutcome::TryAgain`],
-    /// in order of arrival, and kept places in them end. No reply is sent yet: [`LockManager::drain`] follows.
+    /// in order of arrival, and kept places in them end.
     pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
-        let queues = self.queues.iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
+        let queues = self.queues().iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
         let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
-        let requests = self.queues.requests().filter(|(_, request)| stands_there(request));
-        self.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
+        let requests = self.waits.queues.requests().filter(|(_, request)| stands_there(request));
+        self.waits.backlog.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
     }
+}
 
-    /// The connection of these requests has ended. Nothing is written: [`LockManager::drain`] follows.
-    pub fn leave_all(&mut self, ids: impl IntoIterator<Item = RequestId>) {
-        self.endings.extend(ids, Ending::Left);
+impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+    /// Takes the queued requests of this owner out of the key's wait queue.
+    ///
+    /// # Errors
+    /// [`KeyError::WrongType`] where the key holds a value of another type.
+    pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Result<Cancelled, KeyError> {
+        if let Content::Foreign = self.host.keys.open(key).content() {
+            return Err(KeyError::WrongType);
+        }
+        let queues = self.manager.queues();
+        let Some(queue) = queues.id_of(key) else { return Ok(Cancelled::Nothing) };
+        let stands_here = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.stands_in(queue));
+        let ids: Vec<_> = queues.requests_of(key.db, owner).filter(stands_here).collect();
+        let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
+        dismiss_all(self.manager, &mut self.host.clients, self.host.now, ids, WaitOutcome::Cancelled);
+        Ok(cancelled)
     }
+}
 
-    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
-    pub fn is_ending(&self, id: RequestId) -> bool {
-        self.endings.contains(id) || self.queues.done_by(id).is_some()
+/// Sends a waiting client the outcome of its request.
+pub(super) fn answer<C: Clients>(
+    manager: &mut LockManager,
+    clients: &mut C,
+    id: RequestId,
+    outcome: WaitOutcome,
+) -> Delivery {
+    manager.observer.statistics.count_outcome(outcome);
+    clients.answer(id, outcome)
+}
+
+/// Takes a request out of its queues, which are due then; its client, if it is there, gets the outcome.
+pub(super) fn dismiss<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
+    let Some(request) = manager.waits.queues.request(id) else { return };
+    manager.waits.backlog.queues.extend(request.queues.iter().copied());
+    end_with(manager, clients, id, outcome);
+}
+
+fn end_with<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
+    match (manager.queues().is_present(id), outcome) {
+        (true, _) => _ = answer(manager, clients, id, outcome),
+        // A kept place has no client to reply to: count its wait as timed out.
+        (false, WaitOutcome::Done { .. }) => manager.observer.statistics.count_outcome(WaitOutcome::TimedOut),
+        (false, _) => manager.observer.statistics.count_outcome(outcome),
     }
+    manager.waits.remove(id);
+}
 
-    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
-    /// visits all requests of the queue.
-    pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
-        let Some(queue) = self.queues.of_key(key) else { return 0 };
-        match self.endings.is_empty() {
-            true => queue.waiters(),
-            false => queue.present().filter(|(_, id)| !self.endings.contains(*id)).count(),
+/// Ends many requests: as many as fit into this turn, the rest in the next turns.
+pub(super) fn dismiss_all<C: Clients>(
+    manager: &mut LockManager,
+    clients: &mut C,
+    now: &Now,
+    ids: Vec<RequestId>,
+    outcome: WaitOutcome,
+) {
+    manager.waits.backlog.endings.extend(ids, Ending::Told(outcome));
+    while let Some((id, ending)) = manager.waits.backlog.endings.take_next() {
+        end(manager, clients, now, id, ending);
+        if now.spends_turn() {
+            return;
         }
     }
+}
 
-    /// Takes a request out of its queues and replies with the outcome.
-    pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
-        let Some(request) = self.queues.request(id) else { return };
-        self.due.extend(request.queues.iter().copied());
-        self.answer_and_remove(clients, id, outcome);
+/// Ends a request that was among the endings.
+pub(super) fn end<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId, ending: Ending) {
+    match ending {
+        Ending::Told(outcome) => dismiss(manager, clients, id, outcome),
+        Ending::Left => manager.leave(now, id, Departure::MayComeBack),
     }
+}
 
-    /// Takes a request out of its queues; its client, if it is there, gets the outcome.
-    pub(super) fn answer_and_remove<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
-        match (self.queues.request(id).is_some_and(QueuedRequest::is_present), outcome) {
-            (true, _) => _ = self.answer_waiter(clients, id, outcome),
-            // A kept place has no client to reply to: count its wait as timed out.
-            (false, WaitOutcome::Done { .. }) => self.statistics.count_outcome(WaitOutcome::TimedOut),
-            (false, _) => self.statistics.count_outcome(outcome),
-        }
-        self.remove(id);
+/// Ends a request that waits no more: it is among the endings, or its wait has timed out before the timer fired. Left
+/// at the head of a queue, it would block the requests behind it. False: it waits.
+pub(super) fn end_if_over<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) -> bool {
+    if let Some(ending) = manager.waits.backlog.endings.take(id) {
+        end(manager, clients, now, id, ending);
+        return true;
     }
+    let until = manager.queues().request(id).and_then(|request| request.until);
+    let is_over = until.is_some_and(|until| until <= now.instant());
+    if is_over {
+        time_out(manager, clients, now, id);
+    }
+    is_over
+}
 
-    /// Sends a waiting client the outcome of its request.
-    pub(super) fn answer_waiter<C: Clients>(
-        &mut self,
-        clients: &mut C,
-        id: RequestId,
-        outcome: WaitOutcome,
-    ) -> Delivery {
-        self.statistics.count_outcome(outcome);
-        clients.answer(id, outcome)
+/// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
+/// place ends.
+pub(super) fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
+    let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
+    manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
+    match manager.waits.may_keep_place(id, &manager.limits) {
+        true => _ = clients.answer(id, WaitOutcome::TimedOut),
+        false => _ = answer(manager, clients, id, WaitOutcome::TimedOut),
     }
+    manager.leave(now, id, Departure::MayComeBack);
+}
 
-    /// Ends many requests: as many as fit into this turn, the rest in the next turns.
-    pub(super) fn dismiss_all<C: Clients>(
-        &mut self,
-        clients: &mut C,
-        now: &Now,
-        ids: Vec<RequestId>,
-        outcome: WaitOutcome,
-    ) {
-        self.endings.extend(ids, Ending::Told(outcome));
-        while self.end_next_request(clients, now) && !now.spends_turn() {}
-    }
-
-    /// Ends the next of the requests in `endings`. False: there is none.
-    pub(super) fn end_next_request<C: Clients>(&mut self, clients: &mut C, now: &Now) -> bool {
-        let Some((id, ending)) = self.endings.take_next() else { return false };
-        self.end_request(clients, now, id, ending);
-        true
-    }
-
-    fn end_request<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId, ending: Ending) {
-        match ending {
-            Ending::Told(outcome) => self.dismiss(clients, id, outcome),
-            Ending::Left => self.leave(now, id, Departure::MayComeBack),
-        }
-    }
-
-    /// Ends a request that waits no more: it is among the endings, or its wait has timed out before the timer fired.
-    /// Left at the head of a queue, it would block the requests behind it. False: it waits.
-    pub(super) fn end_if_over<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) -> bool {
-        if self.endings.contains(id) {
-            self.end_if_ending(clients, now, id);
-            return true;
-        }
-        let until = self.queues.request(id).and_then(|request| request.until);
-        let is_over = until.is_some_and(|until| until <= now.instant());
-        if is_over {
-            self.time_out(clients, now, id);
-        }
-        is_over
-    }
-
-    /// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
-    /// place ends.
-    pub(super) fn time_out<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
-        let is_adopted = self.queues.request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
-        self.statistics.adopted_refusals += u64::from(is_adopted);
-        match self.may_keep_place(id) {
-            true => _ = clients.answer(id, WaitOutcome::TimedOut),
-            false => _ = self.answer_waiter(clients, id, WaitOutcome::TimedOut),
-        }
-        self.leave(now, id, Departure::MayComeBack);
-    }
-
-    /// Replies to the next request with COALESCE that a release has answered. False: there is none.
-    pub(super) fn end_next_done<C: Clients>(&mut self, clients: &mut C) -> bool {
-        self.queues.next_done().is_some_and(|id| self.end_if_done(clients, id))
-    }
-
-    /// Replies to a request with COALESCE if a release has answered it. A kept place just ends. False: no release has.
-    pub(super) fn end_if_done<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> bool {
-        let Some(fence) = self.queues.done_by(id) else { return false };
-        self.answer_and_remove(clients, id, WaitOutcome::Done { fence });
-        true
-    }
-
-    /// Ends the request now if it is among the endings: a retry must not find it.
-    pub(super) fn end_if_ending<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
-        if let Some(ending) = self.endings.take(id) {
-            self.end_request(clients, now, id, ending);
-        }
-    }
-
-    /// Takes a request out of its queues, with its timers and the timers of queues that are empty now.
-    pub(super) fn remove(&mut self, id: RequestId) -> Others {
-        let Some((request, others)) = self.queues.leave(id) else { return Others::None };
-        if request.until.is_some() {
-            self.timers.clear(Timer::WaitEnds(id));
-        }
-        self.timers.clear(Timer::PlaceEnds(id));
-        self.endings.remove(id);
-        for queue in request.queues {
-            if self.queues.get(queue).is_none() {
-                self.lease_ends.clear(queue);
-                self.due.remove(queue);
-            }
-        }
-        others
-    }
+/// Replies to a request with COALESCE if a release has answered it. A kept place just ends. False: no release has.
+pub(super) fn end_if_done<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId) -> bool {
+    let Some(fence) = manager.queues().done_by(id) else { return false };
+    end_with(manager, clients, id, WaitOutcome::Done { fence });
+    true
 }
 
 #[cfg(test)]
@@ -315,7 +231,7 @@ mod tests {
             wait: Some(Wait { limit, may_come_back, coalesces: false }),
             session: None,
         };
-        match fixture.manager.acquire(&mut fixture.server.host(&now), request) {
+        match fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request) {
             Ok(Acquired::Queued(id)) => id,
             other => panic!("{name} does not wait: {other:?}"),
         }
@@ -358,7 +274,7 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [timed_out, cancelled] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
         fixture.acquire("d", MUTEX, None, Lease::Persist);
-        fixture.manager.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture.manager.waits.backlog.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms = 1_500;
         fixture.effects();
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
@@ -373,7 +289,7 @@ mod tests {
     fn a_retry_finds_no_request_that_is_to_be_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [cancelled, _] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
-        fixture.manager.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture.manager.waits.backlog.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms += 100;
         let again = queue(&mut fixture, "b", true);
         assert_eq!(fixture.server.inbox.answers, [(cancelled, WaitOutcome::Cancelled)]);
@@ -495,7 +411,7 @@ mod tests {
                 }
                 let (now, owner) = (fixture.server.now(), owner(name));
                 let request = RenewRequest { db: 0, names: &[b"k"], owner: owner.as_bytes(), family, lease: None };
-                let renewed = fixture.manager.renew(&mut fixture.server.host(&now), &request);
+                let renewed = fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request);
                 assert_eq!(renewed == Ok(Renewed::All), is_kept, "{row}");
                 fixture.manager.undelivered(granted);
                 fixture.drain();
@@ -553,7 +469,10 @@ mod tests {
         fixture.manager.end_session(crate::key::ClientId(7));
         fixture.manager.db_changed(None);
         fixture.manager.demote();
-        assert!(fixture.manager.sweeps.is_empty() && fixture.manager.due.is_empty(), "no key is handed over any more");
+        assert!(
+            fixture.manager.waits.backlog.walks.is_empty() && fixture.manager.waits.backlog.queues.is_empty(),
+            "no key is handed over any more"
+        );
         fixture.drain();
         assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
         assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());

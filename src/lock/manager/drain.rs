@@ -1,84 +1,86 @@
-//! The drain of all work that is left for a later turn, because no write is allowed where it was noticed or because the
-//! turn was over. It is taken out one item at a time, because a turn may end after each. An item that is put back,
-//! because the server refuses writes, comes after all others: nothing starves.
+//! The drain of the backlog, a piece after another, because a turn may end after each.
 
+use super::backlog::{Work, Writes};
+use super::deliveries::GrantInFlight;
+use super::departure::{dismiss, end, end_if_done};
 use super::lock_manager::LockManager;
 use super::release::End;
-use crate::host::{Clients, Gate, Host, Keys};
+use super::session_bindings::Binding;
+use super::turn::Turn;
+use crate::host::{Clients, Gate, Keys, WaitOutcome};
+use crate::key::RequestId;
+use crate::queue::deadlock;
+use crate::queue::place::{Place, Rank};
+use crate::queue::placement::new_place;
+use crate::queue::request::{NewRequest, OwnerId, QueueId};
 
-impl LockManager {
-    /// True if [`LockManager::drain`] has something to do.
-    pub fn has_due(&self) -> bool {
-        !self.due.is_empty()
-            || !self.sweeps.is_empty()
-            || !self.to_try.is_empty()
-            || !self.ended.is_empty()
-            || !self.endings.is_empty()
-            || self.queues.has_done()
-            || self.deliveries.has_lost()
-    }
-
-    /// Does the work that is due, as far as the turn goes: one item of each kind in rotation, so that no kind waits
-    /// behind thousands of another. The rest, and all work that a closed gate blocks, stays due.
-    pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // As many queues as are due now are served. A queue that becomes due meanwhile may be one of them.
-        let mut queues = self.due.len();
-        let mut is_closed = false;
+impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+    /// Does the work that is due, as far as the turn goes. The rest, and all work that a closed gate blocks, stays due.
+    pub fn drain(&mut self) {
+        self.manager.waits.backlog.begin_drain();
+        let mut writes = Writes::Accepted;
         loop {
-            let mut gates = Vec::new();
-            let has_ended = self.end_next_request(&mut host.clients, host.now) | self.end_next_done(&mut host.clients);
-            if !is_closed {
-                gates.extend(self.take_back(host));
-                gates.extend(self.end_next_hold(host));
-                if let Some(left) = queues.checked_sub(1) {
-                    queues = left;
-                    gates.extend(self.due.take_next().map(|queue| self.serve(host, queue)));
-                }
-                gates.extend(self.try_one_again(host));
-                gates.extend(self.sweep_next(host));
-                if gates.is_empty() && !has_ended && self.due.is_empty() {
-                    gates.extend(self.decide_one_anew(host));
-                }
-            }
+            let LockManager { waits, bindings, deliveries, .. } = &mut *self.manager;
+            let Some(work) = waits.backlog.next(&mut waits.queues, bindings, deliveries, writes) else { return };
             // A closed gate is closed for every key.
-            is_closed |= gates.contains(&Gate::Closed);
-            if !has_ended && (is_closed || gates.is_empty()) || host.now.spends_turn() {
+            if self.work_off(work) == Gate::Closed {
+                writes = Writes::Refused;
+            }
+            if self.host.now.spends_turn() {
                 return;
             }
         }
     }
 
-    /// Serves the next queue of a walk. `None`: no walk is running.
-    fn sweep_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        if self.sweeps.is_empty() {
-            return None;
+    /// Does a piece of work, or puts it back if the gate is closed. Returns the state of the gate.
+    fn work_off(&mut self, work: Work) -> Gate {
+        let clients = &mut self.host.clients;
+        match work {
+            Work::End(id, ending) => end(self.manager, clients, self.host.now, id, ending),
+            Work::Answer(id) => _ = end_if_done(self.manager, clients, id),
+            Work::TakeBack(grant) => return self.take_back(&grant),
+            Work::EndHold(binding) => return self.end_bound_hold(&binding),
+            Work::Serve(queue) => return self.serve(queue),
+            Work::Visit(None) => {}
+            Work::Visit(Some(queue)) => return self.visit(queue),
+            Work::ListRequests(queue, owner) => return self.list_requests(queue, owner),
+            Work::TryAgain(queue) => return self.try_again(queue),
+            Work::DecideAnew(place, id, queue) => return self.decide_anew(place, id, queue),
         }
-        let Some(queue) = self.sweeps.step(&self.queues) else {
-            if self.sweeps.is_empty() {
-                self.queues.end_walk();
-            }
-            return Some(Gate::Open);
-        };
-        // Until its key is open: it may have to wait for that, because the gate is closed.
-        self.queues.holders_may_differ(queue);
-        // Of a lock with several holders a copy by RESTORE has the same fence, but may have other holders and another
-        // LIMIT. A mutex with the same fence has the same holder: it is not tried again.
-        if self.queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
-            self.queues.set_seen(queue, None);
-        }
-        Some(self.serve(host, queue))
+        Gate::Open
     }
 
-    /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the
-    /// gate is closed, the grant stays.
-    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let delivery = self.deliveries.begin_to_take_back()?;
-        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
-        if gates.contains(&Gate::Closed) {
-            self.deliveries.undelivered(delivery.request);
-            return Some(Gate::Closed);
+    /// Asks for the gate of a queue; if its slot has left, its requests end.
+    fn gate_of(&mut self, queue: QueueId) -> Gate {
+        let Some(waiting) = self.manager.waits.queues.get(queue) else { return Gate::Open };
+        let gate = self.host.keys.gate(waiting.key.as_ref());
+        if gate == Gate::Elsewhere {
+            self.manager.waits.put_off(queue, gate);
         }
-        self.statistics.undelivered_grants += 1;
+        gate
+    }
+
+    /// Serves a queue that a walk has come to.
+    fn visit(&mut self, queue: QueueId) -> Gate {
+        let queues = &mut self.manager.waits.queues;
+        // Until its key is open: it may have to wait for that, because the gate is closed.
+        queues.holders_may_differ(queue);
+        // Of a lock with several holders a copy by RESTORE has the same fence, but may have other holders and another
+        // LIMIT. A mutex with the same fence has the same holder: it is not tried again.
+        if queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
+            queues.set_seen(queue, None);
+        }
+        self.serve(queue)
+    }
+
+    /// Takes back a grant that was not received, and serves the next waiter.
+    fn take_back(&mut self, delivery: &GrantInFlight) -> Gate {
+        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| self.host.keys.gate(key.as_ref())).collect();
+        if gates.contains(&Gate::Closed) {
+            self.manager.undelivered(delivery.request);
+            return Gate::Closed;
+        }
+        self.manager.observer.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
             // In a slot that has moved to another node the hold ends with its lease.
@@ -86,10 +88,92 @@ impl LockManager {
                 continue;
             }
             // A key that no longer holds such a lock has ended the hold itself.
-            _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
+            _ = self.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
         }
-        self.deliveries.forget(delivery.request);
-        Some(Gate::Open)
+        self.manager.deliveries.forget(delivery.request);
+        Gate::Open
+    }
+
+    /// Ends a hold of a connection that has ended, unless the gate is closed.
+    fn end_bound_hold(&mut self, binding: &Binding) -> Gate {
+        let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
+        let gate = self.host.keys.gate(key);
+        if gate != Gate::Closed {
+            self.manager.bindings.unbind(key, owner);
+        }
+        if gate == Gate::Open {
+            let by = self.manager.deliveries.end_with_connection(key, owner);
+            // A key that no longer holds a lock has ended the hold itself.
+            _ = self.end_hold(key, End::Disconnected { owner, by });
+        }
+        gate
+    }
+
+    /// Lists the requests of an owner that may be granted because it has gained the key of a queue.
+    fn list_requests(&mut self, queue: QueueId, owner: OwnerId) -> Gate {
+        // Ended holders are taken out there, which is a write.
+        let gate = self.gate_of(queue);
+        match gate {
+            Gate::Open => {
+                let requests = self.requests_to_try(queue, owner);
+                self.manager.waits.backlog.try_again(queue, owner, requests);
+            }
+            Gate::Closed => self.manager.waits.backlog.gained.insert((queue, owner)),
+            Gate::Elsewhere => {}
+        }
+        gate
+    }
+
+    /// Tries the next of these requests: it is served in any position of its queue, if it may be granted now.
+    fn try_again(&mut self, queue: QueueId) -> Gate {
+        let gate = self.gate_of(queue);
+        if gate != Gate::Closed {
+            let request = self.manager.waits.backlog.take_to_try();
+            let request = request.filter(|id| gate == Gate::Open && self.manager.queues().is_present(*id));
+            request.into_iter().for_each(|id| self.serve_request(queue, id));
+        }
+        gate
+    }
+
+    /// Decides a request for several keys anew after its owner has lost one of them: its place, and whether it would
+    /// wait for ever.
+    fn decide_anew(&mut self, place: Place, id: RequestId, queue: QueueId) -> Gate {
+        let waits = &self.manager.waits;
+        let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.place == place);
+        let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
+        let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return Gate::Open };
+        let gate = self.gate_of(queue);
+        match gate {
+            Gate::Open => {}
+            Gate::Closed => _ = self.manager.waits.backlog.undecided.insert((place, id, queue)),
+            Gate::Elsewhere => {}
+        }
+        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        if gate != Gate::Open || holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
+            return gate;
+        }
+        let queues = self.manager.queues();
+        let keys: Vec<_> = queues.keys_of(&queued).cloned().collect();
+        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
+        let place = queues.last_place(Rank::Normal);
+        let (request, owner_id) = (queued.request(), Some(queued.owner_id));
+        let new = NewRequest { db: queued.db, names: &names, request, owner_id, place, replaces: Some(id) };
+        let new = NewRequest { place: new_place(queues, &mut holders, &new), ..new };
+        let search = deadlock::search_for(queues, &new);
+        match search.and_then(|search| search.find(queues, &mut holders, &new)) {
+            None => {
+                let waits = &mut self.manager.waits;
+                waits.queues.move_to(id, new.place);
+                waits.queues.set_blocked_on(id, None);
+                waits.backlog.queues.extend(queued.queues);
+            }
+            Some(cycle) => {
+                let LockManager { waits, observer, .. } = &mut *self.manager;
+                observer.deadlock_refused(&waits.queues, lost.as_ref(), &queued.owner, cycle);
+                dismiss(self.manager, &mut self.host.clients, id, WaitOutcome::Deadlock);
+            }
+        }
+        gate
     }
 }
 
@@ -126,7 +210,7 @@ mod tests {
         let rows: [(&str, Work); 3] = [
             ("nothing", |_, _| {}),
             ("a request that ends", |fixture, last| fixture.manager.leave_all([last])),
-            ("a walk", |fixture, _| fixture.manager.sweeps.begin(Some(1))),
+            ("a walk", |fixture, _| fixture.manager.waits.backlog.walks.begin(Some(1))),
         ];
         for (row, work) in rows {
             let mut fixture = Fixture::of(&[("d", MUTEX)]);
@@ -149,8 +233,9 @@ mod tests {
                     break;
                 }
                 let manager = &fixture.manager;
-                let has_lost = !manager.to_try.lost.is_empty();
-                is_work_left = has_lost && (!manager.endings.is_empty() || !manager.sweeps.is_empty());
+                let has_lost = !manager.waits.backlog.undecided.is_empty();
+                is_work_left =
+                    has_lost && (!manager.waits.backlog.endings.is_empty() || !manager.waits.backlog.walks.is_empty());
                 fixture.drain();
             }
             assert_eq!((is_held(&fixture), is_work_left), (true, false), "{row}");

@@ -52,11 +52,6 @@ impl<T: Copy + Ord> Due<T> {
         self.all.remove(&one);
     }
 
-    /// Removes all items.
-    pub fn clear(&mut self) {
-        self.all.clear();
-    }
-
     /// Takes the next item out.
     pub fn take_next(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};
@@ -78,7 +73,7 @@ impl<T: Copy + Ord> Extend<T> for Due<T> {
 /// end of the grace. There may be a hundred thousand queues, so the event itself touches none of them. At most one walk
 /// runs for each database, and one for all databases.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sweeps {
+pub(super) struct Walks {
     walks: BTreeMap<Option<i32>, Walk>,
 }
 
@@ -92,7 +87,7 @@ struct Walk {
     has_begun_anew: bool,
 }
 
-impl Sweeps {
+impl Walks {
     /// From now on every queue of the database, or of all databases, is to be visited.
     pub fn begin(&mut self, db: Option<i32>) {
         let walk = self.walks.entry(db).or_insert(Walk { last: None, ends: None, has_begun_anew: false });
@@ -103,11 +98,6 @@ impl Sweeps {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.walks.is_empty()
-    }
-
-    /// Ends all walks.
-    pub fn clear(&mut self) {
-        self.walks.clear();
     }
 
     /// Goes one queue further. `None`: the queue is of another database, the walk begins its second round, or it is
@@ -160,7 +150,7 @@ mod tests {
         assert!(due.is_empty());
         due.extend([7, 1]);
         assert_eq!(due.take_next(), Some(1), "the set was empty");
-        due.clear();
+        due.remove(7);
         assert_eq!(due.take_next(), None);
     }
 
@@ -185,38 +175,38 @@ mod tests {
         (fixture, ids)
     }
 
-    fn visited(sweeps: &mut Sweeps, fixture: &Fixture, steps: usize) -> Vec<QueueId> {
-        (0..steps).filter_map(|_| sweeps.step(fixture.manager.queues())).collect()
+    fn visited(walks: &mut Walks, fixture: &Fixture, steps: usize) -> Vec<QueueId> {
+        (0..steps).filter_map(|_| walks.step(fixture.manager.queues())).collect()
     }
 
     #[test]
     fn every_queue_of_the_database_is_visited_once() {
         let (fixture, ids) = queues();
         for (db, expected) in [(None, ids.clone()), (Some(0), ids), (Some(1), vec![])] {
-            let mut sweeps = Sweeps::default();
-            sweeps.begin(db);
-            assert_eq!(visited(&mut sweeps, &fixture, 3), expected);
-            assert_eq!((visited(&mut sweeps, &fixture, 1), sweeps.is_empty()), (vec![], true));
+            let mut walks = Walks::default();
+            walks.begin(db);
+            assert_eq!(visited(&mut walks, &fixture, 3), expected);
+            assert_eq!((visited(&mut walks, &fixture, 1), walks.is_empty()), (vec![], true));
         }
     }
 
     #[test]
     fn a_repeated_event_makes_the_walk_go_on_and_begin_another_round() {
         let (fixture, ids) = queues();
-        let mut sweeps = Sweeps::default();
-        sweeps.begin(None);
-        assert_eq!(visited(&mut sweeps, &fixture, 2), ids[..2]);
-        sweeps.begin(None);
-        assert_eq!(visited(&mut sweeps, &fixture, 9), [ids[2], ids[0], ids[1]]);
-        assert!(sweeps.is_empty());
+        let mut walks = Walks::default();
+        walks.begin(None);
+        assert_eq!(visited(&mut walks, &fixture, 2), ids[..2]);
+        walks.begin(None);
+        assert_eq!(visited(&mut walks, &fixture, 9), [ids[2], ids[0], ids[1]]);
+        assert!(walks.is_empty());
         // The event comes again before the first step, and then while the walk is in its second round.
-        sweeps.begin(None);
-        sweeps.begin(None);
-        assert_eq!(visited(&mut sweeps, &fixture, 4), ids);
-        sweeps.begin(None);
-        assert_eq!(visited(&mut sweeps, &fixture, 1), ids[..1]);
-        sweeps.begin(None);
-        assert_eq!(visited(&mut sweeps, &fixture, 9), [ids[1], ids[2], ids[0]]);
-        assert!(sweeps.is_empty());
+        walks.begin(None);
+        walks.begin(None);
+        assert_eq!(visited(&mut walks, &fixture, 4), ids);
+        walks.begin(None);
+        assert_eq!(visited(&mut walks, &fixture, 1), ids[..1]);
+        walks.begin(None);
+        assert_eq!(visited(&mut walks, &fixture, 9), [ids[1], ids[2], ids[0]]);
+        assert!(walks.is_empty());
     }
 }

@@ -2,71 +2,97 @@
 //! the key is opened next, by a command or for a waiting request. The lease of a mutex is the time to live of its key:
 //! the server ends it.
 
-use super::lock_manager::LockManager;
 use super::observer::EndedBy;
-use super::release::{is_vacant, update};
+use super::open_key::OpenKey;
 use crate::host::{Content, Effect, Entry};
-use crate::key::KeyRef;
+use crate::value::fence::Fence;
 use crate::value::holders::Holder;
+use crate::value::lock::Lock;
 use crate::value::outcome::Released;
-use crate::value::time::Now;
+use crate::value::owner::Owner;
 
-impl LockManager {
+impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Takes ended holds out of the lock. Replicas get the time for all leases that are over, the drop of each holder
     /// whose connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain, not
     /// here: the caller has the key open.
     #[inline]
-    pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
-        let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
-        if matches!(entry.content(), Content::Free) {
-            if let Some((owner, fence)) = entry.take_expired() {
-                self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
+    pub fn settle(&mut self) {
+        match self.entry.content() {
+            Content::Free => {
+                if let Some((owner, fence)) = self.entry.take_expired() {
+                    self.record_end(owner.as_bytes(), fence, EndedBy::Expired);
+                }
             }
-            return;
+            Content::Lock(lock) if lock.is_shared() || self.manager.bindings.has_any_ended() => self.end_holds(),
+            Content::Lock(_) | Content::Foreign => {}
         }
-        if !is_shared && self.ended.is_empty() {
-            return;
-        }
-        let Some((lock, until)) = entry.lock_and_until() else { return };
+    }
+
+    fn end_holds(&mut self) {
+        let Some((lock, until)) = self.entry.lock_and_until() else { return };
         if lock.clamp(until) {
-            entry.update(Effect::Clamp, None);
+            self.entry.update(Effect::Clamp, None);
         }
-        let Content::Lock(lock) = entry.content() else { return };
-        let before = lock.held_family();
+        let Content::Lock(lock) = self.entry.content() else { return };
+        let (before, now) = (lock.held_family(), self.now);
         let ended = |holder: Holder| {
             let end = holder.until.timestamp().unwrap_or(now.timestamp());
             (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
         };
         let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
         let leases = gone.len();
-        if !self.ended.is_empty() {
-            for (owner, client) in self.bindings.owners_of(key) {
-                let Some(fence) = lock.fence_of(owner.as_bytes()) else { continue };
-                if self.ended.contains_key(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
-                    let by = self.end_with_connection(key, owner.as_bytes());
-                    gone.push((owner, fence, by));
-                }
-            }
-        }
-        self.statistics.count_stored(before, lock.held_family());
+        let disconnected = self.disconnected();
+        let Content::Lock(lock) = self.entry.content() else { return };
+        gone.extend(disconnected.into_iter().filter_map(|(owner, by)| evict(lock, owner, by)));
+        self.manager.observer.statistics.count_stored(before, lock.held_family());
         if gone.is_empty() {
             return;
         }
         for (owner, fence, by) in &gone {
-            self.count_and_record_end(now, key, owner.as_bytes(), *fence, *by);
-            self.bindings.unbind(key, owner.as_bytes());
+            self.count_and_record_end(owner.as_bytes(), *fence, *by);
+            self.manager.bindings.unbind(self.key, owner.as_bytes());
         }
-        match is_vacant(entry) {
-            true => entry.remove(),
+        match self.is_vacant() {
+            true => self.entry.remove(),
             false => {
                 if leases > 0 {
-                    update(entry, Effect::Ended(now.timestamp()));
+                    self.update(Effect::Ended(now.timestamp()));
                 }
-                gone[leases..].iter().for_each(|(owner, ..)| update(entry, Effect::Drop(owner.as_bytes())));
+                gone[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
             }
         }
-        self.due.extend(self.queues.id_of(key));
+        self.manager.waits.backlog.queues.extend(self.queue);
     }
+
+    /// The owners with holds of this key that were bound to connections which have ended.
+    fn disconnected(&self) -> Vec<(Owner, EndedBy)> {
+        let bindings = &self.manager.bindings;
+        if !bindings.has_any_ended() {
+            return Vec::new();
+        }
+        let owners = bindings.owners_of(self.key).into_iter().filter(|(_, client)| bindings.is_ended(*client));
+        let ends = |owner: Owner| {
+            let by = self.manager.deliveries.end_with_connection(self.key, owner.as_bytes());
+            (owner, by)
+        };
+        owners.map(|(owner, _)| ends(owner)).collect()
+    }
+
+    /// Counts and records that an owner no longer holds the key that it held since the grant with this fence.
+    pub fn count_and_record_end(&mut self, owner: &[u8], fence: Fence, by: EndedBy) {
+        self.manager.observer.statistics.count_end(by);
+        self.record_end(owner, fence, by);
+    }
+
+    fn record_end(&mut self, owner: &[u8], fence: Fence, by: EndedBy) {
+        self.manager.record_end(self.now, self.key, owner, fence, by);
+    }
+}
+
+/// Takes an owner out of the lock, with the fence of its grant. `None`: it holds nothing.
+fn evict(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, EndedBy)> {
+    let fence = lock.fence_of(owner.as_bytes())?;
+    (lock.evict(owner.as_bytes()) == Released::Gone).then_some((owner, fence, by))
 }
 
 #[cfg(test)]

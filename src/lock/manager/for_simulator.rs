@@ -8,12 +8,12 @@ use crate::value::time::Now;
 impl LockManager {
     /// True if requests that have ended are still to be answered.
     pub(crate) fn has_endings(&self) -> bool {
-        !self.endings.is_empty()
+        !self.waits.backlog.endings.is_empty()
     }
 
     /// True if the request is to end with an outcome: its place is lost.
     pub(crate) fn ends_with_outcome(&self, id: RequestId) -> bool {
-        matches!(self.endings.clone().take(id), Some(Ending::Told(_)))
+        matches!(self.waits.backlog.endings.clone().take(id), Some(Ending::Told(_)))
     }
 
     /// True if new owners may be granted locks.
@@ -23,7 +23,7 @@ impl LockManager {
 
     /// The milliseconds from `now` to each timer that has something to do.
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let timers = self.timers.all().chain(self.bindings.renewals()).map(|when| when.ms_since(now.instant()));
-        timers.chain(self.lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
+        let timers = self.waits.timers.all().chain(self.bindings.renewals()).map(|when| when.ms_since(now.instant()));
+        timers.chain(self.waits.lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
     }
 }

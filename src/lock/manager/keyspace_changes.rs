@@ -1,13 +1,13 @@
 //! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`LockManager::drain`] to
+//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`Turn::drain`] to
 //! read their keys: nothing may be written where a change is noticed.
-
-use std::ops::Bound;
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
-use crate::host::{Content, Entry, Host, Keys};
+use super::turn::Turn;
+use super::waits::Waits;
+use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
 use crate::value::fence::Fence;
@@ -31,30 +31,31 @@ impl LockManager {
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.lock_left();
-        if let Some(queue) = self.touch(key) {
-            self.queues.set_seen(queue, None);
+        if let Some(queue) = self.waits.touched(key) {
+            self.waits.queues.set_seen(queue, None);
         }
     }
 
     /// Many locks are gone from keys of the database. None of them had a hold that is bound.
     pub fn many_removed(&mut self, db: i32) {
         self.lock_left();
-        self.begin_walk(Some(db));
+        self.waits.all_touched(Some(db));
     }
 
     /// A lock is gone from a key that no request waits for; it may have come to one that some wait for.
     pub fn lock_left(&mut self) {
-        self.queues.lock_may_have_moved();
+        self.waits.queues.lock_may_have_moved();
     }
 
     /// A held lock is gone from the key: records it if its lease has ended. `owner` is its holder, of several the one
     /// with the latest grant. The host counts these ends.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, removal: Removal) {
         // The end of the lease is known for a key that requests wait for.
-        let waited_for = self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key));
+        let waits = &self.waits;
+        let waited_for = waits.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(waits.queues.id_of(key));
         let has_expired = match waited_for {
             None => removal == Removal::LeaseEnd,
-            Some(queue) => self.lease_ends.of(queue).is_some_and(|end| end <= now.timestamp()),
+            Some(queue) => waits.lease_ends.of(queue).is_some_and(|end| end <= now.timestamp()),
         };
         if has_expired {
             self.hold_expired(now, key, owner, fence);
@@ -68,58 +69,49 @@ impl LockManager {
         self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
-    /// Something happened to the key.
-    pub fn key_touched(&mut self, key: KeyRef<'_>) {
-        self.touch(key);
+    /// Records that an owner no longer holds the key that it held since the grant with this fence.
+    pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
+        self.observer.ended(&self.waits.queues, &self.bindings, now, key, owner, fence, by);
     }
 
-    /// Something happened to the key: its wait queue is due, if it has one.
-    fn touch(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
-        let queue = self.queues.id_of(key)?;
-        self.due.insert(queue);
-        self.queues.holders_may_differ(queue);
-        Some(queue)
+    /// Something happened to the key.
+    pub fn key_touched(&mut self, key: KeyRef<'_>) {
+        self.waits.touched(key);
     }
 
     /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
-        self.begin_walk(db);
-    }
-
-    fn begin_walk(&mut self, db: Option<i32>) {
-        self.queues.await_walk();
-        self.sweeps.begin(db);
+        self.waits.all_touched(db);
     }
 }
 
 /// Rounds of inspections. No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all
 /// keys that requests wait for are opened in rounds, a few at a time. A key that has not changed costs nothing more,
 /// even if thousands of requests wait for it.
-impl LockManager {
+impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// Goes on with the round, or begins the next: inspects at most `most` keys.
-    pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+    pub fn inspect_some(&mut self, most: usize) {
+        let waits = &mut self.manager.waits;
         for _ in 0..most {
-            let Some((id, queue)) = self.queues.next_from(self.next_inspected()) else { break };
-            self.inspected = Some(id);
+            let Some((id, queue)) = waits.queues.next_from(waits.backlog.inspected()) else { break };
+            waits.backlog.inspected = Some(id);
             let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
-            if self.has_changed_unnoticed(&mut host.keys.open(key.as_ref()), id) {
-                self.queues.holders_may_differ(id);
+            if waits.has_changed_unnoticed(&mut self.host.keys.open(key.as_ref()), id) {
+                waits.queues.holders_may_differ(id);
                 if is_waited_for {
-                    self.due.insert(id);
+                    waits.backlog.queues.insert(id);
                 }
             }
         }
-        if self.queues.next_from(self.next_inspected()).is_none() {
-            self.inspected = None;
-            self.queues.end_round();
+        if waits.queues.next_from(waits.backlog.inspected()).is_none() {
+            waits.backlog.inspected = None;
+            waits.queues.end_round();
         }
     }
+}
 
-    fn next_inspected(&self) -> Bound<QueueId> {
-        self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
-    }
-
+impl Waits {
     /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that
     /// ends before one of several holders.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
@@ -216,7 +208,7 @@ mod tests {
             ("b", Lease::Persist, 9_999, LeaseEnd, false),
         ] {
             let mut fixture = Fixture::default();
-            fixture.manager.limits.observe.changes = true;
+            fixture.manager.observer.settings.changes = true;
             fixture.acquire("a", MUTEX, None, lease);
             let fence = fixture.stored().0.fence().unwrap();
             if !waiter.is_empty() {
@@ -227,9 +219,9 @@ mod tests {
             }
             fixture.server.keyspace.now_ms = at_ms;
             let now = fixture.server.now();
-            fixture.manager.occurrences.take();
+            fixture.manager.observer.occurrences.take();
             fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, removal);
-            let last = fixture.manager.occurrences.take().pop();
+            let last = fixture.manager.observer.occurrences.take().pop();
             let is_recorded = matches!(last, Some(Occurrence::Ended { by: EndedBy::Expired, .. }));
             assert_eq!(is_recorded, has_expired, "{waiter}, {lease:?}, {at_ms}, {removal:?}: {last:?}");
         }
@@ -238,7 +230,7 @@ mod tests {
     /// All requests keep their places while their clients are away.
     fn keep_places(fixture: &mut Fixture) {
         let ids: Vec<_> = fixture.manager.queues().requests().map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| fixture.manager.queues.keep_place(id));
+        ids.into_iter().for_each(|id| fixture.manager.waits.queues.keep_place(id));
     }
 
     /// The holders a and b, and a request that waits for them: EXPIRE makes the key's life shorter, but a still ends
@@ -302,9 +294,9 @@ mod tests {
     fn inspect(fixture: &mut Fixture) -> usize {
         let now = fixture.server.now();
         for _ in 0..fixture.manager.queues().len().div_ceil(2) {
-            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
+            fixture.manager.turn(&mut fixture.server.host(&now)).inspect_some(2);
         }
-        let changed = fixture.manager.due.len();
+        let changed = fixture.manager.waits.backlog.queues.len();
         fixture.drain();
         changed
     }
@@ -370,7 +362,7 @@ mod tests {
             ("SWAPDB while writes are refused", |fixture| {
                 swap_dbs(fixture, 0, 1);
                 fixture.server.keyspace.gate = Gate::Closed;
-                while !fixture.manager.sweeps.is_empty() {
+                while !fixture.manager.waits.backlog.walks.is_empty() {
                     fixture.drain();
                 }
                 fixture.server.keyspace.gate = Gate::Open;
@@ -411,8 +403,8 @@ mod tests {
         fixture.server.keyspace.primary.remove(&key());
         let now = fixture.server.now();
         for due in [2, 3, 3] {
-            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
-            assert_eq!(fixture.manager.due.len(), due);
+            fixture.manager.turn(&mut fixture.server.host(&now)).inspect_some(2);
+            assert_eq!(fixture.manager.waits.backlog.queues.len(), due);
         }
     }
 }

@@ -1,62 +1,58 @@
-//! State of the lock manager that is not stored with a key.
-//!
-//! This folder only decides: the [`Host`](crate::host::Host) stores, replicates and replies. What cannot be decided at
-//! once, because no write is allowed where it was noticed or because the turn is over, is recorded in `due` and decided
-//! by [`LockManager::drain`]. Every unexpected change takes this one path.
-
-use std::collections::BTreeMap;
+//! The lock manager: all state that is not stored with a key, and the tables that own it.
 
 use super::deliveries::Deliveries;
-use super::due::{Due, Sweeps};
-use super::endings::Endings;
 use super::grace::Grace;
-use super::observer::{Observe, Occurrences, Statistics, WaitTimes};
-use super::session_bindings::{BindingId, Bindings};
-use super::timer_set::{Timer, TimerSet};
-use super::to_try::ToTry;
-use crate::host::{Content, Entry};
-use crate::key::{ClientId, KeyRef};
+use super::observer::Observer;
+use super::session_bindings::Bindings;
+use super::turn::Turn;
+use super::waits::Waits;
+use crate::host::{Host, Keys};
+use crate::key::KeyRef;
 use crate::queue::deadlock::Edge;
+use crate::queue::holders::{EndedHolds, Holders};
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::QueueId;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{Family, InvalidClaim};
-use crate::value::fence::FenceClock;
-use crate::value::lock::Lock;
+use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::KeyError;
-use crate::value::time::{Instant, Now, Timestamp};
+use crate::value::time::Now;
 
-/// All state that is not stored with a key.
+/// Decides every request, and everything that follows without a request.
+///
+/// A lock is a value under a key, and its holders are in it. A request opens the key, and what has ended by then is
+/// taken out first ([`Turn::open`]). The lock says whether it admits the request; it is granted if no earlier request
+/// waits for the key. Otherwise it gets a place in the wait queue of each of its keys, once and for all, unless a search
+/// of the wait-for graph shows that it would wait for ever. The end of a hold serves the head of the queue while the key
+/// is still open: the lock is never free in between. What must not be decided where it is noticed, because the server
+/// allows no write there or the turn is over, goes into the backlog, and the drain opens the keys and decides by what it
+/// finds. Every unexpected change takes this one road.
+///
+/// State is owned by tables that know nothing of keys and clients: [`Waits`] (queues, places, timers, backlog),
+/// [`Bindings`] (sessions), [`Deliveries`], [`Observer`]. A decision needs several of them, the keys and the clients:
+/// it is a method of [`Turn`], which has the lock manager and the [`Host`], or of
+/// [`OpenKey`](super::open_key::OpenKey), which has them while a key is open. The calls, in the order in which they
+/// come:
+///
+/// 1. **Events**, which only mark what is due and need no host: [`LockManager::key_removed`] and the others of
+///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
+///    [`LockManager::begin_grace`].
+/// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] where the key is not
+///    waited for; otherwise [`LockManager::turn`], and of it [`Turn::acquire`], [`Turn::release`], [`Turn::renew`],
+///    [`Turn::break_holds`], [`Turn::cancel`] and what adopted commands ask.
+/// 3. **Time**, when [`LockManager::next_timer`] has come: [`Turn::tick`] and [`Turn::drain`]; now and then
+///    [`Turn::inspect_some`].
+/// 4. **What has happened**: [`LockManager::observer`]; and [`LockManager::take_sooner`], [`LockManager::has_due`] tell
+///    the host when to come again.
 #[derive(Clone, Debug, Default)]
 pub struct LockManager {
     /// The source of fences.
     pub fences: FenceClock,
     /// The settings.
     pub limits: Limits,
-    /// Counters since the start.
-    pub statistics: Statistics,
-    /// Events that the shell has not taken yet.
-    pub occurrences: Occurrences,
-    /// How long waits and holds lasted.
-    pub wait_times: WaitTimes,
+    /// What has happened.
+    pub observer: Observer,
     pub(super) grace: Grace,
-    pub(super) queues: WaitQueues,
+    pub(super) waits: Waits,
     pub(super) bindings: Bindings,
-    /// By the monotonic clock.
-    pub(super) timers: TimerSet<Timer, Instant>,
-    /// By the wall clock: when a lease may have ended on a key that requests wait for.
-    pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
-    /// Requests that end, but are not answered or removed from their queues yet.
-    pub(super) endings: Endings,
-    /// Wait queues to be served as soon as writes are allowed.
-    pub(super) due: Due<QueueId>,
-    /// Walks over many wait queues; each queue is served.
-    pub(super) sweeps: Sweeps,
-    /// The wait queue that was inspected last in this round.
-    pub(super) inspected: Option<QueueId>,
-    pub(super) to_try: ToTry,
-    /// Connections that ended, with their bound holds that have still to be ended, the oldest last.
-    pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
 }
 
@@ -69,13 +65,11 @@ pub struct Limits {
     pub max_waiters_per_key: Option<usize>,
     /// Milliseconds that a place is kept; 0: no place is kept.
     pub keep_place_ms: u64,
-    /// What is recorded in [`LockManager::occurrences`].
-    pub observe: Observe,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000, observe: Observe::default() }
+        Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000 }
     }
 }
 
@@ -99,9 +93,15 @@ impl From<KeyError> for LockError {
 }
 
 impl LockManager {
+    /// The lock manager with the host of this turn.
+    #[inline]
+    pub fn turn<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Turn<'t, 'h, K, C> {
+        Turn { manager: self, host }
+    }
+
     /// The wait queues.
     pub fn queues(&self) -> &WaitQueues {
-        &self.queues
+        &self.waits.queues
     }
 
     /// The bindings of holds to connections.
@@ -112,64 +112,40 @@ impl LockManager {
     /// True if events of connections and keys matter: a request waits, a hold is bound to a connection, or a grant is
     /// on its way.
     pub fn has_waiters_or_sessions(&self) -> bool {
-        !self.queues.is_empty() || self.queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
+        let queues = self.queues();
+        !queues.is_empty() || queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
-    /// While requests wait for it, a free key keeps the family of its queue.
-    pub(super) fn check_family_of_queue(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
-        match self.queues.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
-            Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
-            None => Ok(()),
-        }
+    /// True if [`Turn::drain`] has something to do.
+    pub fn has_due(&self) -> bool {
+        !self.waits.backlog.is_empty()
+            || self.queues().has_done()
+            || self.bindings.has_any_ended()
+            || self.deliveries.has_lost()
     }
 
-    /// The lock under the key, after [`LockManager::settle`]; `None` if the key is free.
-    ///
-    /// # Errors
-    /// The key holds a value of another type, or a lock of another family.
-    pub(super) fn lock_of_family<'e, E: Entry>(
-        &mut self,
-        now: &Now,
-        key: KeyRef<'_>,
-        entry: &'e mut E,
-        family: Family,
-    ) -> Result<Option<&'e mut Lock>, KeyError> {
-        self.settle(now, key, entry);
-        match entry.content() {
-            Content::Foreign => Err(KeyError::WrongType),
-            Content::Free => {
-                self.check_family_of_queue(key, family)?;
-                Ok(None)
-            }
-            Content::Lock(lock) => match lock.family() {
-                Some(other) if other != family => Err(InvalidClaim::WrongFamily(other).into()),
-                _ => Ok(Some(lock)),
-            },
-        }
+    /// True if the connection that this hold is bound to has ended, or its client disconnected before the grant counted
+    /// as received. LOCK.HELD, LOCK.EXEC, LOCK.INFO, LOCK.SCAN, LOCK.TOP and the deadlock search treat such a hold as
+    /// ended, though the drain has still to write that.
+    pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let client = || self.bindings.client_of(key, owner);
+        self.deliveries.is_lost(key, owner)
+            || self.bindings.has_any_ended() && client().is_some_and(|client| self.bindings.is_ended(client))
+    }
+
+    /// The holders of keys, without holds that have ended with their connections.
+    pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> Holders<'a, K> {
+        Holders::new(keys, self, now.timestamp())
+    }
+
+    #[inline]
+    pub(super) fn next_fence(&mut self, now: &Now) -> Result<Fence, KeyError> {
+        self.fences.next(now.us()).ok_or(KeyError::NoFence)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::key::ClientId;
-    use crate::manager::fixture::Fixture;
-    use crate::value::claim::{Claim, Portion};
-    use crate::value::time::Lease;
-
-    #[test]
-    fn events_matter_while_requests_wait_holds_are_bound_or_grants_are_in_flight() {
-        let mut fixture = Fixture::of(&[("a", Claim::Mutex)]);
-        assert!(!fixture.manager.has_waiters_or_sessions(), "a hold that is neither bound nor waited for");
-        fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
-        assert!(fixture.manager.has_waiters_or_sessions(), "b waits");
-        fixture.release("a", Portion::Mutex).unwrap();
-        assert!(
-            fixture.manager.queues().is_empty() && fixture.manager.has_waiters_or_sessions(),
-            "the grant to b is in flight"
-        );
-        fixture.manager.delivered(fixture.server.inbox.answers[0].0);
-        assert!(!fixture.manager.has_waiters_or_sessions(), "b has received the grant");
-        fixture.acquire_all("c", &[b"l"], Claim::Mutex, Some(ClientId(7)), Lease::Persist);
-        assert!(fixture.manager.has_waiters_or_sessions(), "the hold of c is bound");
+impl EndedHolds for LockManager {
+    fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        LockManager::has_ended(self, key, owner)
     }
 }

@@ -1,6 +1,7 @@
 //! The lock manager: decides every request, and everything that follows without a request.
 
 pub mod acquire;
+mod backlog;
 pub mod counted_holds;
 mod deliveries;
 pub mod departure;
@@ -18,19 +19,21 @@ mod handoff;
 pub mod keyspace_changes;
 pub mod lock_manager;
 pub mod observer;
-mod recording;
+mod open_key;
 pub mod release;
 pub mod session;
 pub mod session_bindings;
 pub mod takeover;
 mod timer_set;
 pub mod timers;
-mod to_try;
+pub mod turn;
 pub mod uncontended;
+mod waits;
 
 #[cfg(test)]
 mod tests {
     mod coalescing;
     mod large_work;
+    mod recording;
     mod turns;
 }

@@ -5,14 +5,142 @@
 //! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
 //! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
 
+use super::lock_manager::LockError;
+use super::session_bindings::Bindings;
 use crate::host::WaitOutcome;
-use crate::key::{ClientId, Key, RequestId};
+use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
+use crate::queue::queues::WaitQueues;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{ByFamily, Family};
+use crate::value::claim::{ByFamily, Family, LockRequest};
+use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
-use crate::value::time::Timestamp;
+use crate::value::time::{Now, Timestamp};
+
+/// What has happened, and what of it is recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Observer {
+    /// Counters since the start.
+    pub statistics: Statistics,
+    /// Events that the shell has not taken yet.
+    pub occurrences: Occurrences,
+    /// How long waits lasted.
+    pub wait_times: WaitTimes,
+    /// What is recorded beyond the rare.
+    pub settings: Observe,
+}
+
+impl Observer {
+    /// Counts a request that gets an error, and records it if its reason is rare.
+    pub(super) fn refused(&mut self, waits: &WaitQueues, key: KeyRef<'_>, owner: &Owner, error: &LockError) {
+        match error {
+            LockError::Deadlock(cycle) => {
+                self.statistics.deadlocks += 1;
+                self.deadlock_refused(waits, key, owner, cycle.clone());
+            }
+            LockError::MaxWaiters(limit) => {
+                self.statistics.max_waiters_refusals += 1;
+                let (key, owner) = (key.to_key(), owner.clone());
+                self.occurrences.note(Occurrence::MaxWaitersRefused { key, owner, limit: *limit });
+            }
+            LockError::Grace => self.statistics.grace_refusals += 1,
+            LockError::Key(_) => {}
+        }
+    }
+
+    /// Records a request that gets DEADLOCK, with one of its keys.
+    pub(super) fn deadlock_refused(&mut self, waits: &WaitQueues, key: KeyRef<'_>, owner: &Owner, cycle: Vec<Edge>) {
+        let (waiters, key, owner) = (waits.waiters_of(key), key.to_key(), owner.clone());
+        self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
+    }
+
+    /// Counts a grant made by a command, not by a hand-off. `waited`: the wait that the grant ends.
+    pub(super) fn count_grant(&mut self, waited: Option<Waited>) {
+        match waited {
+            None => self.statistics.granted_at_once += 1,
+            Some(waited) => {
+                self.statistics.grants_after_wait += 1;
+                self.wait_times.note(waited.ms);
+            }
+        }
+    }
+
+    /// Records that a request was granted a key.
+    #[inline]
+    pub(super) fn granted(
+        &mut self,
+        waits: &WaitQueues,
+        key: KeyRef<'_>,
+        request: &LockRequest<'_>,
+        grant: Grant,
+        waited: Option<Waited>,
+        change: GrantChange,
+    ) {
+        let is_long = waited.zip(self.settings.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
+        if self.settings.changes && change == GrantChange::Anything || is_long {
+            let (key, owner) = (key.to_key(), request.owner.to_owner());
+            // The granted request leaves the queue after this.
+            let leaves = waited.is_some_and(|waited| waits.is_present(waited.request));
+            let waiters = waits.waiters_of(key.as_ref()) - usize::from(leaves);
+            self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
+        }
+    }
+
+    /// Records that an owner started its lease again. Renewals of sessions are only counted.
+    pub(super) fn renewed(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if self.settings.changes {
+            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
+        }
+    }
+
+    /// Counts and records that an owner has given back some of what it holds.
+    pub(super) fn has_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
+        self.statistics.count_end(by);
+        if self.settings.changes {
+            self.occurrences.note(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
+        }
+    }
+
+    /// Records that an owner no longer holds a key that it held since the grant with this fence. The caller counts it.
+    #[allow(clippy::too_many_arguments)] // Two tables are read, and only if the end is recorded.
+    pub(super) fn ended(
+        &mut self,
+        waits: &WaitQueues,
+        bindings: &Bindings,
+        now: &Now,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        fence: Fence,
+        by: EndedBy,
+    ) {
+        let settings = self.settings;
+        let is_unasked_for = match by {
+            EndedBy::Released | EndedBy::Disconnected => false,
+            EndedBy::LeaseEnd(_) | EndedBy::Expired => waits.waiters_of(key) > 0,
+            EndedBy::Broken | EndedBy::Undelivered => true,
+        };
+        // Most ends need no clock.
+        if !(is_unasked_for || settings.changes || settings.holds_ms.is_some()) {
+            return;
+        }
+        let ended_us = match by {
+            EndedBy::LeaseEnd(end) => end.ms().saturating_mul(1000).min(now.us()),
+            _ => now.us(),
+        };
+        let held_ms = fence.us_before(ended_us) / 1000;
+        let is_asked_for = settings.changes || settings.holds_ms.is_some_and(|ms| held_ms >= ms);
+        if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
+            let (waiters, session) = (waits.waiters_of(key), bindings.client_of(key, owner));
+            let (key, owner) = (key.to_key(), holder(owner));
+            self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
+        }
+    }
+}
+
+fn holder(owner: &[u8]) -> Owner {
+    Owner::new(owner).expect("a holder has a valid owner name")
+}
 
 /// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
 /// once for each key.

@@ -2,13 +2,12 @@
 //! connection that lives. The holds of a connection end with it.
 
 use super::lock_manager::LockManager;
-use super::observer::EndedBy;
-use super::release::End;
-use super::session_bindings::{Binding, BindingId};
+use super::open_key::OpenKey;
+use super::session_bindings::BindingId;
 use super::timers::{ELSEWHERE_RETRY_MS, GATE_RETRY_MS};
-use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
+use super::turn::Turn;
+use crate::host::{Content, Effect, Entry, Gate, Keys};
 use crate::key::{ClientId, KeyRef};
-use crate::queue::holders::{Holders, Sessions};
 use crate::value::claim::{Family, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::outcome::KeyError;
@@ -38,129 +37,77 @@ pub enum Renewed {
     NotHeld,
 }
 
-/// Renewals.
-impl LockManager {
+impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// Starts the owner's lease again on all of the keys, or on none.
-    pub fn renew<K: Keys, C>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        request: &RenewRequest<'_>,
-    ) -> Result<Renewed, KeyError> {
-        let renewed = self.renew_all(host, request)?;
-        if renewed == Renewed::All {
-            request.names.iter().for_each(|name| self.record_renewal(KeyRef { db: request.db, name }, request.owner));
-            self.confirm_grant(request.db, request.names, request.owner);
-        }
-        Ok(renewed)
-    }
-
-    fn renew_all<K: Keys, C>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        request: &RenewRequest<'_>,
-    ) -> Result<Renewed, KeyError> {
-        let RenewRequest { db, names, .. } = *request;
-        if let [name] = names {
-            let key = KeyRef { db, name };
-            let mut entry = host.keys.open(key);
-            if !self.holds(host.now, key, &mut entry, request)? {
-                return Ok(Renewed::NotHeld);
-            }
-            return Ok(self.renew_open(host.now, key, &mut entry, request.owner, request.lease));
-        }
+    ///
+    /// # Errors
+    /// A key holds something else. Nothing was changed.
+    pub fn renew(&mut self, request: &RenewRequest<'_>) -> Result<Renewed, KeyError> {
+        let RenewRequest { db, names, owner, family, lease } = *request;
         let mut holds_all = true;
         for name in names {
-            let key = KeyRef { db, name };
-            holds_all &= self.holds(host.now, key, &mut host.keys.open(key), request)?;
+            let mut open = self.open(KeyRef { db, name });
+            holds_all &= open.lock_of_family(family)?.is_some_and(|lock| lock.is_held_by(owner));
+            if holds_all && names.len() == 1 {
+                open.renew(owner, lease);
+            }
         }
         if !holds_all {
             return Ok(Renewed::NotHeld);
         }
         for name in names {
             let key = KeyRef { db, name };
-            let mut entry = host.keys.open(key);
-            self.renew_open(host.now, key, &mut entry, request.owner, request.lease);
+            if names.len() > 1 {
+                self.reopen(key).renew(owner, lease);
+            }
+            self.manager.observer.renewed(key, owner);
         }
+        self.manager.deliveries.confirm(db, names, owner);
         Ok(Renewed::All)
     }
 
-    /// Starts the owner's lease on an open key again, with `lease` or its present length.
-    pub(super) fn renew_open<E: Entry>(
-        &mut self,
-        now: &Now,
-        key: KeyRef<'_>,
-        entry: &mut E,
-        owner: &[u8],
-        lease: Option<Lease>,
-    ) -> Renewed {
-        let Content::Lock(lock) = entry.content() else { return Renewed::NotHeld };
-        let Some(until) = lock.renew(owner, lease, now.timestamp()) else { return Renewed::NotHeld };
-        let lease = lock.hold(owner, until).map(|hold| hold.lease);
-        entry.update(Effect::Renew(owner), Some(until));
-        self.statistics.renewals += 1;
-        if let Some(queue) = self.queues.id_of(key) {
-            self.watch_open(entry, queue);
+    /// Renews the lease of a binding if its connection lives.
+    pub(super) fn renew_session(&mut self, id: BindingId) {
+        let bindings = &mut self.manager.bindings;
+        let Some(binding) = bindings.get(id).filter(|binding| !bindings.is_ended(binding.client)).cloned() else {
+            return;
+        };
+        let (key, now) = (binding.key.as_ref(), self.host.now.instant());
+        match self.host.keys.gate(key) {
+            Gate::Open => {}
+            // The gate is closed for every key: thousands of bindings need not try one after another.
+            Gate::Closed => {
+                bindings.renew_at(id, Some(now));
+                return bindings.put_off_renewals(now.plus_ms(GATE_RETRY_MS));
+            }
+            Gate::Elsewhere => return bindings.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
         }
+        if self.open(key).renew(binding.owner.as_bytes(), None) == Renewed::NotHeld {
+            self.manager.bindings.unbind(key, binding.owner.as_bytes());
+        }
+    }
+}
+
+impl<E: Entry, C> OpenKey<'_, E, C> {
+    /// Starts the owner's lease again, with `lease` or its present length.
+    pub(super) fn renew(&mut self, owner: &[u8], lease: Option<Lease>) -> Renewed {
+        let Content::Lock(lock) = self.entry.content() else { return Renewed::NotHeld };
+        let Some(until) = lock.renew(owner, lease, self.now.timestamp()) else { return Renewed::NotHeld };
+        let lease = lock.hold(owner, until).map(|hold| hold.lease);
+        self.entry.update(Effect::Renew(owner), Some(until));
+        self.manager.observer.statistics.renewals += 1;
+        self.note_lock(None);
         if let Some(lease) = lease {
-            self.renew_after_a_third(now, key, owner, lease);
+            self.manager.renew_after_a_third(self.now, self.key, owner, lease);
         }
         Renewed::All
     }
-
-    /// Schedules the renewal of a bound hold after a third of its lease.
-    pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
-        if let Some(id) = self.bindings.binding_of(key, owner) {
-            self.bindings.renew_at(id, third_of(now, lease));
-        }
-    }
-
-    fn holds<E: Entry>(
-        &mut self,
-        now: &Now,
-        key: KeyRef<'_>,
-        entry: &mut E,
-        request: &RenewRequest<'_>,
-    ) -> Result<bool, KeyError> {
-        let lock = self.lock_of_family(now, key, entry, request.family)?;
-        Ok(lock.is_some_and(|lock| lock.is_held_by(request.owner)))
-    }
 }
 
-/// When a third of a lease that begins now is over.
-fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
-    lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
-}
-
-impl Sessions for LockManager {
-    fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        LockManager::has_ended(self, key, owner)
-    }
-}
-
-/// Sessions.
 impl LockManager {
-    /// A connection has ended. Nothing is written: [`LockManager::drain`] ends its holds.
+    /// A connection has ended. Nothing is written: [`Turn::drain`] ends its holds.
     pub fn end_session(&mut self, client: ClientId) {
-        let mut bound = Vec::from_iter(self.bindings.of_client(client));
-        if !bound.is_empty() {
-            // The oldest last: they are taken from the end.
-            bound.reverse();
-            self.ended.insert(client, bound);
-        }
-    }
-
-    /// True if the connection that this hold is bound to has ended, or its client disconnected before the grant counted
-    /// as received. LOCK.HELD, LOCK.EXEC, LOCK.INFO, LOCK.SCAN, LOCK.TOP and the deadlock search treat such a hold as
-    /// ended, though the drain has still to write that.
-    pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        let client = || self.bindings.client_of(key, owner);
-        self.deliveries.is_lost(key, owner)
-            || !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
-    }
-
-    /// The holders of keys, without holds that have ended with their connections.
-    pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> Holders<'a, K> {
-        Holders::new(keys, self, now.timestamp())
+        self.bindings.end(client);
     }
 
     /// Binds the hold that was just granted to the connection, and to no other connection.
@@ -175,71 +122,17 @@ impl LockManager {
         self.bindings.bind(client, key, request.owner, fence, third_of(now, request.lease));
     }
 
-    /// Renews the lease of a binding if its connection lives.
-    pub(super) fn renew_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: BindingId) {
-        let Some(binding) = self.bindings.get(id).cloned() else { return };
-        if self.ended.contains_key(&binding.client) {
-            return;
-        }
-        let (key, now) = (binding.key.as_ref(), host.now.instant());
-        match host.keys.gate(key) {
-            Gate::Open => {}
-            // The gate is closed for every key: thousands of bindings need not try one after another.
-            Gate::Closed => {
-                self.bindings.renew_at(id, Some(now));
-                return self.bindings.put_off_renewals(now.plus_ms(GATE_RETRY_MS));
-            }
-            Gate::Elsewhere => return self.bindings.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
-        }
-        let mut entry = host.keys.open(key);
-        self.settle(host.now, key, &mut entry);
-        let renewed = self.renew_open(host.now, key, &mut entry, binding.owner.as_bytes(), None);
-        if renewed == Renewed::NotHeld {
-            self.bindings.unbind(key, binding.owner.as_bytes());
+    /// Schedules the renewal of a bound hold after a third of its lease.
+    pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
+        if let Some(id) = self.bindings.binding_of(key, owner) {
+            self.bindings.renew_at(id, third_of(now, lease));
         }
     }
+}
 
-    /// Ends the next hold of connections that have ended. `None`: there is none. A hold that a closed gate blocks stays
-    /// due.
-    pub(super) fn end_next_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let mut next = self.ended.first_entry()?;
-        let client = *next.key();
-        let Some(id) = next.get_mut().pop() else {
-            next.remove();
-            // More may have been bound to the connection after its end was known.
-            self.end_session(client);
-            return Some(Gate::Open);
-        };
-        let Some(binding) = self.bindings.get(id).cloned() else { return Some(Gate::Open) };
-        let gate = self.end_bound_hold(host, &binding);
-        if gate == Gate::Closed {
-            self.ended.entry(client).or_default().push(id);
-        }
-        Some(gate)
-    }
-
-    /// Ends a hold of a connection that has ended, unless the gate is closed.
-    fn end_bound_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, binding: &Binding) -> Gate {
-        let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
-        let gate = host.keys.gate(key);
-        if gate != Gate::Closed {
-            self.bindings.unbind(key, owner);
-        }
-        if gate == Gate::Open {
-            let by = self.end_with_connection(key, owner);
-            // A key that no longer holds a lock has ended the hold itself.
-            _ = self.end_hold(host, key, End::Disconnected { owner, by });
-        }
-        gate
-    }
-
-    /// How a hold ends with its connection. A grant without a reply so far is lost; the server may report that later.
-    pub(super) fn end_with_connection(&self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
-        match self.deliveries.is_untold(key, owner) {
-            true => EndedBy::Undelivered,
-            false => EndedBy::Disconnected,
-        }
-    }
+/// When a third of a lease that begins now is over.
+fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
+    lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
 
 #[cfg(test)]
@@ -265,7 +158,7 @@ mod tests {
         let (owner, now) = (owner(name), fixture.server.now());
         let lease = lease_ms.and_then(Lease::from_ms);
         let request = RenewRequest { db: 0, names, owner: owner.as_bytes(), family, lease };
-        fixture.manager.renew(&mut fixture.server.host(&now), &request)
+        fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request)
     }
 
     /// The ends of the keys k and l, in milliseconds.

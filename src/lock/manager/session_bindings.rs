@@ -44,6 +44,8 @@ pub struct Bindings {
     sooner: bool,
     /// Set when the server refused writes: no lease is renewed before this time.
     put_off: Option<Instant>,
+    /// Connections that have ended, though the drain has still to end their holds.
+    ended: BTreeSet<ClientId>,
     last: u64,
 }
 
@@ -141,12 +143,44 @@ impl Bindings {
     /// The holds of the database, or of all databases, are no longer bound.
     pub fn unbind_db(&mut self, db: Option<i32>) {
         let Some(db) = db else {
-            (self.all, self.by_hold, self.renewals) = Default::default();
+            (self.all, self.by_hold, self.renewals, self.ended) = Default::default();
             return;
         };
         self.all.retain(|_, binding| binding.key.db != db);
         self.by_hold.retain(|hold, _| hold.key.db != db);
         self.renewals.retain(|(_, id)| self.all.contains_key(id));
+    }
+}
+
+/// Ended connections.
+impl Bindings {
+    /// The connection has ended: its holds are to be ended.
+    pub fn end(&mut self, client: ClientId) {
+        if self.of_client(client).next().is_some() {
+            self.ended.insert(client);
+        }
+    }
+
+    /// True if a connection has ended with holds that are still to be ended.
+    #[inline]
+    pub fn has_any_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// True if the connection has ended.
+    pub fn is_ended(&self, client: ClientId) -> bool {
+        self.ended.contains(&client)
+    }
+
+    /// The next hold to be ended, the oldest of its connection: it is the next one until it is bound no more.
+    pub fn next_ended(&mut self) -> Option<Binding> {
+        while let Some(client) = self.ended.first() {
+            if let Some(binding) = self.of_client(*client).next().and_then(|id| self.get(id)) {
+                return Some(binding.clone());
+            }
+            self.ended.pop_first();
+        }
+        None
     }
 }
 

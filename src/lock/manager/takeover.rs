@@ -4,11 +4,13 @@
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
 //! granted as ever: behind earlier requests, and not in a grace.
 
-use super::acquire::{AcquireRequest, Acquired};
+use super::acquire::{AcquireRequest, Acquired, Earlier};
 use super::grant::GrantedBy;
-use super::lock_manager::{LockError, LockManager};
+use super::lock_manager::LockError;
 use super::observer::EndedBy;
-use crate::host::{Entry, Host, Keys, Park};
+use super::open_key::OpenKey;
+use super::turn::Turn;
+use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::place::Rank;
 use crate::value::claim::{Claim, Family, LockRequest};
@@ -37,141 +39,102 @@ pub enum TakenOver {
     NotNow,
 }
 
-impl LockManager {
-    /// The holder of a mutex, as [`LockManager::exclusive_holder`].
-    ///
-    /// # Errors
-    /// The key holds something else, or requests for another family wait for it.
-    pub fn mutex_holder<K: Keys, C>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-    ) -> Result<Option<(Owner, Fence)>, KeyError> {
-        self.exclusive_holder(host, key, Family::Mutex)
-    }
-
+impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// The holder of a mutex or reentrant mutex, and the fence of its grant; `None`: the key is free.
     ///
     /// # Errors
     /// The key holds something else, or requests for another family wait for it.
-    pub fn exclusive_holder<K: Keys, C>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        family: Family,
-    ) -> Result<Option<(Owner, Fence)>, KeyError> {
-        let mut entry = host.keys.open(key);
-        let lock = self.lock_of_family(host.now, key, &mut entry, family)?;
+    pub fn exclusive_holder(&mut self, key: KeyRef<'_>, family: Family) -> Result<Option<(Owner, Fence)>, KeyError> {
+        let mut open = self.open(key);
+        let lock = open.lock_of_family(family)?;
         Ok(lock.and_then(|lock| lock.latest_holder()).map(|(owner, fence)| (owner.clone(), fence)))
     }
+}
 
+impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become
     /// shorter.
     ///
     /// # Errors
     /// A key holds something else.
-    pub fn take_mutexes_over<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        db: i32,
-        takeovers: &[Takeover<'_>],
-    ) -> Result<TakenOver, LockError> {
+    pub fn take_mutexes_over(&mut self, db: i32, takeovers: &[Takeover<'_>]) -> Result<TakenOver, LockError> {
         let (mut free, mut held) = (Vec::new(), Vec::new());
         for takeover in takeovers {
             let key = KeyRef { db, name: takeover.name };
-            match self.mutex_holder(host, key)? {
+            match self.exclusive_holder(key, Family::Mutex)? {
                 Some(_) => held.push(takeover),
-                None if self.may_be_granted_now(host, key, takeover.owner)? => free.push(takeover),
+                None if self.may_be_granted_now(key, takeover.owner)? => free.push(takeover),
                 None => return Ok(TakenOver::NotNow),
             }
         }
         let mut grants = 0;
         // Free keys first: an owner that loses a key no longer stands before a request for several keys that wants it.
         for takeover in free.into_iter().chain(held) {
-            grants += usize::from(self.take_one_over(host, db, takeover)? == Taken::Granted);
+            grants += usize::from(self.take_one_over(db, takeover)? == Taken::Granted);
         }
         Ok(TakenOver::All(grants))
     }
 
     /// Whether a free key may be granted to a request that does not wait.
-    fn may_be_granted_now<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        owner: OwnerRef<'_>,
-    ) -> Result<bool, LockError> {
+    fn may_be_granted_now(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Result<bool, LockError> {
         let names = &[key.name];
         let request = LockRequest { owner, claim: Claim::Mutex, lease: Lease::Persist };
         let request = AcquireRequest { db: key.db, names, request, wait: None, session: None };
-        let owner_id = self.queues.owner_id(key.db, owner.as_bytes());
-        let mut new = self.new_request(&request, owner_id, None, Rank::Normal);
-        self.find_place(host, &mut new);
-        match self.admission_in_queue(host, &request, &new, Admission::Admit) {
+        let owner_id = self.manager.queues().owner_id(key.db, owner.as_bytes());
+        let mut new = request.to_queue(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
+        self.find_place(&mut new);
+        match self.admission_in_queue(&request, &new, Admission::Admit) {
             Ok(admission) => Ok(admission == Admission::Admit),
             Err(LockError::Grace) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    fn take_one_over<K: Keys, C: Park>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        db: i32,
-        takeover: &Takeover<'_>,
-    ) -> Result<Taken, LockError> {
+    fn take_one_over(&mut self, db: i32, takeover: &Takeover<'_>) -> Result<Taken, LockError> {
         let Takeover { name, owner, lease } = *takeover;
-        let key = KeyRef { db, name };
-        let mut entry = host.keys.open(key);
-        let Some((lock, until)) = entry.lock_and_until() else {
-            drop(entry);
+        let mut open = self.reopen(KeyRef { db, name });
+        let Some((lock, until)) = open.entry.lock_and_until() else {
+            drop(open);
             let request = LockRequest { owner, claim: Claim::Mutex, lease: lease.unwrap_or(Lease::Persist) };
             let request = AcquireRequest { db, names: &[name], request, wait: None, session: None };
-            return match self.acquire(host, request)? {
+            return match self.acquire(request)? {
                 Acquired::Granted(_) => Ok(Taken::Granted),
                 Acquired::NotGranted | Acquired::Queued(_) => Ok(Taken::NotGranted),
             };
         };
         if lock.is_held_by(owner.as_bytes()) {
             if lease.is_some() {
-                self.renew_open(host.now, key, &mut entry, owner.as_bytes(), lease);
-                self.record_renewal(key, owner.as_bytes());
+                open.renew(owner.as_bytes(), lease);
+                open.manager.observer.renewed(open.key, owner.as_bytes());
             }
-            self.confirm_grant(db, &[name], owner.as_bytes());
+            open.manager.deliveries.confirm(db, &[name], owner.as_bytes());
             return Ok(Taken::Held);
         }
-        let lease = lease.unwrap_or_else(|| left_of(until, host.now));
-        let request = LockRequest { owner, claim: Claim::Mutex, lease };
-        self.replace_holder(host.now, key, &mut entry, &request)?;
+        let lease = lease.unwrap_or_else(|| left_of(until, open.now));
+        open.replace_holder(&LockRequest { owner, claim: Claim::Mutex, lease })?;
         Ok(Taken::Granted)
     }
+}
 
+impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Breaks the hold of a mutex and grants the mutex to the owner of the request: one effect for both.
-    fn replace_holder<E: Entry>(
-        &mut self,
-        now: &Now,
-        key: KeyRef<'_>,
-        entry: &mut E,
-        request: &LockRequest<'_>,
-    ) -> Result<(), LockError> {
+    fn replace_holder(&mut self, request: &LockRequest<'_>) -> Result<(), LockError> {
         // Before the hold is broken: without a fence nothing is changed.
-        let next = self.next_fence(now)?;
-        let Some(lock) = entry.content().lock() else { return Ok(()) };
+        let next = self.manager.next_fence(self.now)?;
+        let Some(lock) = self.entry.content().lock() else { return Ok(()) };
         let Some((former, fence)) = lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)) else {
             return Ok(());
         };
-        self.statistics.count_stored(lock.held_family(), None);
+        self.manager.observer.statistics.count_stored(lock.held_family(), None);
         lock.evict(former.as_bytes());
-        self.count_and_record_end(now, key, former.as_bytes(), fence, EndedBy::Broken);
-        let queue = self.queues.id_of(key);
-        queue.into_iter().for_each(|queue| self.lost(queue, key, former.as_bytes()));
-        self.bindings.unbind(key, former.as_bytes());
-        self.grant_key(now, key, entry, request, next, GrantedBy { session: None, waited: None })?;
-        self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
-        self.count_grant(None);
-        if let Some(queue) = queue {
-            self.watch_open(entry, queue);
-            self.gained(key, request.owner.as_bytes());
-        }
+        self.count_and_record_end(former.as_bytes(), fence, EndedBy::Broken);
+        let (key, queue) = (self.key, self.queue);
+        queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, key.db, former.as_bytes()));
+        self.manager.bindings.unbind(key, former.as_bytes());
+        self.grant_with(next, request, GrantedBy { session: None, waited: None })?;
+        self.manager.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
+        self.manager.observer.count_grant(None);
+        queue.into_iter().for_each(|queue| self.manager.waits.gained(queue, request.owner.as_bytes()));
         Ok(())
     }
 }
@@ -216,7 +179,7 @@ mod tests {
             .map(|((name, _), owner)| Takeover { name, owner: owner.as_ref(), lease })
             .collect();
         let now = fixture.server.now();
-        fixture.manager.take_mutexes_over(&mut fixture.server.host(&now), 0, &takeovers)
+        fixture.manager.turn(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)
     }
 
     #[test]
@@ -227,7 +190,7 @@ mod tests {
         assert_eq!(fixture.effects(), [Told::Hold(owner("b"))]);
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
         assert!(fixture.stored().0.fence() > before);
-        let statistics = fixture.manager.statistics;
+        let statistics = fixture.manager.observer.statistics;
         assert_eq!((statistics.broken, statistics.stored().0.iter().sum::<i64>()), (1, 1));
     }
 

@@ -1,10 +1,11 @@
 //! Timers: what has to be done at a time. One timer of the host serves all of them.
 
+use super::departure::{end_if_done, time_out};
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
 use super::timer_set::Timer;
-use crate::host::{Clients, Entry, Host, Keys};
-use crate::queue::request::QueueId;
+use super::turn::Turn;
+use crate::host::{Clients, Keys, WaitOutcome};
 use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
@@ -46,7 +47,7 @@ impl LockManager {
         self.grace.begin(since, grace_ms);
         self.watch_grace();
         if grace_ms > 0 {
-            self.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
+            self.observer.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
         }
     }
 
@@ -54,7 +55,7 @@ impl LockManager {
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
             self.watch_grace();
-            self.sweeps.begin(None);
+            self.waits.backlog.walks.begin(None);
         }
     }
 
@@ -66,90 +67,74 @@ impl LockManager {
     /// Sets or clears the timer for the end of the grace.
     fn watch_grace(&mut self) {
         match self.grace.ends() {
-            Some(ends) => self.timers.set(Timer::GraceIsOver, ends),
-            None => self.timers.clear(Timer::GraceIsOver),
+            Some(ends) => self.waits.timers.set(Timer::GraceIsOver, ends),
+            None => self.waits.timers.clear(Timer::GraceIsOver),
         }
     }
 
-    /// True if [`LockManager::tick`] has something to do earlier than at the last call.
+    /// True if [`Turn::tick`] has something to do earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit: every flag must be cleared.
-        self.timers.take_sooner() | self.bindings.take_sooner() | self.lease_ends.take_sooner()
+        self.waits.timers.take_sooner() | self.bindings.take_sooner() | self.waits.lease_ends.take_sooner()
     }
 
-    /// When [`LockManager::tick`] has something to do.
+    /// When [`Turn::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        let instants = self.timers.next().into_iter().chain(self.bindings.next_renewal());
-        NextTimer { instant: instants.min(), timestamp: self.lease_ends.next() }
+        let instants = self.waits.timers.next().into_iter().chain(self.bindings.next_renewal());
+        NextTimer { instant: instants.min(), timestamp: self.waits.lease_ends.next() }
     }
 
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
-    /// living sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
+    /// living sessions start again at once. Nothing is written: [`Turn::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
         self.bindings.renew_all(now.instant());
     }
+}
 
+impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// Handles the timers that are due, as far as the turn goes. Sessions are renewed before ends of leases are
     /// inspected.
-    pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        self.grace.end_if_over(host.now);
+    pub fn tick(&mut self) {
+        let now = self.host.now;
+        self.manager.grace.end_if_over(now);
         // Alternate: neither kind waits for ever behind the other.
         loop {
-            let (renewal, timer) =
-                (self.bindings.take_renewal(host.now.instant()), self.timers.pop_due(host.now.instant()));
-            if let Some(id) = renewal {
-                self.renew_session(host, id);
+            let renewal = self.manager.bindings.take_renewal(now.instant());
+            let timer = self.manager.waits.timers.pop_due(now.instant());
+            if renewal.is_none() && timer.is_none() {
+                break;
             }
-            match timer {
-                // A release has answered the request before its wait timed out.
-                Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
-                Some(Timer::WaitEnds(id)) => self.time_out(&mut host.clients, host.now, id),
-                Some(Timer::PlaceEnds(id)) => self.end_kept_place(id),
-                Some(Timer::GraceIsOver) => {
-                    self.occurrences.note(Occurrence::GraceEnded);
-                    self.sweeps.begin(None);
-                }
-                None if renewal.is_none() => break,
-                None => {}
-            }
-            if host.now.spends_turn() {
+            renewal.into_iter().for_each(|id| self.renew_session(id));
+            timer.into_iter().for_each(|timer| self.fire(timer));
+            if now.spends_turn() {
                 break;
             }
         }
-        while let Some(queue) = self.lease_ends.pop_due(host.now.timestamp()) {
-            self.due.insert(queue);
-            if host.now.spends_turn() {
+        let waits = &mut self.manager.waits;
+        while let Some(queue) = waits.lease_ends.pop_due(now.timestamp()) {
+            waits.backlog.queues.insert(queue);
+            if now.spends_turn() {
                 break;
             }
         }
     }
 
-    /// Sets a timer to serve a queue when the lease of its open key ends, and records the holders of the key.
-    pub(super) fn watch_open<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
-            return;
-        }
-        match entry.content().lock() {
-            Some(lock) => {
-                self.note_holders(queue, Some(lock), None);
-                self.watch_end(entry, queue);
+    fn fire(&mut self, timer: Timer) {
+        let (manager, clients) = (&mut *self.manager, &mut self.host.clients);
+        match timer {
+            // A release has answered the request before its wait timed out.
+            Timer::WaitEnds(id) if end_if_done(manager, clients, id) => {}
+            Timer::WaitEnds(id) => time_out(manager, clients, self.host.now, id),
+            // The client has not come back: the wait has timed out.
+            Timer::PlaceEnds(id) => {
+                manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
+                manager.waits.remove(id);
             }
-            None => {
-                self.queues.set_seen(queue, None);
-                self.note_holders(queue, None, None);
+            Timer::GraceIsOver => {
+                manager.observer.occurrences.note(Occurrence::GraceEnded);
+                manager.waits.backlog.walks.begin(None);
             }
-        }
-    }
-
-    /// Sets a timer to serve a queue when the lease of its open key ends.
-    pub(super) fn watch_end<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
-            return;
-        }
-        let Some((lock, until)) = entry.lock_and_until() else { return };
-        if let Some(end) = lock.first_deadline(until).timestamp() {
-            self.lease_ends.set_no_later(queue, end.plus_ms(1));
         }
     }
 }
@@ -165,6 +150,7 @@ mod tests {
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{owner, Fixture};
     use crate::manager::observer::Occurrence;
+    use crate::queue::request::QueueId;
     use crate::value::claim::{Claim, Count, LockRequest, Mode};
     use crate::value::time::{Deadline, Lease, Timestamp, WaitLimit};
 
@@ -202,7 +188,7 @@ mod tests {
             }),
             session: None,
         };
-        let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);
+        let acquired = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
         let Ok(Acquired::Queued(id)) = acquired else { panic!("{acquired:?}") };
         fixture.server.keyspace.now_ms = 1_199;
         fixture.tick();
@@ -248,10 +234,10 @@ mod tests {
         fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.cancel("b").unwrap();
-        assert_eq!(fixture.manager.timers.all().count(), 1, "the timer of the grace itself");
-        (fixture.server.keyspace.now_ms, _) = (2_000, fixture.manager.occurrences.take());
+        assert_eq!(fixture.manager.waits.timers.all().count(), 1, "the timer of the grace itself");
+        (fixture.server.keyspace.now_ms, _) = (2_000, fixture.manager.observer.occurrences.take());
         fixture.tick();
-        assert_eq!(fixture.manager.occurrences.take(), [Occurrence::GraceEnded]);
+        assert_eq!(fixture.manager.observer.occurrences.take(), [Occurrence::GraceEnded]);
         assert_eq!(fixture.next_timer(), None);
     }
 
@@ -321,7 +307,7 @@ mod tests {
                 fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
             }
             if has(2) {
-                fixture.manager.lease_ends.set_no_later(QueueId::numbered(1), Timestamp::from_ms(1_001));
+                fixture.manager.waits.lease_ends.set_no_later(QueueId::numbered(1), Timestamp::from_ms(1_001));
             }
             assert!(fixture.manager.take_sooner(), "{set:03b}");
             assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was told");
@@ -335,7 +321,7 @@ mod tests {
             let now = fixture.server.now().instant();
             fixture.manager.begin_grace(now, grace_ms);
             assert_eq!(fixture.manager.grace_ends().map(|ends| ends.ms_since(now)), (grace_ms > 0).then_some(grace_ms));
-            assert_eq!(fixture.manager.occurrences.is_empty(), grace_ms == 0);
+            assert_eq!(fixture.manager.observer.occurrences.is_empty(), grace_ms == 0);
         }
     }
 

@@ -9,10 +9,11 @@
 //! 2026-11-23).
 
 use super::lock_manager::LockManager;
-use super::release::update;
+use super::open_key::update;
 use crate::host::{Content, Effect, Entry};
 use crate::key::{ClientId, KeyRef};
 use crate::value::claim::{LockRequest, Portion};
+use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::time::Now;
 
@@ -55,7 +56,7 @@ impl LockManager {
             Content::Free => self.create(now, &mut entry, request),
             Content::Lock(_) | Content::Foreign => return None,
         };
-        self.statistics.uncontended.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
+        self.observer.statistics.uncontended.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
@@ -74,7 +75,7 @@ impl LockManager {
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
         // No command takes the hold of an ended session for held.
-        if !self.ended.is_empty() || !self.is_uncontended(key) {
+        if self.bindings.has_any_ended() || !self.is_uncontended(key) {
             return None;
         }
         let mut entry = open();
@@ -83,7 +84,7 @@ impl LockManager {
             Content::Lock(lock) if !lock.is_shared() => lock,
             _ => return None,
         };
-        if let Some(long_ms) = self.limits.observe.holds_ms {
+        if let Some(long_ms) = self.observer.settings.holds_ms {
             if lock.fence().is_some_and(|fence| fence.us_before(now_us()) / 1000 >= long_ms) {
                 return None;
             }
@@ -91,14 +92,14 @@ impl LockManager {
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
-                self.statistics.uncontended.of_mut(portion.family()).freed += 1;
+                self.observer.statistics.uncontended.of_mut(portion.family()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.bindings.unbind(key.key(), owner);
                 }
             }
             Ok(Released::Fewer(_)) => {
-                self.statistics.uncontended.of_mut(portion.family()).fewer += 1;
+                self.observer.statistics.uncontended.of_mut(portion.family()).fewer += 1;
                 update(&mut entry, Effect::Hold(owner));
             }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
@@ -106,12 +107,20 @@ impl LockManager {
         Some(released.map_err(KeyError::from))
     }
 
+    #[inline(always)]
+    fn create<E: Entry>(&mut self, now: &Now, entry: &mut E, request: &LockRequest<'_>) -> Result<Grant, KeyError> {
+        let first = FirstGrant::new(*request, now.timestamp(), || self.next_fence(now))?;
+        entry.create(&first);
+        Ok(first.grant())
+    }
+
     /// True if no request waits for the key, or did a moment ago: where two clients hand a lock to each other, this path
     /// would open a held key in vain. The key's name is read only if there are queues, its database only if a queue may
     /// have that name.
     #[inline(always)]
     fn is_uncontended<'k>(&self, key: impl LateKey<'k>) -> bool {
-        self.queues.are_unused() || !self.queues.may_have(key.name()) || !self.queues.was_waited_for(key.key())
+        let queues = &self.waits.queues;
+        queues.are_unused() || !queues.may_have(key.name()) || !queues.was_waited_for(key.key())
     }
 }
 
@@ -179,7 +188,7 @@ mod tests {
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
-        let statistics = fixture.manager.statistics;
+        let statistics = fixture.manager.observer.statistics;
         assert_eq!((statistics.grants_immediate(), statistics.releases()), (1, 2));
         assert_eq!(statistics.stored(), ByFamily::default());
     }
@@ -191,7 +200,7 @@ mod tests {
             [(0, Some(Ok(Released::Gone))), (49, Some(Ok(Released::Gone))), (50, None), (51, None)]
         {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
-            fixture.manager.limits.observe.holds_ms = Some(50);
+            fixture.manager.observer.settings.holds_ms = Some(50);
             fixture.server.keyspace.now_ms += held_ms;
             assert_eq!(release(&mut fixture, "a", Portion::Mutex), released, "{held_ms}");
         }
@@ -229,19 +238,6 @@ mod tests {
         }
     }
 
-    /// Two clients that hand a lock to each other do not open it in vain.
-    #[test]
-    fn a_key_that_was_waited_for_a_moment_ago_takes_the_slow_path() {
-        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
-        fixture.release("b", Portion::Mutex).unwrap();
-        assert!(fixture.manager.queues().is_empty() && fixture.server.keyspace.primary.is_empty());
-        assert_eq!(acquire(&mut fixture, "c", MUTEX), None);
-        let now = fixture.server.now();
-        fixture.manager.inspect_some(&mut fixture.server.host(&now), 1);
-        assert!(matches!(acquire(&mut fixture, "c", MUTEX), Some(Ok(_))), "a round of inspections has ended");
-    }
-
     #[test]
     fn a_bound_hold_is_renewed_until_it_is_given_back() {
         let mut fixture = Fixture::default();
@@ -259,6 +255,19 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_100;
         fixture.tick();
         assert_eq!((fixture.effects(), fixture.next_timer()), (vec![], None));
+    }
+
+    /// Two clients that hand a lock to each other do not open it in vain.
+    #[test]
+    fn a_key_that_was_waited_for_a_moment_ago_takes_the_slow_path() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("b", Portion::Mutex).unwrap();
+        assert!(fixture.manager.queues().is_empty() && fixture.server.keyspace.primary.is_empty());
+        assert_eq!(acquire(&mut fixture, "c", MUTEX), None);
+        let now = fixture.server.now();
+        fixture.manager.turn(&mut fixture.server.host(&now)).inspect_some(1);
+        assert!(matches!(acquire(&mut fixture, "c", MUTEX), Some(Ok(_))), "a round of inspections has ended");
     }
 
     #[test]

@@ -13,32 +13,56 @@ use self::wait_for_graph::WaitForGraph;
 use super::holders::Holders;
 use super::queues::WaitQueues;
 use super::request::NewRequest;
-use super::wait_queue::WaitQueue;
 use crate::host::Keys;
 use crate::value::claim::{Claim, Count, Family};
 
 /// At most so many keys are opened to learn whether the owner of a request holds one of them: with more, it may.
 const MOST_OPENED: usize = 16;
 
-/// Whether the request may close a cycle, judged without opening a key. False is certain, and the common case. The wait
-/// of a client that does not know the module ends by itself, and closes none.
-pub fn needs_search(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+/// A search that is needed before a request is queued.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// Requests wait behind the place of the new one.
+    is_ahead: bool,
+    /// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
+    changes_waits: bool,
+}
+
+/// The search for a cycle that the request may close, as far as it is known without opening a key. `None` is certain,
+/// and the common case. The wait of a client that does not know the module ends by itself, and closes none.
+pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
+    let search = Search::of(queues, new);
     let may_close = || {
-        changes_waits(queues, new)
+        search.changes_waits
             || takes_more(new)
             || queues.may_be_waited_for(new.owner_id) && !waits_for_nothing_new(queues, new)
     };
-    new.request.claim != Claim::AdoptedMutex && may_close()
+    (new.request.claim != Claim::AdoptedMutex && may_close()).then_some(search)
 }
 
-/// The cycle that the request would close; `None` if it may wait.
-pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
-    if !changes_waits(queues, new) && !is_waited_for(queues, holders, new) {
-        return None;
+impl Search {
+    pub(super) fn of(queues: &WaitQueues, new: &NewRequest<'_>) -> Search {
+        let (mut is_ahead, mut lowers_limit) = (false, false);
+        for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
+            is_ahead |= queue.has_requests_behind(&new.place);
+            lowers_limit |= new.request.claim.limit() < queue.limit;
+        }
+        Search { is_ahead, changes_waits: is_ahead || lowers_limit }
     }
-    let is_ahead = is_ahead_of_others(queues, new);
-    let mut graph = WaitForGraph::new(queues, holders, new, is_ahead);
-    (!graph.reduce()).then(|| graph.cycle())
+
+    /// The cycle that the request would close; `None` if it may wait.
+    pub fn find<K: Keys>(
+        self,
+        queues: &WaitQueues,
+        holders: &mut Holders<'_, K>,
+        new: &NewRequest<'_>,
+    ) -> Option<Vec<Edge>> {
+        if !self.changes_waits && !is_waited_for(queues, holders, new) {
+            return None;
+        }
+        let mut graph = WaitForGraph::new(queues, holders, new, self.is_ahead);
+        (!graph.reduce()).then(|| graph.cycle())
+    }
 }
 
 /// Whether others may wait for the owner of the request, or the request for its own owner: it waits already, or holds a
@@ -66,25 +90,6 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
     claim.family() != Family::Semaphore && queues.is_covered_by_earlier(new.key(name), new.owner_id, &new.place, claim)
-}
-
-/// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
-fn changes_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let lowers_limit = |queue: &WaitQueue| new.request.claim.limit() < queue.limit;
-    queues_of(queues, new).any(|queue| is_ahead_in(queue, new) || lowers_limit(queue))
-}
-
-fn is_ahead_of_others(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    queues_of(queues, new).any(|queue| is_ahead_in(queue, new))
-}
-
-fn is_ahead_in(queue: &WaitQueue, new: &NewRequest<'_>) -> bool {
-    queue.has_requests_behind(&new.place)
-}
-
-/// The wait queues of the keys of the request, for keys that have one.
-fn queues_of<'q>(queues: &'q WaitQueues, new: &'q NewRequest<'_>) -> impl Iterator<Item = &'q WaitQueue> + 'q {
-    new.names.iter().filter_map(|name| queues.of_key(new.key(name)))
 }
 
 /// The request asks for permits in addition to the permits of its owner, which may leave too few.

@@ -1,7 +1,7 @@
 //! Wait queues beside a simulated keyspace, for the tests of this folder.
 
 use super::deadlock;
-use super::holders::{Holders, Sessions};
+use super::holders::{EndedHolds, Holders};
 use super::place::{Place, Rank};
 use super::queues::WaitQueues;
 use super::request::{Arrival, NewRequest};
@@ -18,7 +18,7 @@ use crate::value::time::{Deadline, Lease};
 #[derive(Default)]
 pub(super) struct Ended(pub Vec<(Key, Owner)>);
 
-impl Sessions for Ended {
+impl EndedHolds for Ended {
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.0.iter().any(|(other, of)| other.as_ref() == key && of.as_bytes() == owner)
     }
@@ -94,8 +94,10 @@ impl Fixture {
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;
         let mut holders = Holders::new(&mut keys, &self.ended, now);
-        let cycle = deadlock::find(&self.queues, &mut holders, &new)?;
-        assert!(deadlock::needs_search(&self.queues, &new), "the skipped search would have found a cycle");
+        let found = deadlock::Search::of(&self.queues, &new).find(&self.queues, &mut holders, &new);
+        let is_searched = deadlock::search_for(&self.queues, &new).is_some();
+        assert!(is_searched || found.is_none(), "the skipped search would have found a cycle");
+        let cycle = found?;
         let edges = cycle.iter().map(|edge| format!("{:?}@{}", edge.owner, edge.key.escape_ascii()));
         Some(edges.collect::<Vec<_>>().join(" "))
     }

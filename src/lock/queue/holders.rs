@@ -8,7 +8,7 @@ use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
 /// Tells which holds have ended although the stored lock names them.
-pub trait Sessions {
+pub trait EndedHolds {
     /// Whether the hold has ended: its session has, or its grant was not delivered.
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
 }
@@ -16,7 +16,7 @@ pub trait Sessions {
 /// The holders of keys: the only place that decides whether an owner holds a key.
 pub struct Holders<'a, K> {
     keys: &'a mut K,
-    sessions: &'a dyn Sessions,
+    ended: &'a dyn EndedHolds,
     now: Timestamp,
 }
 
@@ -31,8 +31,8 @@ pub(super) enum Under {
 
 impl<'a, K: Keys> Holders<'a, K> {
     /// The holders of these keys, now.
-    pub fn new(keys: &'a mut K, sessions: &'a dyn Sessions, now: Timestamp) -> Holders<'a, K> {
-        Holders { keys, sessions, now }
+    pub fn new(keys: &'a mut K, ended: &'a dyn EndedHolds, now: Timestamp) -> Holders<'a, K> {
+        Holders { keys, ended, now }
     }
 
     /// Whether this owner holds the key.
@@ -40,18 +40,18 @@ impl<'a, K: Keys> Holders<'a, K> {
         let now = self.now;
         let mut entry = self.keys.open(key);
         let hold = entry.content().lock().and_then(|lock| lock.hold(owner, Deadline::Never));
-        hold.is_some_and(|hold| !hold.until.is_over(now)) && !self.sessions.has_ended(key, owner)
+        hold.is_some_and(|hold| !hold.until.is_over(now)) && !self.ended.has_ended(key, owner)
     }
 
     /// Visits the holds of the key, in no particular order.
     pub(super) fn visit(&mut self, key: KeyRef<'_>, mut visit: impl FnMut(Hold<'_>)) -> Under {
-        let (now, sessions) = (self.now, self.sessions);
+        let (now, ended) = (self.now, self.ended);
         let mut entry = self.keys.open(key);
         match entry.content() {
             Content::Free => Under::Lock(None),
             Content::Foreign => Under::Foreign,
             Content::Lock(lock) => {
-                let live = lock.live_holds(now).filter(|hold| !sessions.has_ended(key, hold.owner.as_bytes()));
+                let live = lock.live_holds(now).filter(|hold| !ended.has_ended(key, hold.owner.as_bytes()));
                 live.for_each(&mut visit);
                 Under::Lock(lock.family())
             }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
 
+use super::lookups;
 use super::owners::{OwnerEntry, Owners, WaitedFor};
 use super::place::{Place, Rank};
 use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
@@ -16,7 +17,7 @@ use super::wait_queue::{OrderedRequests, WaitQueue};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::{Claim, Family, LockRequest, Share};
+use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -55,9 +56,6 @@ pub struct WaitQueues {
     /// How many of the waiters want several keys.
     several: usize,
     last_number: u64,
-    /// The number of lookups of requests and owners: the cost of a search.
-    #[cfg(test)]
-    pub(super) looked_up: std::cell::Cell<usize>,
 }
 
 /// The requests that one release has answered.
@@ -197,8 +195,29 @@ impl WaitQueues {
 
     /// A request that is queued or keeps its place.
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
-        self.count_lookup();
+        lookups::note();
         self.requests.get(&id)
+    }
+
+    /// Whether the request is queued, and its client waits; a kept place is no waiter.
+    pub fn is_present(&self, id: RequestId) -> bool {
+        self.request(id).is_some_and(QueuedRequest::is_present)
+    }
+
+    /// The number of requests that wait for the key.
+    pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
+        self.of_key(key).map_or(0, WaitQueue::waiters)
+    }
+
+    /// While requests wait for it, a free key keeps the family of its queue.
+    ///
+    /// # Errors
+    /// The family is another one.
+    pub fn check_family(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
+        match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
+            Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
+            None => Ok(()),
+        }
     }
 
     /// All requests that are queued or keep their places, in no particular order.
@@ -364,7 +383,7 @@ impl WaitQueues {
 
     /// The id of an owner that waits, or is listed by name as the holder of a waited-for key.
     pub fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
-        self.count_lookup();
+        lookups::note();
         self.owners.id_of(db, owner)
     }
 
@@ -375,7 +394,7 @@ impl WaitQueues {
 
     /// The waiting requests of an owner, without kept places.
     pub fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
-        self.count_lookup();
+        lookups::note();
         self.owners.get(id).into_iter().flat_map(|entry| self.present(entry))
     }
 
@@ -395,18 +414,6 @@ impl WaitQueues {
         let listed = self.owners.get(id).into_iter().flat_map(move |entry| entry.listed.range(range.clone()));
         let queued = listed.filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
         queued.filter(|(id, request)| self.waits(*id, request))
-    }
-
-    /// The number of lookups of requests and owners.
-    #[cfg(test)]
-    pub(crate) fn looked_up(&self) -> usize {
-        self.looked_up.get()
-    }
-
-    #[inline]
-    fn count_lookup(&self) {
-        #[cfg(test)]
-        self.looked_up.set(self.looked_up.get() + 1);
     }
 
     fn present<'a>(&'a self, entry: &'a OwnerEntry) -> impl Iterator<Item = (RequestId, &'a QueuedRequest)> + 'a {

@@ -100,7 +100,7 @@ impl Rules {
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let request = AcquireRequest { db: 0, names: &[&key.name], request, wait, session: None };
         let now = self.server.now();
-        let acquired = self.manager.acquire(&mut self.server.host(&now), request);
+        let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         acquired
     }
@@ -123,7 +123,7 @@ impl Rules {
         // If no places are kept, a request loses its place when its connection ends.
         let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
         let has_place = keeps_place && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
-        let acquired = self.manager.acquire(&mut self.server.host(&now), request);
+        let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         match acquired {
             // If its LIMIT admits a waiter at once, perhaps itself, it may have been granted already.

@@ -58,7 +58,7 @@ impl Counted {
             cancelled: self.cancelled + silent.cancelled,
             ..self.clone()
         };
-        let statistics = &rules.manager.statistics;
+        let statistics = &rules.manager.observer.statistics;
         let Statistics { grants_after_wait, not_granted, wait_timeouts, cancelled, superseded, deadlocks, .. } =
             *statistics;
         let counted = Counted {
@@ -86,7 +86,7 @@ fn check_stored(rules: &Rules) {
             *stored.of_mut(lock.held_family().expect("no vacant lock is stored")) += 1;
         }
     }
-    let (by_rules, by_others) = (rules.manager.statistics.stored(), rules.server.keyspace.stored_by_others);
+    let (by_rules, by_others) = (rules.manager.observer.statistics.stored(), rules.server.keyspace.stored_by_others);
     let counted = ByFamily::make(|family: Family| by_rules.of(family) + by_others.of(family));
     assert_eq!(counted, stored, "keys that hold a lock");
 }

@@ -70,10 +70,10 @@ impl Rules {
                         let released =
                             self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &portion);
                         let work = if *failed { Work::Failed } else { Work::Done };
-                        released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion, work))
+                        released.unwrap_or_else(|| self.manager.turn(&mut host).release(key, owner, &portion, work))
                     }
                     _ => {
-                        let released = self.manager.release_several(&mut host, 0, &names, owner.as_bytes());
+                        let released = self.manager.turn(&mut host).release_several(0, &names, owner.as_bytes());
                         return released.map_or_else(refused, |count| Outcome::Released(count as u32));
                     }
                 };
@@ -88,16 +88,16 @@ impl Rules {
                 let family = family(*kind);
                 let lease = lease.map(to_lease);
                 let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), family, lease };
-                let renewed = self.manager.renew(&mut host, &request);
+                let renewed = self.manager.turn(&mut host).renew(&request);
                 renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
             }
             Command::Break { key, owner } => {
                 let whose = owner.map_or(HoldsOf::AllOwners, |owner| HoldsOf::Owner(owner.as_bytes()));
-                let broken = self.manager.break_holds(&mut host, to_key(key).as_ref(), whose);
+                let broken = self.manager.turn(&mut host).break_holds(to_key(key).as_ref(), whose);
                 broken.map_or_else(refused, |broken| Outcome::Broken(broken as u32))
             }
             Command::Cancel { key, owner } => {
-                let cancelled = self.manager.cancel(&mut host, to_key(key).as_ref(), owner.as_bytes());
+                let cancelled = self.manager.turn(&mut host).cancel(to_key(key).as_ref(), owner.as_bytes());
                 cancelled.map_or_else(refused, |cancelled| Outcome::Cancelled(cancelled == Cancelled::Some))
             }
         }
@@ -118,7 +118,7 @@ impl Rules {
         self.server.inbox.own = self.manager.queues().requests().filter(is_own).map(|(id, _)| id).collect();
         let acquired = match self.acquire_uncontended(&request) {
             Some(granted) => granted.map(Acquired::Granted).map_err(LockError::Key),
-            None => self.manager.acquire(&mut self.server.host(now), request),
+            None => self.manager.turn(&mut self.server.host(now)).acquire(request),
         };
         if let Some(parked) = self.server.inbox.parked.take() {
             self.numbers.insert(parked, asked.number);
@@ -222,7 +222,7 @@ impl Rules {
         });
         for (key, family) in locks.collect::<Vec<_>>() {
             let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", family, lease: None };
-            let renewed = self.manager.renew(&mut self.server.host(now), &request);
+            let renewed = self.manager.turn(&mut self.server.host(now)).renew(&request);
             assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
     }
@@ -292,8 +292,8 @@ impl Rules {
         if !is_woken && !self.manager.has_due() && !is_due(&self.manager) {
             return false;
         }
-        self.manager.tick(&mut self.server.host(now));
-        self.manager.drain(&mut self.server.host(now));
+        self.manager.turn(&mut self.server.host(now)).tick();
+        self.manager.turn(&mut self.server.host(now)).drain();
         self.tell();
         self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
     }
@@ -320,7 +320,7 @@ impl Rules {
                         self.manager.key_touched(key.as_ref());
                     }
                     let now = self.server.now();
-                    self.manager.inspect_some(&mut self.server.host(&now), usize::MAX);
+                    self.manager.turn(&mut self.server.host(&now)).inspect_some(usize::MAX);
                     events.append(&mut std::mem::take(&mut self.server.keyspace.events).into());
                 }
             }

@@ -119,8 +119,12 @@ impl Rules {
             Portion::ReadWrite(Mode::Write, all),
             Portion::Permits(all),
         ] {
-            let _ =
-                self.manager.release(&mut self.server.host(now), key.as_ref(), owner.as_bytes(), &portion, Work::Done);
+            let _ = self.manager.turn(&mut self.server.host(now)).release(
+                key.as_ref(),
+                owner.as_bytes(),
+                &portion,
+                Work::Done,
+            );
         }
         let held = self.server.keyspace.primary.get(key);
         let is_held = matches!(held, Some(Stored::Lock(lock, _)) if lock.is_held_by(owner.as_bytes()));
@@ -143,7 +147,7 @@ impl Rules {
         for key in keys {
             for _ in 0..=CLAIMS.len() {
                 let now = &self.server.now();
-                let _ = self.manager.break_holds(&mut self.server.host(now), key.as_ref(), HoldsOf::AllOwners);
+                let _ = self.manager.turn(&mut self.server.host(now)).break_holds(key.as_ref(), HoldsOf::AllOwners);
                 self.settle_and_check();
             }
         }

@@ -36,13 +36,13 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let keys = all_keys(ctx, key, command);
     gate::compare_slots(&keys)?;
     if !is_held(ctx, key, args[2].bytes())? {
-        ctx.note(|manager| manager.statistics.execs_not_held += 1);
+        ctx.note(|manager| manager.observer.statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
     gate::check_node(ctx, &keys)?;
     let reply = call(ctx, command)?;
     if !reply.is_refusal() {
-        ctx.note(|manager| manager.statistics.execs += 1);
+        ctx.note(|manager| manager.observer.statistics.execs += 1);
     }
     if let Some(refusal) = reply.error().and_then(errors::refused_by_server) {
         return Err(refusal);

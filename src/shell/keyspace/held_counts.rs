@@ -39,7 +39,7 @@ pub fn freed(family: Family) {
 
 /// All databases are empty now.
 pub fn all_flushed() {
-    let Some(by_rules) = state::peek(|state| state.manager.statistics.stored()) else { return };
+    let Some(by_rules) = state::peek(|state| state.manager.observer.statistics.stored()) else { return };
     MAIN.held.flushed.set(ByFamily::make(|family| {
         let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);
         Flushed { locks: in_memory(by_rules, family, freed), freed_before: freed }

@@ -37,7 +37,7 @@ pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_r
 
 fn write(section: &Section, state: &State) {
     let manager = &state.manager;
-    let statistics = &manager.statistics;
+    let statistics = &manager.observer.statistics;
     let held = held_counts::stored(statistics.stored());
     let now = clock::instant();
     let grace_ms = manager.grace_ends().map_or(0, |ends| ends.ms_since(now));

@@ -45,10 +45,10 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
     for (key, owner, fence) in removals::take_rest() {
         manager.hold_expired(now, key.as_ref(), &owner, fence);
     }
-    if !manager.wait_times.is_empty() {
+    if !manager.observer.wait_times.is_empty() {
         take_wait_times(manager, now);
     }
-    if !manager.occurrences.is_empty() {
+    if !manager.observer.occurrences.is_empty() {
         take_occurrences(ctx, now, manager, clients, log);
     }
     clients.forget_granted();
@@ -57,14 +57,14 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
 #[inline(never)]
 fn take_wait_times(manager: &mut LockManager, now: &Now) {
     let mut waits = MAIN.figures.waits.borrow_mut();
-    manager.wait_times.take().for_each(|ms| waits.add(now.instant(), ms));
+    manager.observer.wait_times.take().for_each(|ms| waits.add(now.instant(), ms));
 }
 
 /// Out of line: most turns have nothing to report.
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
-    let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None, named: None };
-    manager.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
+    let mut reporter = Reporter { ctx, now, observe: manager.observer.settings, clients, log, told: None, named: None };
+    manager.observer.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
 }
 
 /// Reports the occurrences of one turn.

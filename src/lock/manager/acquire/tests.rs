@@ -2,6 +2,8 @@ use super::*;
 use crate::host::simulated::Told;
 use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
+use crate::queue::place::Place;
+use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
@@ -19,7 +21,7 @@ fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Resu
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
     let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false });
     let request = AcquireRequest { db: 0, names, request, wait, session: None };
-    fixture.manager.acquire(&mut fixture.server.host(&now), request)
+    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request)
 }
 
 fn is_granted(acquired: &Result<Acquired, LockError>) -> bool {
@@ -105,7 +107,7 @@ fn only_a_changed_limit_serves_the_queue() {
             fixture.server.keyspace.gate = Gate::Closed;
             if !is_held {
                 assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), Ok(Released::Gone), "{row}");
-                fixture.manager.due.clear();
+                fixture.manager.waits.backlog.queues = Default::default();
             }
             assert!(matches!(ask(&mut fixture, "c", &[b"k"], permits(limit, 1)), Ok(Acquired::Queued(_))), "{row}");
             assert_eq!(fixture.manager.has_due(), is_other, "{row}");
@@ -130,13 +132,13 @@ fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_
         let names = &[b"k".as_slice()][..];
         let by = if before == upgrade { "a" } else { "x" };
         let Ok(Acquired::Queued(id)) = ask(&mut fixture, by, names, WRITE) else { panic!("it waits") };
-        let queues = &mut fixture.manager.queues;
+        let queues = &mut fixture.manager.waits.queues;
         let first = queues.request(id).unwrap().place.clone();
         assert_eq!(first.rank, before);
         if !is_present {
             queues.keep_place(id);
         }
-        let found = fixture.manager.kept_place(Some(id), rank);
+        let found = fixture.manager.waits.kept_place(Some(id), rank);
         let row = format!("{before:?}, present: {is_present}, {rank:?}");
         match expected {
             "the same" => assert_eq!(found, Some(first), "{row}"),

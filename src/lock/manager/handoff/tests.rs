@@ -37,7 +37,7 @@ fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_
     let limit = WaitLimit::Ms(NonZeroU64::new(10).unwrap());
     let wait = Some(Wait { limit, may_come_back: false, coalesces: false });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
+    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap();
     for (name, names) in [("s", &[b"k"][..]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
         let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
         fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist);
@@ -66,8 +66,8 @@ fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
     assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert_eq!(fixture.server.inbox.answers, [(last, WaitOutcome::Deadlock)]);
-    assert_eq!((fixture.manager.statistics.deadlocks, fixture.manager.queues().waiters()), (1, 2));
-    let happened = fixture.manager.occurrences.take();
+    assert_eq!((fixture.manager.observer.statistics.deadlocks, fixture.manager.queues().waiters()), (1, 2));
+    let happened = fixture.manager.observer.occurrences.take();
     let cycle = happened.iter().find_map(|occurrence| match occurrence {
         Occurrence::DeadlockRefused { cycle, .. } => Some(cycle.iter().map(|edge| format!("{:?}", edge.owner))),
         _ => None,
@@ -125,7 +125,7 @@ fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
     assert_eq!(fixture.server.inbox.answers[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
     assert!(fixture.manager.queues().is_empty());
-    let statistics = fixture.manager.statistics;
+    let statistics = fixture.manager.observer.statistics;
     assert_eq!((statistics.grants_after_wait, statistics.undelivered_grants), (1, 0));
 }
 
@@ -209,7 +209,7 @@ fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
 fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.queues.keep_place(id);
+    fixture.manager.waits.queues.keep_place(id);
     fixture.effects();
     fixture.server.keyspace.gate = Gate::Closed;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
@@ -247,7 +247,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         let (now, server) = (fixture.server.now(), &mut fixture.server);
         let keys = GateOfL(&mut server.keyspace, gate);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
-        let released = fixture.manager.release(&mut host, key().as_ref(), b"d", &Portion::Mutex, Work::Done);
+        let released = fixture.manager.turn(&mut host).release(key().as_ref(), b"d", &Portion::Mutex, Work::Done);
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if gate == Gate::Open { "b" } else { "" }, "{gate:?}");
         assert_eq!(fixture.manager.has_due(), gate == Gate::Closed, "{gate:?}: later");
@@ -262,12 +262,12 @@ fn a_queue_without_waiters_is_not_served() {
     let mut fixture = Fixture::of(&[("a", Claim::Mutex), ("b", Claim::Mutex)]);
     let queue = fixture.manager.queues().id_of(key().as_ref()).unwrap();
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.queues.keep_place(id);
-    fixture.manager.go_on_later(queue);
+    fixture.manager.waits.queues.keep_place(id);
+    fixture.manager.waits.go_on_later(queue);
     for gate in [Gate::Open, Gate::Closed] {
         fixture.server.keyspace.gate = gate;
         let (now, opened) = (fixture.server.now(), fixture.server.keyspace.opened);
-        assert_eq!(fixture.manager.serve(&mut fixture.server.host(&now), queue), Gate::Open);
+        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue), Gate::Open);
         assert_eq!(fixture.server.keyspace.opened, opened);
         assert!(!fixture.manager.has_due());
     }

@@ -166,20 +166,25 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
 }
 
 #[test]
-fn several_keys_are_checked_before_any_is_released() {
+fn a_key_is_checked_for_its_family_and_a_free_one_for_that_of_its_queue() {
     let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
     let now = fixture.server.now();
-    let mut check =
-        |names: &[&[u8]], family| fixture.manager.check_family(&mut fixture.server.host(&now), 0, names, family);
-    assert_eq!(check(&[b"k", b"free"], Family::Mutex), Ok(()));
-    assert_eq!(check(&[b"k", b"r"], Family::Mutex), wrong_family(Family::Reentrant));
-    assert_eq!(check(&[b"r"], Family::Reentrant), Ok(()));
-    assert_eq!(check(&[b"k"], Family::Semaphore), wrong_family(Family::Mutex));
+    let check = |fixture: &mut Fixture, name: &[u8], family| {
+        let mut host = fixture.server.host(&now);
+        let mut turn = fixture.manager.turn(&mut host);
+        let found = turn.open(KeyRef { db: 0, name }).lock_of_family(family).map(|_| ());
+        found
+    };
+    assert_eq!(check(&mut fixture, b"k", Family::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"free", Family::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"r", Family::Mutex), wrong_family(Family::Reentrant));
+    assert_eq!(check(&mut fixture, b"r", Family::Reentrant), Ok(()));
+    assert_eq!(check(&mut fixture, b"k", Family::Semaphore), wrong_family(Family::Mutex));
     fixture.server.keyspace.delete(&key());
-    let mut check = |family| fixture.manager.check_family(&mut fixture.server.host(&now), 0, &[b"k"], family);
-    assert_eq!((check(Family::Mutex), check(Family::Semaphore)), (Ok(()), wrong_family(Family::Mutex)));
+    assert_eq!(check(&mut fixture, b"k", Family::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"k", Family::Semaphore), wrong_family(Family::Mutex));
 }
 
 #[test]
@@ -196,7 +201,7 @@ fn several_mutexes_are_released_or_none() {
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
         let now = fixture.server.now();
-        let found = fixture.manager.release_several(&mut fixture.server.host(&now), 0, names, b"a");
+        let found = fixture.manager.turn(&mut fixture.server.host(&now)).release_several(0, names, b"a");
         assert_eq!((found, fixture.holders()), (released, holders.into()), "{names:?}");
     }
 }
@@ -205,7 +210,7 @@ fn several_mutexes_are_released_or_none() {
 fn a_kept_place_keeps_no_family() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.queues.keep_place(id);
+    fixture.manager.waits.queues.keep_place(id);
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::NotHeld));
     assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));
@@ -238,7 +243,7 @@ fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
         let row = format!("{requests:?}, {holds_of:?}");
         let mut fixture = Fixture::of(&requests);
         assert_eq!(fixture.break_holds(holds_of), Ok(broken), "{row}");
-        assert_eq!(fixture.manager.statistics.broken, broken as u64, "{row}");
+        assert_eq!(fixture.manager.observer.statistics.broken, broken as u64, "{row}");
         assert_eq!(fixture.holders(), holders, "{row}");
         assert_eq!(fixture.effects(), effects, "{row}");
         assert!(!fixture.manager.has_due(), "{row}");

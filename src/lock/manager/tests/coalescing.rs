@@ -22,7 +22,7 @@ fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> 
     let limit = WaitLimit::Ms(500.try_into().unwrap());
     let wait = Some(Wait { limit, may_come_back: true, coalesces });
     let request = AcquireRequest { db: 0, names: &[name], request, wait, session: None };
-    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 fn queue(fixture: &mut Fixture, token: &str, coalesces: bool) -> RequestId {
@@ -45,8 +45,7 @@ fn release(fixture: &mut Fixture, token: &str) {
 
 fn release_failed(fixture: &mut Fixture, token: &str) {
     let now = fixture.server.now();
-    let released = fixture.manager.release(
-        &mut fixture.server.host(&now),
+    let released = fixture.manager.turn(&mut fixture.server.host(&now)).release(
         key().as_ref(),
         token.as_bytes(),
         &Portion::Mutex,
@@ -90,7 +89,7 @@ fn a_release_answers_all_requests_with_coalesce_and_grants_the_first_without() {
     let granted = WaitOutcome::Granted { fence: fence(&fixture), holds: 1, slot: None };
     assert_eq!(told(&mut fixture), [(ids[1], granted), (ids[0], done), (ids[2], done)]);
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("c".into(), 1));
-    assert_eq!(fixture.manager.statistics.coalesced, 2);
+    assert_eq!(fixture.manager.observer.statistics.coalesced, 2);
     release(&mut fixture, "c");
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[3]));
     // If all waiters coalesce, the key is free afterwards.
@@ -138,7 +137,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         ("end of its lease", |fixture| {
             let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
             let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: Family::Mutex, lease };
-            fixture.manager.renew(&mut fixture.server.host(&now), &request).unwrap();
+            fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request).unwrap();
             fixture.server.keyspace.now_ms += 2;
             fixture.tick();
         }),
@@ -160,7 +159,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
     drain_all(&mut fixture);
     let granted: Vec<_> = told(&mut fixture).into_iter().map(|(id, _)| id).collect();
     assert_eq!((granted, fixture.holders()), (ids.to_vec(), "c".into()));
-    assert_eq!(fixture.manager.statistics.coalesced, 0);
+    assert_eq!(fixture.manager.observer.statistics.coalesced, 0);
 }
 
 #[test]
@@ -223,7 +222,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     let of_k = queue(&mut fixture, "b", true);
     let Acquired::Queued(of_l) = ask_for(&mut fixture, b"l", "c", true) else { panic!("l is held") };
     let now = fixture.server.now();
-    let released = fixture.manager.release_several(&mut fixture.server.host(&now), 0, &[b"k", b"l"], b"a");
+    let released = fixture.manager.turn(&mut fixture.server.host(&now)).release_several(0, &[b"k", b"l"], b"a");
     assert_eq!(released, Ok(2));
     let done = |id, fence| (id, WaitOutcome::Done { fence });
     assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
@@ -264,7 +263,7 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
     let l = Key::new(0, b"l");
     let of_l = WaitOutcome::Done { fence: fixture.stored_under(&l).unwrap().0.fence().unwrap() };
     let released =
-        fixture.manager.release(&mut fixture.server.host(&now), l.as_ref(), b"a", &Portion::Mutex, Work::Done);
+        fixture.manager.turn(&mut fixture.server.host(&now)).release(l.as_ref(), b"a", &Portion::Mutex, Work::Done);
     assert_eq!((released, told(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
     // The rest of both in turns.
     (0..4).for_each(|_| fixture.drain());
@@ -356,7 +355,7 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     let now = fixture.server.now();
     let key = KeyRef { db: 0, name: b"k" };
     let released =
-        fixture.manager.release(&mut fixture.server.host(&now), key, b"r", &Portion::Reentrant(one), Work::Done);
+        fixture.manager.turn(&mut fixture.server.host(&now)).release(key, b"r", &Portion::Reentrant(one), Work::Done);
     assert_eq!(released, Ok(Released::Gone));
     drain_all(&mut fixture);
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));

@@ -6,6 +6,7 @@ use crate::key::{Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::release::Work;
+use crate::queue::lookups;
 use crate::value::claim::{Claim, Count, LockRequest, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
@@ -25,7 +26,7 @@ fn most(keys: usize) -> usize {
 }
 
 fn steps(fixture: &Fixture) -> usize {
-    fixture.server.keyspace.opened + fixture.manager.queues().looked_up()
+    fixture.server.keyspace.opened + lookups::count()
 }
 
 /// The steps of `work`, and its result.
@@ -90,7 +91,7 @@ fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 /// Ten thousand waiters; each `ordinary`th is without COALESCE.
@@ -129,7 +130,7 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
     let (turns, longest) = drain(&mut fixture);
     assert!(longest <= most(1), "{longest} steps in a turn");
     assert!((10_000 / UNITS as usize - 4..10_000).contains(&turns), "{turns} turns");
-    assert_eq!(fixture.manager.statistics.coalesced, 9_998);
+    assert_eq!(fixture.manager.observer.statistics.coalesced, 9_998);
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", Portion::Mutex));
     assert!(released == Ok(Released::Gone) && steps <= STEPS_A_UNIT, "the release: {steps} steps");
-    assert_eq!((fixture.holders(), fixture.manager.statistics.coalesced), ("o1".into(), 1));
+    assert_eq!((fixture.holders(), fixture.manager.observer.statistics.coalesced), ("o1".into(), 1));
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
         let key = KeyRef { db: 0, name };
         let (steps, released) = cost(&mut fixture, |fixture| {
             let now = fixture.server.now();
-            fixture.manager.release(&mut fixture.server.host(&now), key, b"h", &Portion::Mutex, Work::Done)
+            fixture.manager.turn(&mut fixture.server.host(&now)).release(key, b"h", &Portion::Mutex, Work::Done)
         });
         assert_eq!(released, Ok(Released::Gone));
         assert!(steps <= most(KEYS), "{steps} steps");
@@ -179,7 +180,7 @@ fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
     let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
     let (steps, _) = cost(&mut fixture, |fixture| {
         let now = fixture.server.now();
-        fixture.manager.cancel(&mut fixture.server.host(&now), KeyRef { db: 0, name: &names[0] }, b"o0")
+        fixture.manager.turn(&mut fixture.server.host(&now)).cancel(KeyRef { db: 0, name: &names[0] }, b"o0")
     });
     assert!(steps <= most(KEYS), "{steps} steps");
     let (_, longest) = drain(&mut fixture);

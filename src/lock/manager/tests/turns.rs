@@ -35,7 +35,7 @@ fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait: None, session: None };
-    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 /// Runs all turns that are due. Returns their number.
@@ -188,7 +188,7 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
         let (now, name) = (fixture.server.now(), key().name);
         let names: [&[u8]; 1] = [&name];
         let request = RenewRequest { db: 0, names: &names, owner: b"b", family: Family::Mutex, lease: None };
-        assert_eq!(fixture.manager.renew(&mut fixture.server.host(&now), &request), Ok(Renewed::All));
+        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
     };
     for before in [by_a_request as fn(&mut Fixture), by_a_renewal] {
         let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX)]);
@@ -221,7 +221,7 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
 fn a_release_passes_over_the_requests_of_an_ended_connection() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
     let gone = waiting(&fixture);
-    fixture.manager.endings.extend(gone[..2].iter().copied(), Ending::Left);
+    fixture.manager.waits.backlog.endings.extend(gone[..2].iter().copied(), Ending::Left);
     assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "w", "in the same step");
 }
@@ -234,7 +234,7 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: false });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    let queued = fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
+    let queued = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
     fixture.manager.leave_all([id]);
     fixture.server.keyspace.delete(&key());
@@ -259,7 +259,7 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
 fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place() {
     let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
     let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
-    fixture.manager.queues.keep_place(waiting(&fixture)[0]);
+    fixture.manager.waits.queues.keep_place(waiting(&fixture)[0]);
     // A lock comes by RENAME while nobody waits.
     let mut source = Fixture::default();
     source.server.keyspace.now_ms += 5;
@@ -293,7 +293,7 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
     let released =
-        fixture.manager.release(&mut fixture.server.host(&now), name.as_ref(), b"a", &Portion::Mutex, Work::Done);
+        fixture.manager.turn(&mut fixture.server.host(&now)).release(name.as_ref(), b"a", &Portion::Mutex, Work::Done);
     assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![Told::Delete]));
     drain_all(&mut fixture);
     assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![Told::Delete], 1));
@@ -395,7 +395,7 @@ fn a_request_that_has_timed_out_is_not_granted() {
             let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
             let wait = Some(Wait { limit, may_come_back: false, coalesces: false });
             let request = AcquireRequest { db: 0, names, request, wait, session: None };
-            let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);
+            let acquired = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
             assert!(matches!(acquired, Ok(Acquired::Queued(_))));
         }
         fixture.server.turns = Turns::Of(1);

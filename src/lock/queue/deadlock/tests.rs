@@ -2,6 +2,7 @@ mod naive;
 
 use std::collections::BTreeSet;
 
+use super::super::lookups;
 use super::*;
 use crate::host::{Content, Entry};
 use crate::key::{Key, KeyRef, RequestId};
@@ -364,7 +365,7 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
         let place = fixture.queues.last_place(Rank::Normal);
         let owner_id = fixture.queues.owner_id(0, named.as_bytes());
         let new = NewRequest { db: 0, names: &[key.as_bytes()], request, owner_id, place, replaces: None };
-        assert_eq!(needs_search(&fixture.queues, &new), may_be, "{owner} asks for {key}");
+        assert_eq!(search_for(&fixture.queues, &new).is_some(), may_be, "{owner} asks for {key}");
     }
 }
 
@@ -533,11 +534,14 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
             let (queues, keys) = (&fixture.queues, &mut &mut fixture.server.keyspace);
             let holders = &mut Holders::new(keys, &fixture.ended, now);
             // A request that no other waits for is stuck only behind others that were stuck before: it may wait.
-            let may_close_one = changes_waits(queues, new) || is_waited_for(queues, holders, new);
+            let may_close_one = Search::of(queues, new).changes_waits || is_waited_for(queues, holders, new);
             assert!(may_close_one || !expected || is_old, "{seed}");
-            let found = find(queues, holders, new);
+            let found = Search::of(queues, new).find(queues, holders, new);
             assert_eq!(found.is_some(), expected && may_close_one, "{seed}: {found:?}");
-            assert!(found.is_none() || waits_for_nothing_new(queues, new) || needs_search(queues, new), "{seed}");
+            assert!(
+                found.is_none() || waits_for_nothing_new(queues, new) || search_for(queues, new).is_some(),
+                "{seed}"
+            );
             if let Some(edges) = &found {
                 assert!(!edges.is_empty(), "{seed}");
                 let waits = |edge: &Edge| {
@@ -565,10 +569,11 @@ fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize
     let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
     let new = NewRequest { db: 0, names: &[name], request, owner_id, place, replaces: None };
     let now = fixture.server.now().timestamp();
-    let before = fixture.server.keyspace.opened + fixture.queues.looked_up.get();
+    let before = fixture.server.keyspace.opened + lookups::count();
     let keys = &mut &mut fixture.server.keyspace;
-    let found = find(&fixture.queues, &mut Holders::new(keys, &fixture.ended, now), &new);
-    (fixture.server.keyspace.opened + fixture.queues.looked_up.get() - before, found)
+    let mut holders = Holders::new(keys, &fixture.ended, now);
+    let found = Search::of(&fixture.queues, &new).find(&fixture.queues, &mut holders, &new);
+    (fixture.server.keyspace.opened + lookups::count() - before, found)
 }
 
 /// The new request (owner, key, claim), and whether it closes a deadlock.

@@ -1,15 +1,20 @@
-use super::*;
+//! Tests of what is counted and recorded.
+
 use crate::host::simulated::Stored;
 use crate::key::{ClientId, RequestId};
+use crate::manager::acquire::AcquireRequest;
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::keyspace_changes::Removal;
-use crate::manager::observer::{Observe, Statistics};
+use crate::manager::lock_manager::LockError;
+use crate::manager::observer::{EndedBy, Observe, Observer, Occurrence, Statistics};
 use crate::manager::release::HoldsOf;
 use crate::manager::session::{RenewRequest, Renewed};
+use crate::queue::queues::WaitQueues;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+use crate::value::fence::Fence;
 use crate::value::outcome::KeyError;
-use crate::value::time::{Deadline, Lease, Timestamp};
+use crate::value::time::{Deadline, Lease, Now, Timestamp};
 
 const MUTEX: Claim = Claim::Mutex;
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -18,7 +23,7 @@ const TWICE: Claim = Claim::Reentrant(Count::Step(2));
 /// A fixture that records every change.
 fn observed() -> Fixture {
     let mut fixture = Fixture::default();
-    fixture.manager.limits.observe.changes = true;
+    fixture.manager.observer.settings.changes = true;
     fixture
 }
 
@@ -40,7 +45,7 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
         Occurrence::GraceBegan { ms } => format!("grace of {ms}"),
         Occurrence::GraceEnded => "grace is over".into(),
     };
-    fixture.manager.occurrences.take().into_iter().map(short).collect()
+    fixture.manager.observer.occurrences.take().into_iter().map(short).collect()
 }
 
 #[test]
@@ -51,27 +56,38 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
     fixture.server.keyspace.now_ms += 70;
     fixture.release("a", Portion::Mutex).unwrap();
     assert_eq!(told(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
-    let statistics = fixture.manager.statistics;
+    let statistics = fixture.manager.observer.statistics;
     assert_eq!((statistics.grants_immediate(), statistics.grants_after_wait, statistics.releases()), (1, 1, 1));
-    assert_eq!(fixture.manager.wait_times.take().collect::<Vec<_>>(), [70]);
+    assert_eq!(fixture.manager.observer.wait_times.take().collect::<Vec<_>>(), [70]);
 }
 
 #[test]
-fn every_answer_to_a_request_is_counted_by_its_kind() {
-    let mut fixture = Fixture::default();
-    let error = KeyError::WrongType;
-    for (answer, times) in [
-        (Ok(Acquired::NotGranted), 2),
-        (Err(LockError::Deadlock(Vec::new())), 3),
-        (Err(LockError::MaxWaiters(WaiterLimit::Server)), 4),
-        (Err(LockError::Grace), 5),
-        (Ok(Acquired::Queued(RequestId(1))), 1),
-        (Err(LockError::Key(error)), 1),
+fn every_refusal_is_counted_by_its_kind() {
+    let mut observer = Observer::default();
+    for (error, times) in [
+        (LockError::Deadlock(Vec::new()), 3),
+        (LockError::MaxWaiters(WaiterLimit::Server), 4),
+        (LockError::Grace, 5),
+        (LockError::Key(KeyError::WrongType), 1),
     ] {
-        (0..times).for_each(|_| fixture.manager.count_answer(&answer));
+        let refused = |_| observer.refused(&WaitQueues::default(), key().as_ref(), &owner("a"), &error);
+        (0..times).for_each(refused);
     }
-    let Statistics { not_granted, deadlocks, max_waiters_refusals, grace_refusals, .. } = fixture.manager.statistics;
-    assert_eq!([not_granted, deadlocks, max_waiters_refusals, grace_refusals], [2, 3, 4, 5]);
+    let Statistics { deadlocks, max_waiters_refusals, grace_refusals, .. } = observer.statistics;
+    assert_eq!([deadlocks, max_waiters_refusals, grace_refusals], [3, 4, 5]);
+    assert_eq!(observer.occurrences.take().len(), 7, "deadlocks and refusals for the number of waiters");
+}
+
+#[test]
+fn a_request_that_is_not_granted_is_counted() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    for (name, not_granted) in [("b", 1), ("a", 1), ("b", 2)] {
+        let (owner, now) = (owner(name), fixture.server.now());
+        let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+        let request = AcquireRequest { db: 0, names: &[b"k"], request, wait: None, session: None };
+        _ = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+        assert_eq!(fixture.manager.observer.statistics.not_granted, not_granted, "{name}");
+    }
 }
 
 #[test]
@@ -85,7 +101,7 @@ fn a_grant_tells_how_many_other_requests_wait_for_the_key() {
         Occurrence::Granted { owner, waiters, .. } => Some(format!("{owner:?} {waiters}")),
         _ => None,
     };
-    let granted: Vec<_> = fixture.manager.occurrences.take().into_iter().filter_map(granted).collect();
+    let granted: Vec<_> = fixture.manager.observer.occurrences.take().into_iter().filter_map(granted).collect();
     assert_eq!(granted, ["a 0", "b 1"]);
 }
 
@@ -117,7 +133,10 @@ fn growing_and_shrinking_holds_are_recorded() {
     fixture.release("a", Portion::Reentrant(Count::Step(1))).unwrap();
     fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
     assert_eq!(told(&mut fixture), ["a granted 2", "a granted 4", "a fewer", "a Released after 0, 0 wait"]);
-    assert_eq!((fixture.manager.statistics.grants_immediate(), fixture.manager.statistics.releases()), (2, 2));
+    assert_eq!(
+        (fixture.manager.observer.statistics.grants_immediate(), fixture.manager.observer.statistics.releases()),
+        (2, 2)
+    );
 }
 
 #[test]
@@ -138,7 +157,7 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
         let ended = if is_shared { "a LeaseEnd after 100, 1 wait" } else { "a Expired after 101, 1 wait" };
         assert_eq!(told(&mut fixture), [ended], "{claim:?}");
         assert_eq!(
-            fixture.manager.statistics.leases_expired,
+            fixture.manager.observer.statistics.leases_expired,
             u64::from(is_shared),
             "the host counts the ends of mutexes"
         );
@@ -161,7 +180,7 @@ fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lo
             let mut fixture = Fixture::of(requests);
             let (now, fence) = (fixture.server.now(), fixture.stored().0.fence().unwrap());
             fixture.manager.record_end(&now, key().as_ref(), b"a", fence, by);
-            assert_eq!(!fixture.manager.occurrences.is_empty(), expected, "{by:?} {requests:?}");
+            assert_eq!(!fixture.manager.observer.occurrences.is_empty(), expected, "{by:?} {requests:?}");
         }
     }
 }
@@ -196,7 +215,7 @@ fn only_long_holds_or_waits_are_recorded_if_a_threshold_is_set() {
         (50, Observe { waits_ms: Some(50), ..Observe::default() }, &["b granted 1 after 50"]),
     ] {
         let mut fixture = Fixture::default();
-        fixture.manager.limits.observe = observe;
+        fixture.manager.observer.settings = observe;
         fixture.acquire("a", MUTEX, None, Lease::Persist);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.now_ms += after_ms;
@@ -223,7 +242,7 @@ fn rare_occurrences_are_always_recorded() {
     fixture.manager.undelivered(fixture.server.inbox.answers[0].0);
     fixture.drain();
     assert_eq!(told(&mut fixture), ["b Undelivered after 0, 0 wait"]);
-    let Statistics { deadlocks, max_waiters_refusals, undelivered_grants, .. } = fixture.manager.statistics;
+    let Statistics { deadlocks, max_waiters_refusals, undelivered_grants, .. } = fixture.manager.observer.statistics;
     assert_eq!((deadlocks, max_waiters_refusals, undelivered_grants), (1, 1, 1));
 }
 
@@ -256,7 +275,7 @@ fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
         fixture.drain();
         let told = told(&mut fixture);
         assert!(told.iter().any(|line| line.starts_with("b Undelivered")), "{row}: {told:?}");
-        let statistics = &fixture.manager.statistics;
+        let statistics = &fixture.manager.observer.statistics;
         assert_eq!((statistics.releases(), statistics.undelivered_grants), (1, 1), "{row}");
     }
 }
@@ -268,14 +287,17 @@ fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
         fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.server.keyspace.now_ms += 100;
         fixture.tick();
-        assert_eq!((told(&mut fixture), fixture.manager.statistics.renewals), (vec!["a granted 1".into()], 1));
+        assert_eq!((told(&mut fixture), fixture.manager.observer.statistics.renewals), (vec!["a granted 1".into()], 1));
         let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: claim.family(), lease: None };
         let now = fixture.server.now();
-        assert_eq!(fixture.manager.renew(&mut fixture.server.host(&now), &request), Ok(Renewed::All));
+        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
         fixture.manager.end_session(ClientId(7));
         fixture.drain();
         assert_eq!(told(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");
-        assert_eq!((fixture.manager.statistics.renewals, fixture.manager.statistics.releases()), (2, 1));
+        assert_eq!(
+            (fixture.manager.observer.statistics.renewals, fixture.manager.observer.statistics.releases()),
+            (2, 1)
+        );
     }
 }
 
@@ -288,7 +310,7 @@ fn a_lock_removed_by_another_command_is_not_recorded() {
     let now = fixture.server.now();
     fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, Removal::Command);
     assert_eq!(told(&mut fixture), Vec::<String>::new());
-    assert_eq!(fixture.manager.statistics.leases_expired, 0);
+    assert_eq!(fixture.manager.observer.statistics.leases_expired, 0);
     let is_over = |lease: Lease, ms| {
         let owner = owner("a");
         let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease };
@@ -311,5 +333,5 @@ fn every_hold_that_is_broken_is_recorded() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", READ)]);
     assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(2));
     assert_eq!(told(&mut fixture), ["a Broken after 0, 0 wait", "b Broken after 0, 0 wait"]);
-    assert_eq!(fixture.manager.statistics.broken, 2);
+    assert_eq!(fixture.manager.observer.statistics.broken, 2);
 }

@@ -1,0 +1,244 @@
+//! The work that is left for a later turn, because no write is allowed where it was noticed or because the turn was
+//! over. [`Backlog::next`] takes one piece after another, of another kind each time, so that no kind waits behind
+//! thousands of another. A piece that is put back, because the server refuses writes, comes after all others of its
+//! kind: nothing starves.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
+
+use super::deliveries::{Deliveries, GrantInFlight};
+use super::due::{Due, Walks};
+use super::endings::{Ending, Endings};
+use super::session_bindings::{Binding, Bindings};
+use crate::key::RequestId;
+use crate::queue::place::Place;
+use crate::queue::queues::WaitQueues;
+use crate::queue::request::{OwnerId, QueueId};
+
+/// All work that is left, but for the pieces that other tables have anyway: answered requests with COALESCE, holds of
+/// ended connections, lost grants.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    /// Wait queues to be served as soon as writes are allowed.
+    pub queues: Due<QueueId>,
+    /// Walks over many wait queues; each queue is served.
+    pub walks: Walks,
+    /// Requests that end, but are not answered or removed from their queues yet.
+    pub endings: Endings,
+    /// Owners that have gained the key of a queue: their requests are tried again, wherever they stand.
+    pub gained: Due<(QueueId, OwnerId)>,
+    /// The requests of such an owner that are left to try.
+    trying: Option<Trying>,
+    /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has
+    /// lost. Decided only if nothing else is left to do: the owner may have the key again by then.
+    pub undecided: BTreeSet<(Place, RequestId, QueueId)>,
+    /// The wait queue that was inspected last in this round of inspections.
+    pub inspected: Option<QueueId>,
+    /// So many queues are served in this drain: as many as were due when it began.
+    queues_to_serve: usize,
+    /// The kind that is asked next, by its position in [`KINDS`].
+    next_kind: usize,
+}
+
+/// An owner that has gained the key of a queue, with its requests to be tried again.
+#[derive(Clone, Debug)]
+struct Trying {
+    queue: QueueId,
+    owner: OwnerId,
+    requests: VecDeque<RequestId>,
+}
+
+/// A piece of work.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A request ends.
+    End(RequestId, Ending),
+    /// A request with COALESCE that a release has answered gets its reply.
+    Answer(RequestId),
+    /// A grant that was not received is taken back.
+    TakeBack(GrantInFlight),
+    /// A hold of a connection that has ended ends.
+    EndHold(Binding),
+    /// A queue is served.
+    Serve(QueueId),
+    /// A queue that a walk has come to is served; `None`: the walk has come to none.
+    Visit(Option<QueueId>),
+    /// An owner has gained the key of a queue: lists its requests that are to be tried again.
+    ListRequests(QueueId, OwnerId),
+    /// A request of the owner that has gained the key of this queue is tried again.
+    TryAgain(QueueId),
+    /// A request for several keys is decided anew.
+    DecideAnew(Place, RequestId, QueueId),
+}
+
+/// The kinds of work, in the order in which they are asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Endings,
+    Answers,
+    LostGrants,
+    EndedSessions,
+    Queues,
+    Gained,
+    Walks,
+}
+
+const KINDS: [Kind; 7] =
+    [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Gained, Kind::Walks];
+
+/// Whether the server accepts writes in this drain. What writes nothing is done all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    Accepted,
+    Refused,
+}
+
+impl Backlog {
+    /// True if nothing is left to do.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+            && self.walks.is_empty()
+            && self.endings.is_empty()
+            && self.gained.is_empty()
+            && self.trying.is_none()
+            && self.undecided.is_empty()
+    }
+
+    /// A drain begins: a queue that becomes due meanwhile may be served in it, but then another one is left.
+    pub fn begin_drain(&mut self) {
+        self.queues_to_serve = self.queues.len();
+    }
+
+    /// Takes the next piece of work out. `None`: nothing is left for this drain.
+    pub fn next(
+        &mut self,
+        waits: &mut WaitQueues,
+        bindings: &mut Bindings,
+        deliveries: &mut Deliveries,
+        writes: Writes,
+    ) -> Option<Work> {
+        for _ in KINDS {
+            let kind = KINDS[self.next_kind];
+            self.next_kind = (self.next_kind + 1) % KINDS.len();
+            if writes == Writes::Refused && !matches!(kind, Kind::Endings | Kind::Answers) {
+                continue;
+            }
+            let work = match kind {
+                Kind::Endings => self.endings.take_next().map(|(id, ending)| Work::End(id, ending)),
+                Kind::Answers => waits.next_done().map(Work::Answer),
+                Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
+                Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
+                Kind::Queues => self.next_queue().map(Work::Serve),
+                Kind::Gained => self.next_to_try(),
+                Kind::Walks => self.next_visited(waits),
+            };
+            if work.is_some() {
+                return work;
+            }
+        }
+        let is_all_done = writes == Writes::Accepted && self.queues.is_empty();
+        let anew = is_all_done.then(|| self.undecided.pop_first()).flatten();
+        anew.map(|(place, id, queue)| Work::DecideAnew(place, id, queue))
+    }
+
+    /// Where the round of inspections goes on.
+    pub fn inspected(&self) -> Bound<QueueId> {
+        self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
+    }
+
+    fn next_queue(&mut self) -> Option<QueueId> {
+        self.queues_to_serve = self.queues_to_serve.checked_sub(1)?;
+        self.queues.take_next()
+    }
+
+    fn next_to_try(&mut self) -> Option<Work> {
+        match &self.trying {
+            Some(trying) => Some(Work::TryAgain(trying.queue)),
+            None => self.gained.take_next().map(|(queue, owner)| Work::ListRequests(queue, owner)),
+        }
+    }
+
+    fn next_visited(&mut self, waits: &mut WaitQueues) -> Option<Work> {
+        if self.walks.is_empty() {
+            return None;
+        }
+        let visited = self.walks.step(waits);
+        if self.walks.is_empty() {
+            waits.end_walk();
+        }
+        Some(Work::Visit(visited))
+    }
+
+    /// These requests of an owner that has gained the queue's key are tried again, one after another.
+    pub fn try_again(&mut self, queue: QueueId, owner: OwnerId, requests: Vec<RequestId>) {
+        self.trying = (!requests.is_empty()).then(|| Trying { queue, owner, requests: requests.into() });
+    }
+
+    /// Takes the next of these requests out.
+    pub fn take_to_try(&mut self) -> Option<RequestId> {
+        let next = self.trying.as_mut().and_then(|trying| trying.requests.pop_front());
+        self.trying.take_if(|trying| trying.requests.is_empty());
+        next
+    }
+
+    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
+    pub fn has_gained(&self, queue: QueueId) -> bool {
+        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
+            || self.gained.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
+    }
+
+    /// An owner has lost the key of the queue: its requests are no longer to be tried because of it.
+    pub fn lost(&mut self, queue: QueueId, owner: OwnerId) {
+        self.gained.remove((queue, owner));
+        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::place::Rank;
+
+    fn queue(number: u64) -> QueueId {
+        QueueId::numbered(number)
+    }
+
+    #[test]
+    fn requests_of_an_owner_that_gained_a_key_are_tried_until_it_loses_the_key() {
+        let owner = |number| OwnerId::numbered(number);
+        let trying = |backlog: &mut Backlog| backlog.try_again(queue(1), owner(1), vec![RequestId(1)]);
+        let gained = |backlog: &mut Backlog| backlog.gained.insert((queue(1), owner(1)));
+        for fill in [&trying as &dyn Fn(&mut Backlog), &gained] {
+            let mut backlog = Backlog::default();
+            fill(&mut backlog);
+            assert!(backlog.has_gained(queue(1)) && !backlog.has_gained(queue(2)));
+            for (other_queue, other_owner) in [(1, 2), (2, 1)] {
+                backlog.lost(queue(other_queue), owner(other_owner));
+                assert!(backlog.has_gained(queue(1)), "{other_queue}, {other_owner}");
+            }
+            backlog.lost(queue(1), owner(1));
+            assert!(backlog.is_empty() && !backlog.has_gained(queue(1)));
+        }
+    }
+
+    fn next(backlog: &mut Backlog, writes: Writes) -> Option<Work> {
+        backlog.next(&mut WaitQueues::default(), &mut Bindings::default(), &mut Deliveries::default(), writes)
+    }
+
+    #[test]
+    fn kinds_take_turns_and_only_what_writes_nothing_is_done_while_writes_are_refused() {
+        let mut backlog = Backlog::default();
+        backlog.queues.extend([1, 2].map(queue));
+        backlog.endings.extend([1, 2, 3].map(RequestId), Ending::Left);
+        backlog.undecided.insert((Place::last(Rank::Normal, 1), RequestId(9), queue(1)));
+        backlog.begin_drain();
+        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::End(RequestId(1), _))));
+        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::Serve(_))));
+        assert!(matches!(next(&mut backlog, Writes::Refused), Some(Work::End(RequestId(2), _))));
+        assert!(matches!(next(&mut backlog, Writes::Refused), Some(Work::End(RequestId(3), _))));
+        assert!(next(&mut backlog, Writes::Refused).is_none() && !backlog.is_empty());
+        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::Serve(_))));
+        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::DecideAnew(..))));
+        assert!(next(&mut backlog, Writes::Accepted).is_none() && backlog.is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+//! What decisions work with: the lock manager and the host of this turn.
+
+use super::lock_manager::LockManager;
+use super::open_key::OpenKey;
+use crate::host::{Host, Keys};
+use crate::key::KeyRef;
+
+/// The lock manager with the host of this turn: keys to open, clients to answer, the time. Its methods stand in files
+/// named after what happens.
+#[derive(Debug)]
+pub struct Turn<'t, 'h, K, C> {
+    pub(super) manager: &'t mut LockManager,
+    pub(super) host: &'t mut Host<'h, K, C>,
+}
+
+impl<K: Keys, C> Turn<'_, '_, K, C> {
+    /// Opens a key, and takes out what has ended there.
+    #[inline]
+    pub(super) fn open<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
+        let mut open = self.reopen(key);
+        open.settle();
+        open
+    }
+
+    /// Opens a key that was open before in this turn.
+    #[inline]
+    pub(super) fn reopen<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
+        let queue = self.manager.waits.queues.id_of(key);
+        let Host { keys, clients, now } = &mut *self.host;
+        OpenKey { manager: self.manager, clients, now, key, queue, entry: keys.open(key) }
+    }
+
+    /// True if the owner holds every key.
+    pub(super) fn holds_all(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
+        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))
+    }
+}

@@ -1,0 +1,253 @@
+//! The requests that wait: their queues, their timers, and the work that is left to do for them. No lock is opened and
+//! no client is answered here.
+
+use super::backlog::Backlog;
+use super::departure::Departure;
+use super::endings::Ending;
+use super::lock_manager::{Limits, LockError};
+use super::timer_set::{Timer, TimerSet};
+use crate::host::{Gate, WaitOutcome};
+use crate::key::{KeyRef, RequestId};
+use crate::queue::place::{Place, Rank};
+use crate::queue::queues::WaitQueues;
+use crate::queue::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
+use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
+use crate::value::claim::LockRequest;
+use crate::value::lock::Lock;
+use crate::value::time::{Deadline, Instant, Now, Timestamp};
+
+/// The waits of one server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    pub queues: WaitQueues,
+    /// By the monotonic clock.
+    pub timers: TimerSet<Timer, Instant>,
+    /// By the wall clock: when a lease may have ended on a key that requests wait for.
+    pub lease_ends: TimerSet<QueueId, Timestamp>,
+    pub backlog: Backlog,
+}
+
+/// Arrivals.
+impl Waits {
+    /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
+    pub fn new_request<'a>(
+        &self,
+        db: i32,
+        names: &'a [&'a [u8]],
+        request: LockRequest<'a>,
+        owner_id: Option<OwnerId>,
+        replaces: Option<RequestId>,
+        rank: Rank,
+    ) -> NewRequest<'a> {
+        let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
+        NewRequest { db, names, request, owner_id, place, replaces }
+    }
+
+    /// The place of the retried request. A place that was kept for an upgrade counts by its arrival if the owner no
+    /// longer reads.
+    pub fn kept_place(&self, retried: Option<RequestId>, rank: Rank) -> Option<Place> {
+        match self.queues.request(retried?)? {
+            queued if queued.is_present() || queued.place.rank == rank => Some(queued.place.clone()),
+            queued if rank == Rank::Normal => Some(Place::last(rank, queued.place.arrival)),
+            _ => None,
+        }
+    }
+
+    /// True if the place of the request depends on which owners hold the keys of others.
+    pub fn needs_place(&self, new: &NewRequest<'_>) -> bool {
+        self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none()
+    }
+
+    /// Refuses the request if the server or one of its keys has the maximum of waiters. A retry of a waiter needs no
+    /// room.
+    pub fn check_room(&self, limits: &Limits, new: &NewRequest<'_>) -> Result<(), LockError> {
+        if new.replaces.is_some_and(|id| self.queues.is_present(id)) {
+            return Ok(());
+        }
+        if self.queues.waiters() >= limits.max_waiters {
+            return Err(LockError::MaxWaiters(WaiterLimit::Server));
+        }
+        let Some(most) = limits.max_waiters_per_key else { return Ok(()) };
+        match new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= most) {
+            true => Err(LockError::MaxWaiters(WaiterLimit::Key)),
+            false => Ok(()),
+        }
+    }
+
+    /// Queues a request.
+    pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
+        let until = arrival.until;
+        let id = self.queues.enter(arrival);
+        until.into_iter().for_each(|until| self.timers.set(Timer::WaitEnds(id), until));
+        id
+    }
+}
+
+/// Ends of waits.
+impl Waits {
+    /// The client of a queued request waits no more. Returns how many kept places that has ended.
+    pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure, limits: &Limits) -> u64 {
+        let Some(request) = self.queues.request(id) else { return 0 };
+        // Requests behind it may be admissible without it, for example readers behind a writer.
+        self.backlog.queues.extend(request.queues.iter().copied());
+        if departure == Departure::ForGood || !self.may_keep_place(id, limits) {
+            _ = self.remove(id);
+            return 0;
+        }
+        self.timers.clear(Timer::WaitEnds(id));
+        self.queues.keep_place(id);
+        self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(limits.keep_place_ms));
+        self.limit_kept_places(id, limits)
+    }
+
+    /// Whether the request gets a kept place when its client leaves.
+    pub fn may_keep_place(&self, id: RequestId, limits: &Limits) -> bool {
+        let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
+        may_come_back && limits.keep_place_ms > 0 && self.queues.done_by(id).is_none()
+    }
+
+    /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
+    /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
+    fn limit_kept_places(&mut self, id: RequestId, limits: &Limits) -> u64 {
+        let mut ended = 0;
+        let queues = self.queues.request(id).map(|request| request.queues.clone());
+        for queue in queues.into_iter().flatten() {
+            while let Some(oldest) = self.oldest_in_excess(queue, limits) {
+                ended += 1;
+                self.remove(oldest);
+            }
+        }
+        while self.queues.kept_places() > limits.max_waiters {
+            let Some(oldest) = self.queues.longest_away() else { break };
+            ended += 1;
+            self.remove(oldest);
+        }
+        ended
+    }
+
+    /// The request that has been away longest, if the key has more kept places than it may have.
+    fn oldest_in_excess(&self, queue: QueueId, limits: &Limits) -> Option<RequestId> {
+        let (most, kept) = (limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
+        (kept > most).then(|| self.queues.longest_away_in(queue))?
+    }
+
+    /// Takes a request out of its queues, with its timers and the timers of queues that are empty now.
+    pub fn remove(&mut self, id: RequestId) -> Others {
+        let Some((request, others)) = self.queues.leave(id) else { return Others::None };
+        if request.until.is_some() {
+            self.timers.clear(Timer::WaitEnds(id));
+        }
+        self.timers.clear(Timer::PlaceEnds(id));
+        self.backlog.endings.remove(id);
+        for queue in request.queues {
+            if self.queues.get(queue).is_none() {
+                self.lease_ends.clear(queue);
+                self.backlog.queues.remove(queue);
+            }
+        }
+        others
+    }
+
+    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
+    pub fn is_ending(&self, id: RequestId) -> bool {
+        self.backlog.endings.contains(id) || self.queues.done_by(id).is_some()
+    }
+
+    /// True if the client of the request waits no more, though the request is still queued: its wait has timed out, or
+    /// it is ending. The queue is due again when the request leaves.
+    pub fn is_over(&self, id: RequestId, queued: &QueuedRequest, now: &Now) -> bool {
+        self.is_ending(id) || queued.until.is_some_and(|until| until <= now.instant())
+    }
+
+    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
+    /// visits all requests of the queue.
+    pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
+        let (Some(queue), endings) = (self.queues.of_key(key), &self.backlog.endings) else { return 0 };
+        match endings.is_empty() {
+            true => queue.waiters(),
+            false => queue.present().filter(|(_, id)| !endings.contains(*id)).count(),
+        }
+    }
+
+    /// Ends the requests of one queue, unless they are ending already.
+    pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
+        if ids.first().is_some_and(|first| !self.backlog.endings.contains(*first)) {
+            self.backlog.endings.extend(ids, Ending::Told(outcome));
+        }
+    }
+
+    /// Ends the waiting requests of a queue.
+    pub fn end_waiters(&mut self, queue: QueueId, outcome: WaitOutcome) {
+        self.end_all(
+            self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect(),
+            outcome,
+        );
+    }
+}
+
+/// Changes of keys that requests wait for.
+impl Waits {
+    /// Notes the lock under the key of a queue, `None` if there is none: its holders, and when the queue is to be
+    /// served because a lease ends. Called after each grant and for each key that was opened to serve its queue. The
+    /// requests for several keys of an owner that has lost the key are to be decided anew. `granted`: the owner that was
+    /// just granted the key, if it is known.
+    pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>, granted: Option<OwnerId>) {
+        if under.is_none() {
+            self.queues.set_seen(queue, None);
+        }
+        for id in self.queues.note_holders(queue, under.map(|(lock, _)| lock), granted) {
+            let place = self.queues.request(id).map(|queued| queued.place.clone());
+            self.backlog.undecided.extend(place.map(|place| (place, id, queue)));
+        }
+        if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
+            self.lease_ends.set_no_later(queue, end.plus_ms(1));
+        }
+    }
+
+    /// An owner that gains a key may reenter it: the drain tries its other requests for the key again, wherever they
+    /// stand.
+    pub fn gained(&mut self, queue: QueueId, owner: &[u8]) {
+        let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return };
+        let waiting = self.queues.owner_in(queue, db, owner);
+        self.backlog.gained.extend(waiting.map(|owner| (queue, owner)));
+    }
+
+    /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
+    pub fn lost(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
+        if self.backlog.has_gained(queue) {
+            let owner = self.queues.owner_with_requests(db, owner);
+            owner.into_iter().for_each(|owner| self.backlog.lost(queue, owner));
+        }
+    }
+
+    /// Something happened to the key: its wait queue is due, if it has one.
+    pub fn touched(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
+        let queue = self.queues.id_of(key)?;
+        self.backlog.queues.insert(queue);
+        self.queues.holders_may_differ(queue);
+        Some(queue)
+    }
+
+    /// Every key of the database, or of all databases, may have changed.
+    pub fn all_touched(&mut self, db: Option<i32>) {
+        self.queues.await_walk();
+        self.backlog.walks.begin(db);
+    }
+
+    /// The turn is over: the next turn serves the rest of the queue, if there is one.
+    pub fn go_on_later(&mut self, queue: QueueId) {
+        if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
+            self.backlog.queues.insert(queue);
+        }
+    }
+
+    /// Handles a queue with a gate that is not open: it is served later, or its requests end with
+    /// [`WaitOutcome::TryAgain`].
+    pub fn put_off(&mut self, queue: QueueId, gate: Gate) {
+        match gate {
+            Gate::Open => {}
+            Gate::Closed => self.backlog.queues.insert(queue),
+            Gate::Elsewhere => self.end_all(self.queues.all_in(queue), WaitOutcome::TryAgain),
+        }
+    }
+}
