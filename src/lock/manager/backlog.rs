@@ -1,6 +1,5 @@
 //! The work that is left for a later turn, because no write is allowed where it was noticed or because the turn was
-//! over. [`Backlog::next`] takes one piece after another, of another kind each time, so that no kind waits behind
-//! thousands of another. A piece that is put back, because the server refuses writes, comes after all others of its
+//! over. The drain takes one piece of each kind in rotation, so that no kind waits behind thousands of another. A piece that is put back, because the server refuses writes, comes after all others of its
 //! kind: nothing starves.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -36,8 +35,6 @@ pub(super) struct Backlog {
     pub inspected: Option<QueueId>,
     /// So many queues are served in this drain: as many as were due when it began.
     queues_to_serve: usize,
-    /// The kind that is asked next, by its position in [`KINDS`].
-    next_kind: usize,
 }
 
 /// An owner that has gained the key of a queue, with its requests to be tried again.
@@ -71,9 +68,9 @@ pub(super) enum Work {
     DecideAnew(Place, RequestId, QueueId),
 }
 
-/// The kinds of work, in the order in which they are asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// The kinds of work.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
     Endings,
     Answers,
     LostGrants,
@@ -83,8 +80,16 @@ enum Kind {
     Walks,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Gained, Kind::Walks];
+impl Kind {
+    /// All of them, in the order in which a round takes a piece of each.
+    pub const ALL: [Kind; 7] =
+        [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Gained, Kind::Walks];
+
+    /// Whether nothing is written for such work.
+    fn writes_nothing(self) -> bool {
+        matches!(self, Kind::Endings | Kind::Answers)
+    }
+}
 
 /// Whether the server accepts writes in this drain. What writes nothing is done all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,36 +114,35 @@ impl Backlog {
         self.queues_to_serve = self.queues.len();
     }
 
-    /// Takes the next piece of work out. `None`: nothing is left for this drain.
-    pub fn next(
+    /// Takes a piece of this kind out. `None`: none is left for this drain.
+    pub fn take(
         &mut self,
+        kind: Kind,
+        writes: Writes,
         waits: &mut WaitQueues,
         bindings: &mut Bindings,
         deliveries: &mut Deliveries,
-        writes: Writes,
     ) -> Option<Work> {
-        for _ in KINDS {
-            let kind = KINDS[self.next_kind];
-            self.next_kind = (self.next_kind + 1) % KINDS.len();
-            if writes == Writes::Refused && !matches!(kind, Kind::Endings | Kind::Answers) {
-                continue;
-            }
-            let work = match kind {
-                Kind::Endings => self.endings.take_next().map(|(id, ending)| Work::End(id, ending)),
-                Kind::Answers => waits.next_done().map(Work::Answer),
-                Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
-                Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
-                Kind::Queues => self.next_queue().map(Work::Serve),
-                Kind::Gained => self.next_to_try(),
-                Kind::Walks => self.next_visited(waits),
-            };
-            if work.is_some() {
-                return work;
-            }
+        if writes == Writes::Refused && !kind.writes_nothing() {
+            return None;
         }
-        let is_all_done = writes == Writes::Accepted && self.queues.is_empty();
-        let anew = is_all_done.then(|| self.undecided.pop_first()).flatten();
-        anew.map(|(place, id, queue)| Work::DecideAnew(place, id, queue))
+        match kind {
+            Kind::Endings => self.endings.take_next().map(|(id, ending)| Work::End(id, ending)),
+            Kind::Answers => waits.next_done().map(Work::Answer),
+            Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
+            Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
+            Kind::Queues => self.next_queue().map(Work::Serve),
+            Kind::Gained => self.next_to_try(),
+            Kind::Walks => self.next_visited(waits),
+        }
+    }
+
+    /// Takes a request out that is to be decided anew. Called if no other work is left for this drain. `None`: none is,
+    /// or a queue is still to be served.
+    pub fn take_undecided(&mut self, writes: Writes) -> Option<Work> {
+        let may_be = writes == Writes::Accepted && self.queues.is_empty();
+        let (place, id, queue) = may_be.then(|| self.undecided.pop_first()).flatten()?;
+        Some(Work::DecideAnew(place, id, queue))
     }
 
     /// Where the round of inspections goes on.
@@ -221,24 +225,25 @@ mod tests {
         }
     }
 
-    fn next(backlog: &mut Backlog, writes: Writes) -> Option<Work> {
-        backlog.next(&mut WaitQueues::default(), &mut Bindings::default(), &mut Deliveries::default(), writes)
-    }
-
     #[test]
-    fn kinds_take_turns_and_only_what_writes_nothing_is_done_while_writes_are_refused() {
+    fn what_writes_nothing_is_done_while_writes_are_refused_and_the_undecided_come_last() {
         let mut backlog = Backlog::default();
-        backlog.queues.extend([1, 2].map(queue));
-        backlog.endings.extend([1, 2, 3].map(RequestId), Ending::Left);
+        backlog.queues.insert(queue(1));
+        backlog.endings.extend([RequestId(1)], Ending::Left);
         backlog.undecided.insert((Place::last(Rank::Normal, 1), RequestId(9), queue(1)));
         backlog.begin_drain();
-        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::End(RequestId(1), _))));
-        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::Serve(_))));
-        assert!(matches!(next(&mut backlog, Writes::Refused), Some(Work::End(RequestId(2), _))));
-        assert!(matches!(next(&mut backlog, Writes::Refused), Some(Work::End(RequestId(3), _))));
-        assert!(next(&mut backlog, Writes::Refused).is_none() && !backlog.is_empty());
-        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::Serve(_))));
-        assert!(matches!(next(&mut backlog, Writes::Accepted), Some(Work::DecideAnew(..))));
-        assert!(next(&mut backlog, Writes::Accepted).is_none() && backlog.is_empty());
+        let mut take = |writes: Writes| {
+            let (waits, bindings, deliveries) =
+                (&mut WaitQueues::default(), &mut Bindings::default(), &mut Deliveries::default());
+            let round = Kind::ALL.map(|kind| backlog.take(kind, writes, waits, bindings, deliveries));
+            let work: Vec<_> = round.into_iter().flatten().collect();
+            let undecided = if work.is_empty() { backlog.take_undecided(writes) } else { None };
+            work.into_iter().chain(undecided).map(|work| format!("{work:?}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(take(Writes::Refused), "End(RequestId(1), Left)");
+        assert_eq!(take(Writes::Refused), "");
+        assert_eq!(take(Writes::Accepted), "Serve(QueueId(1))");
+        assert!(take(Writes::Accepted).starts_with("DecideAnew"));
+        assert_eq!(take(Writes::Accepted), "");
     }
 }

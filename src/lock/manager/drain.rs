@@ -1,6 +1,6 @@
-//! The drain of the backlog, a piece after another, because a turn may end after each.
+//! The drain of the backlog: a piece of each kind in a round, and a turn may end after each round.
 
-use super::backlog::{Work, Writes};
+use super::backlog::{Kind, Work, Writes};
 use super::deliveries::GrantInFlight;
 use super::departure::{dismiss, end, end_if_done};
 use super::lock_manager::LockManager;
@@ -19,35 +19,48 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     pub fn drain(&mut self) {
         self.manager.waits.backlog.begin_drain();
         let mut writes = Writes::Accepted;
-        loop {
-            let LockManager { waits, bindings, deliveries, .. } = &mut *self.manager;
-            let Some(work) = waits.backlog.next(&mut waits.queues, bindings, deliveries, writes) else { return };
-            // A closed gate is closed for every key.
-            if self.work_off(work) == Gate::Closed {
-                writes = Writes::Refused;
-            }
-            if self.host.now.spends_turn() {
-                return;
-            }
-        }
+        while self.work_round(&mut writes) && !self.host.now.spends_turn() {}
     }
 
-    /// Does a piece of work, or puts it back if the gate is closed. Returns the state of the gate.
-    fn work_off(&mut self, work: Work) -> Gate {
-        let clients = &mut self.host.clients;
-        match work {
-            Work::End(id, ending) => end(self.manager, clients, self.host.now, id, ending),
-            Work::Answer(id) => _ = end_if_done(self.manager, clients, id),
-            Work::TakeBack(grant) => return self.take_back(&grant),
-            Work::EndHold(binding) => return self.end_bound_hold(&binding),
-            Work::Serve(queue) => return self.serve(queue),
-            Work::Visit(None) => {}
-            Work::Visit(Some(queue)) => return self.visit(queue),
-            Work::ListRequests(queue, owner) => return self.list_requests(queue, owner),
-            Work::TryAgain(queue) => return self.try_again(queue),
-            Work::DecideAnew(place, id, queue) => return self.decide_anew(place, id, queue),
+    /// Does a piece of each kind of work. False: nothing is left for this drain.
+    fn work_round(&mut self, writes: &mut Writes) -> bool {
+        let mut is_any = false;
+        for kind in Kind::ALL {
+            let LockManager { waits, bindings, deliveries, .. } = &mut *self.manager;
+            let work = waits.backlog.take(kind, *writes, &mut waits.queues, bindings, deliveries);
+            is_any |= work.is_some();
+            work.into_iter().for_each(|work| self.work_off(work, writes));
         }
-        Gate::Open
+        if is_any {
+            return true;
+        }
+        let undecided = self.manager.waits.backlog.take_undecided(*writes);
+        let is_undecided = undecided.is_some();
+        undecided.into_iter().for_each(|work| self.work_off(work, writes));
+        is_undecided
+    }
+
+    /// Does a piece of work, or puts it back if the gate is closed. A closed gate is closed for every key.
+    fn work_off(&mut self, work: Work, writes: &mut Writes) {
+        let clients = &mut self.host.clients;
+        let gate = match work {
+            Work::End(id, ending) => return end(self.manager, clients, self.host.now, id, ending),
+            Work::Answer(id) => {
+                end_if_done(self.manager, clients, id);
+                return;
+            }
+            Work::TakeBack(grant) => self.take_back(&grant),
+            Work::EndHold(binding) => self.end_bound_hold(&binding),
+            Work::Serve(queue) => self.serve(queue),
+            Work::Visit(None) => return,
+            Work::Visit(Some(queue)) => self.visit(queue),
+            Work::ListRequests(queue, owner) => self.list_requests(queue, owner),
+            Work::TryAgain(queue) => self.try_again(queue),
+            Work::DecideAnew(place, id, queue) => self.decide_anew(place, id, queue),
+        };
+        if gate == Gate::Closed {
+            *writes = Writes::Refused;
+        }
     }
 
     /// Asks for the gate of a queue; if its slot has left, its requests end.
