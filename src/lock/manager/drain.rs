@@ -24,20 +24,17 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 
     /// Does a piece of each kind of work. False: nothing is left for this drain.
     fn work_round(&mut self, writes: &mut Writes) -> bool {
-        let mut is_any = false;
+        let (mut is_any, accepted) = (false, *writes);
         for kind in Kind::ALL {
             let LockManager { waits, bindings, deliveries, .. } = &mut *self.manager;
-            let work = waits.backlog.take(kind, *writes, &mut waits.queues, bindings, deliveries);
+            let work = waits.backlog.take(kind, accepted, &mut waits.queues, bindings, deliveries);
             is_any |= work.is_some();
             work.into_iter().for_each(|work| self.work_off(work, writes));
         }
-        if is_any {
-            return true;
-        }
-        let undecided = self.manager.waits.backlog.take_undecided(*writes);
-        let is_undecided = undecided.is_some();
+        let undecided = if is_any { None } else { self.manager.waits.backlog.take_undecided(accepted) };
+        is_any |= undecided.is_some();
         undecided.into_iter().for_each(|work| self.work_off(work, writes));
-        is_undecided
+        is_any
     }
 
     /// Does a piece of work, or puts it back if the gate is closed. A closed gate is closed for every key.
