@@ -4,7 +4,9 @@ import java.lang.ref.WeakReference;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.security.SecureRandom;
+import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /** What the locks of one client share: its connections, its observer, and its known owners. */
@@ -13,10 +15,14 @@ record Context(
     Observed observed,
     String prefix,
     ConcurrentHashMap<String, WeakReference<Owner>> owners,
-    ConcurrentHashMap<ThreadLock.Key, ThreadLock.Held> threads) {
+    ThreadLocal<Map<ThreadLock.Key, ThreadLock.Held>> threads) {
   static Context of(Driver driver) {
     return new Context(
-        driver, new Observed(null), "", new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
+        driver,
+        new Observed(null),
+        "",
+        new ConcurrentHashMap<>(),
+        ThreadLocal.withInitial(HashMap::new));
   }
 
   Context with(Observed observed, String prefix) {

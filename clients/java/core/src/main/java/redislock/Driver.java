@@ -1,11 +1,14 @@
 package redislock;
 
 import java.lang.ref.Cleaner;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -18,6 +21,9 @@ abstract class Driver implements AutoCloseable {
   final Endings endings = new Endings();
   final ScheduledThreadPoolExecutor timer =
       new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
+
+  private final Set<Line> lines = ConcurrentHashMap.newKeySet();
+  private volatile boolean closed;
 
   /** Virtual threads where there are any, else daemon threads. */
   final Executor workers = workers();
@@ -32,7 +38,28 @@ abstract class Driver implements AutoCloseable {
   abstract long sliceMs();
 
   /** A connection of its own for requests about this key, made with its first command. */
-  abstract Line line(byte[] key);
+  final Line line(byte[] key) {
+    Line line = newLine(key);
+    lines.add(line);
+    return line;
+  }
+
+  abstract Line newLine(byte[] key);
+
+  final void forget(Line line) {
+    lines.remove(line);
+  }
+
+  /** Ends what is under way. */
+  abstract void end();
+
+  final boolean isClosed() {
+    return closed;
+  }
+
+  static Trouble closed() {
+    return new Trouble(new IllegalStateException("these locks are closed"), Trouble.Stage.CLOSED);
+  }
 
   /** Runs the task for its caller. An interrupt ends it. */
   abstract <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line)
@@ -67,8 +94,15 @@ abstract class Driver implements AutoCloseable {
   }
 
   @Override
-  public void close() {
-    timer.shutdownNow();
+  public final void close() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    end();
+    lines.forEach(Line::close);
+    // The pauses that are under way come to their end, and find that all is closed.
+    timer.schedule(timer::shutdownNow, 2 * Limits.KEPT_MS, TimeUnit.MILLISECONDS);
   }
 
   static ThreadFactory daemons(String name) {

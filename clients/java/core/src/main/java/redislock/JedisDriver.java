@@ -80,8 +80,13 @@ final class JedisDriver extends Driver {
   }
 
   @Override
-  Line line(byte[] key) {
+  Line newLine(byte[] key) {
     return new JedisLine(key);
+  }
+
+  @Override
+  void end() {
+    interruptible.keySet().forEach(sending -> quietly(sending.connection));
   }
 
   @Override
@@ -239,6 +244,9 @@ final class JedisDriver extends Driver {
     }
 
     private Step send(Step.Send send, long withinMs) throws InterruptedException {
+      if (isClosed()) {
+        return task.replies(List.of(closed()));
+      }
       ScheduledFuture<?> blocked =
           send.blocks()
               ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
@@ -612,6 +620,7 @@ final class JedisDriver extends Driver {
     @Override
     public void close() {
       closed = true;
+      forget(this);
       drop();
     }
   }

@@ -176,6 +176,10 @@ final class LettuceDriver extends Driver {
     @SuppressWarnings("unchecked")
     private void perform(Step step) {
       if (step instanceof Step.Send send) {
+        if (isClosed()) {
+          proceed(() -> task.replies(List.of(closed())));
+          return;
+        }
         Inbox.Waiter mine = waiter;
         if (mine != null) {
           mine.clear();
@@ -307,14 +311,13 @@ final class LettuceDriver extends Driver {
   }
 
   @Override
-  Line line(byte[] key) {
+  Line newLine(byte[] key) {
     return new LettuceLine(key);
   }
 
   @Override
-  public void close() {
+  void end() {
     nodes.close();
-    super.close();
   }
 
   /** Completes the future in time, if only with a failure. */
@@ -464,8 +467,10 @@ final class LettuceDriver extends Driver {
               (redis, error) -> {
                 if (error != null) {
                   made.completeExceptionally(unsent(error));
-                } else if (made.isDone()
+                } else if (isClosed()
+                    || made.isDone()
                     || !made.complete(new Connection(redis, () -> disconnected(made)))) {
+                  made.completeExceptionally(closed());
                   redis.closeAsync();
                 }
               });
@@ -640,6 +645,7 @@ final class LettuceDriver extends Driver {
         last.thenAccept(each -> each.redis.closeAsync());
       }
       deafen();
+      inbox.interrupt();
     }
   }
 
@@ -722,7 +728,9 @@ final class LettuceDriver extends Driver {
     private final Map<Integer, String> asks = new ConcurrentHashMap<>();
 
     private final ReentrantLock mutex = new ReentrantLock();
-    private @Nullable CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> connection;
+    private volatile @Nullable CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>>
+        connection;
+
     private @Nullable CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>>
         subscriber;
 
@@ -876,7 +884,7 @@ final class LettuceDriver extends Driver {
     private final ReentrantLock mutex = new ReentrantLock();
     private final List<StatefulConnection<?, ?>> opened =
         new java.util.concurrent.CopyOnWriteArrayList<>();
-    private @Nullable CompletableFuture<Connection> connection;
+    private volatile @Nullable CompletableFuture<Connection> connection;
     private volatile boolean closed;
     private volatile @Nullable Runnable ended;
 
@@ -982,6 +990,7 @@ final class LettuceDriver extends Driver {
     @Override
     public void close() {
       closed = true;
+      forget(this);
       CompletableFuture<Connection> current = connection;
       if (current != null) {
         current.thenAccept(

@@ -2,8 +2,8 @@ package redislock;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -17,26 +17,23 @@ public final class ThreadLock implements Lock {
   /** What a thread holds, and how often. */
   record Held(Hold hold, int count) {}
 
-  /** A thread, and the lock. */
-  record Key(Thread thread, LockEvent.Kind kind, List<String> keys) {}
+  /** The lock, as the server knows it. */
+  record Key(LockEvent.Kind kind, List<String> keys) {}
 
   private final RedisLock<?> lock;
-  private final List<String> keys;
-  private final ConcurrentHashMap<Key, Held> byThread;
+  private final Key key;
 
-  ThreadLock(RedisLock<?> lock, ConcurrentHashMap<Key, Held> byThread) {
+  /** Of the thread: what a thread that has ended holds is forgotten, and no longer renewed. */
+  private final ThreadLocal<Map<Key, Held>> ofThread;
+
+  ThreadLock(RedisLock<?> lock, ThreadLocal<Map<Key, Held>> ofThread) {
     this.lock = lock;
-    this.byThread = byThread;
-    this.keys = lock.family.keys.stream().map(Words::told).toList();
-  }
-
-  private Key key() {
-    return new Key(Thread.currentThread(), lock.family.kind, keys);
+    this.ofThread = ofThread;
+    this.key = new Key(lock.family.kind, lock.family.keys.stream().map(Words::told).toList());
   }
 
   private boolean reenter() {
-    Key thread = key();
-    Held held = byThread.get(thread);
+    Held held = ofThread.get().get(key);
     if (held == null) {
       return false;
     }
@@ -44,12 +41,12 @@ public final class ThreadLock implements Lock {
       throw new LockLostException(
           "what is held was lost: unlock it before it is locked again", lock.name());
     }
-    byThread.put(thread, new Held(held.hold, held.count + 1));
+    ofThread.get().put(key, new Held(held.hold, held.count + 1));
     return true;
   }
 
   private void hold(Hold hold) {
-    byThread.put(key(), new Held(hold, 1));
+    ofThread.get().put(key, new Held(hold, 1));
   }
 
   @Override
@@ -111,7 +108,7 @@ public final class ThreadLock implements Lock {
   }
 
   private Held held() {
-    Held held = byThread.get(key());
+    Held held = ofThread.get().get(key);
     if (held == null) {
       throw new IllegalMonitorStateException(
           "this thread does not hold the lock \"" + lock.name() + "\"");
@@ -129,10 +126,13 @@ public final class ThreadLock implements Lock {
   public void unlock() {
     Held held = held();
     if (held.count > 1) {
-      byThread.put(key(), new Held(held.hold, held.count - 1));
+      ofThread.get().put(key, new Held(held.hold, held.count - 1));
       return;
     }
-    byThread.remove(key());
+    ofThread.get().remove(key);
+    if (ofThread.get().isEmpty()) {
+      ofThread.remove();
+    }
     held.hold.release();
   }
 

@@ -327,6 +327,47 @@ final class JavaTest {
     }
   }
 
+  @ParameterizedTest
+  @EnumSource
+  void aThreadThatEndsWithoutAnUnlockForgetsItsLock(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Thread thread =
+        new Thread(() -> locks.mutex("k").lease(Duration.ofSeconds(4)).autoRenew().asLock().lock());
+    thread.start();
+    thread.join();
+    assertTrue(server.exists("k"));
+    Server.until(
+        () -> {
+          System.gc();
+          return !server.exists("k");
+        });
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void theEndOfTheLocksEndsTheirWaits(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold holder = locks.mutex("k").acquire();
+    RedisLocks closed = driven.locks(made, server.port);
+    List<Future<Hold>> waiting = new ArrayList<>();
+    for (Mutex each : List.of(closed.mutex("k"), closed.mutex("k").session())) {
+      waiting.add(threads.submit(() -> each.acquire()));
+      server.untilWaiting("k", waiting.size());
+    }
+    CompletableFuture<Hold> later = closed.mutex("k").acquireAsync(Duration.ofMinutes(1));
+    server.untilWaiting("k", 3);
+    closed.close();
+    for (Future<Hold> each : waiting) {
+      Throwable error =
+          assertThrows(ExecutionException.class, () -> each.get(5, TimeUnit.SECONDS)).getCause();
+      assertInstanceOf(IllegalStateException.class, error);
+    }
+    assertThrows(ExecutionException.class, () -> later.get(5, TimeUnit.SECONDS));
+    assertThrows(IllegalStateException.class, () -> closed.mutex("l").tryAcquire());
+    server.untilWaiting("k", 0);
+    holder.release();
+  }
+
   /** A program without one of the two libraries, and without the annotations. */
   @ParameterizedTest
   @EnumSource
