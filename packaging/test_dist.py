@@ -21,6 +21,7 @@ import unittest
 import zipfile
 from pathlib import Path
 from typing import Any, Iterator, List, Set
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = Path(os.environ.get("DIST_FOLDER") or Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist")
@@ -262,6 +263,31 @@ class Clients(unittest.TestCase):
                 self.assertEqual(core.read(f"{name}@{at}/LICENSE"), LICENCE)
             self.assertIn("lock.go", files)
             self.assertFalse([file for file in files if file.startswith(("tests/", "gocron/", "benches/"))], files)
+
+    def test_what_maven_takes_has_its_classes_its_licence_and_all_that_a_publication_asks_for(self) -> None:
+        parent = one(self, "redis-lock-client-parent-*.pom")
+        for field in ["name", "description", "url", "licenses", "developers", "scm"]:
+            told = ElementTree.parse(parent).find(f"{{http://maven.apache.org/POM/4.0.0}}{field}")
+            self.assertTrue(told is not None and (len(told) or (told.text or "").strip()), field)
+        for name in ["redis-lock-client", "redis-lock-shedlock", "redis-lock-spring-boot-starter"]:
+            number = parent.stem.rsplit("-", 1)[1]
+            pom = (DIST / f"{name}-{number}.pom").read_text()
+            self.assertIn(f"<artifactId>{name}</artifactId>", pom)
+            self.assertIn("<name>", pom)
+            self.assertIn("<description>", pom)
+            files = {}
+            for kind in ["", "-sources", "-javadoc"]:
+                with zipfile.ZipFile(DIST / f"{name}-{number}{kind}.jar") as jar:
+                    files[kind] = set(jar.namelist())
+                    if not kind:
+                        self.assertEqual(jar.read("META-INF/LICENSE"), LICENCE)
+            self.assertFalse([file for file in files[""] if not file.startswith(("redislock/", "META-INF/"))])
+            self.assertFalse([file for file in files[""] if "Test" in file or "junit" in file])
+            classes = {file for file in files[""] if file.endswith(".class") and "$" not in file}
+            self.assertTrue(classes)
+            self.assertEqual({file[: -len("class")] + "java" for file in classes},
+                             {file for file in files["-sources"] if file.endswith(".java")})
+            self.assertIn("index.html", files["-javadoc"])
 
 
 def version(text: str) -> List[int]:
