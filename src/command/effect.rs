@@ -298,6 +298,17 @@ mod tests {
         }
     }
 
+    /// A primary and an append-only file of 1.0.0 send these: they are applied, and sent, as long as the form is 1.
+    #[test]
+    fn holds_of_form_1_are_what_they_were() {
+        assert_eq!(FORM, 1);
+        for hold in
+            ["m 11 500 1500 a b", "r 12 -1 -1 3 a", "w 13 500 1500 1 2 a", "s 14 500 1500 3 5 a", "n 15 1 9 0 5 a"]
+        {
+            assert_eq!(encoded_again(hold.as_bytes()).as_deref(), Some(hold.as_bytes()), "{hold}");
+        }
+    }
+
     #[test]
     fn effects_in_words_are_decoded() {
         let rows: [(&[&str], Received<'_>); 5] = [

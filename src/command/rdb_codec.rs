@@ -187,6 +187,27 @@ mod tests {
         }
     }
 
+    /// Files of 1.0.0 have these bytes: they are read, and written, as long as the form is 1.
+    #[test]
+    fn stored_form_1_is_what_it_was() {
+        assert_eq!(FORM, 1);
+        for hex in [
+            // Family, limit, fence, the number of holders; of each owner, fence, lease, deadline, holds, reads.
+            "00 01 0a 01  01 61 0a e8 07 00 01 00",
+            "01 01 0a 01  01 61 0a e8 07 00 07 00",
+            "02 00 0b 02  01 61 0a e8 07 dc 0b 00 02  01 62 0b 01 00 00 01",
+            "02 00 0a 01  01 61 0a e8 07 dc 0b 01 02",
+            "03 05 0a 01  01 61 0a e8 07 dc 0b 03 00",
+            // Slots: one has number 0, the other has none.
+            "04 05 0b 02  01 61 0a e8 07 dc 0b 01 00  01 62 0b e8 07 dc 0b 02 00  02 01 00 00",
+        ] {
+            let bytes = hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
+            let bytes: Vec<u8> = bytes.collect();
+            let lock = decode(&bytes).unwrap_or_else(|| panic!("{hex} is no lock"));
+            assert_eq!(encode(&lock).as_deref(), Some(&bytes[..]), "{hex}");
+        }
+    }
+
     /// Two holders with slots, and between them one with permits.
     fn with_and_without_slots() -> Lock {
         let mut semaphore = lock(Claim::Slot { limit: 9 }, 2);

@@ -43,6 +43,7 @@ mod runbook;
 mod safety;
 mod sessions;
 mod several;
+mod stable;
 mod stalls;
 mod stored;
 mod support;
