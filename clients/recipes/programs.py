@@ -208,7 +208,7 @@ def write_go() -> None:
     needs = re.findall(r"go-redis/v9 (v\S+)", (ROOT / "clients/go/go.mod").read_text())
     lines = ["module recipes", "", "go 1.24.0", "", f"require github.com/redis/go-redis/v9 {needs[0]}"]
     for module, place in places:
-        lines += [f"require {module} {'v5.0.0' if module.endswith('v5') else 'v0.1.0'}", f"replace {module} => {place}"]
+        lines += [f"require {module} {'v5.0.0' if module.endswith('v5') else 'v1.0.0'}", f"replace {module} => {place}"]
     (GO / "go.mod").write_text("\n".join(lines) + "\n")
     shutil.copy(ROOT / "clients/go/go.sum", GO / "go.sum")
 

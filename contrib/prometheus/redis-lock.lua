@@ -20,7 +20,7 @@ if type(info) ~= 'string' then
     return values -- this user may not read INFO
 end
 for line in string.gmatch(info, '[^\r\n]+') do
-    -- lock_version, 0.2.0, is no number.
+    -- lock_version, 1.0.0, is no number.
     local name, value = string.match(line, '^(lock_[%w_]+):(%-?%d+%.?%d*)$')
     if name then
         export(name, value)

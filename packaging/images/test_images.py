@@ -154,7 +154,7 @@ class ComposeFiles(unittest.TestCase):
 
 class Kubernetes(unittest.TestCase):
     def test_the_pod_of_the_manifest_keeps_a_lock_over_a_restart(self):
-        images = {"redis-lock-module:0.2.0": "localhost/redis-lock-module", "redis:8": "localhost/base-redis"}
+        images = {"redis-lock-module:1.0.0": "localhost/redis-lock-module", "redis:8": "localhost/base-redis"}
         with Pod("packaging/kubernetes/lock-server.yaml", images, {"password": "secret"}) as pod:
             container = pod.up().wait_healthy()
             server = container.redis(password="secret")

@@ -125,15 +125,9 @@ pub struct Command {
 }
 
 impl Command {
-    /// The version of the module since which it is there.
+    /// The version of the module since which it is there: so far the first one, of each.
     pub const fn since(&self) -> &'static str {
-        use Action::{Acquire, Apply, Cancel, Held, Info, Release, Renew, Waiters};
-        let is_old = matches!(self.action, Acquire(_) | Release(_) | Renew(_) | Held | Info | Waiters | Cancel | Apply);
-        if is_old {
-            "0.1.0"
-        } else {
-            "0.2.0"
-        }
+        "1.0.0"
     }
 
     /// Whether it may have that many arguments, its name among them.
@@ -396,15 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_each_version_are_named() {
-        let of = |version| {
-            let names = CATALOG.iter().filter(|command| command.since() == version).map(|command| command.name);
-            names.map(|name| name.to_string()).collect::<Vec<_>>()
-        };
-        let old = of("0.1.0");
-        assert!(["LOCK.ACQUIRE", "MLOCK.RENEW", "LOCK.APPLY"].iter().all(|name| old.iter().any(|it| it == name)));
-        let new = ["LOCK.EXEC", "LOCK.SCAN", "LOCK.TOP", "LOCK.BREAK", "LOCK.HELP", "LOCK.LOG"];
-        assert_eq!(of("0.2.0"), [&new[..], &["LOCK.ADOPTED", "LOCK.ADOPTED_RO"]].concat());
+    fn only_lock_exec_has_keys_of_another_command() {
         let of_another: Vec<_> = CATALOG.iter().filter(|command| command.action.has_keys_of_another()).collect();
         assert!(matches!(of_another[..], [exec] if exec.action == Action::Exec));
     }

@@ -24,7 +24,7 @@ use super::{adopt, clock, settings, turn};
 /// The module's name, as MODULE LIST tells it.
 const NAME: &CStr = c"lock";
 
-/// The module's version, as MODULE LIST tells it: 0.2.0 is 200, 1.2.3 is 10,203. It is said once, in Cargo.toml.
+/// The module's version, as MODULE LIST tells it: 1.0.0 is 10,000, 1.2.3 is 10,203. It is said once, in Cargo.toml.
 const VERSION: i32 = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
     + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
     + number(env!("CARGO_PKG_VERSION_PATCH"));

@@ -126,15 +126,11 @@ fn the_module_is_called_lock_and_tells_its_version() {
 
 #[test]
 fn commands_are_documented_since_the_version_that_brought_them() {
-    const OLD: [&str; 5] = ["held", "info", "waiters", "cancel", "apply"];
     let server = Server::start();
     let mut client = server.client();
     for (_, name, _) in all_commands() {
-        let verb = name.split_once('.').expect("a family and a verb").1;
-        let is_old = ["acquire", "release", "renew"].contains(&verb) || OLD.contains(&verb);
         let docs = client.cmd(&["COMMAND", "DOCS", name]);
-        let since = docs.get(name).get("since").text();
-        assert_eq!(since, if is_old { "0.1.0" } else { "0.2.0" }, "{name}");
+        assert_eq!(docs.get(name).get("since").text(), "1.0.0", "{name}");
     }
 }
 

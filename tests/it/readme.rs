@@ -232,6 +232,9 @@ fn the_table_of_clients_and_modules_has_the_versions_of_this_checkout() {
         let version = line.and_then(|line| line.split('"').rfind(|part| part.contains('.'))).expect("a version");
         assert!(table.contains(&format!("{client} {version}")), "docs/upgrade.md has no {client} {version}");
     }
+    let java = include_str!("../../clients/java/pom.xml").split_once("<version>").expect("a version").1;
+    let version = java.split('<').next().expect("a version");
+    assert!(table.contains(&format!("Java {version}")), "docs/upgrade.md has no Java {version}");
     // The adapters name the version of the client for Go.
     let go = include_str!("../../clients/go/gocron/go.mod").split_once("clients/go v").expect("a version").1;
     let version = go.split_whitespace().next().expect("a version");

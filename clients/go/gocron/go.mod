@@ -4,7 +4,7 @@ go 1.24.0
 
 require (
 	github.com/go-co-op/gocron/v2 v2.16.0
-	github.com/redis-lock/redis-lock/clients/go v0.1.0
+	github.com/redis-lock/redis-lock/clients/go v1.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 )
 

@@ -3,7 +3,7 @@ module github.com/redis-lock/redis-lock/clients/go/opentelemetry
 go 1.24.0
 
 require (
-	github.com/redis-lock/redis-lock/clients/go v0.1.0
+	github.com/redis-lock/redis-lock/clients/go v1.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 	go.opentelemetry.io/otel v1.38.0
 	go.opentelemetry.io/otel/metric v1.38.0

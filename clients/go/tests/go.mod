@@ -3,7 +3,7 @@ module github.com/redis-lock/redis-lock/clients/go/tests
 go 1.24.0
 
 require (
-	github.com/redis-lock/redis-lock/clients/go v0.1.0
+	github.com/redis-lock/redis-lock/clients/go v1.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 	go.uber.org/goleak v1.3.0
 )

@@ -29,7 +29,7 @@ from .errors import (
     WrongTypeError,
 )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "DeadlockError",
