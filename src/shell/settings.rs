@@ -215,10 +215,14 @@ pub fn limits() -> Limits {
         max_waiters: SETTINGS.max_waiters.count(),
         max_waiters_per_key: SETTINGS.max_waiters_per_key.unless_zero().map(|_| SETTINGS.max_waiters_per_key.count()),
         keep_place_ms: SETTINGS.keep_place.get(),
-        observe: Observe {
-            changes: SETTINGS.keyspace_events.value.load(Ordering::Relaxed),
-            holds_ms: SETTINGS.log_hold.unless_zero(),
-            waits_ms: SETTINGS.log_wait.unless_zero(),
-        },
+    }
+}
+
+/// What the rules are to tell of.
+pub fn observed() -> Observe {
+    Observe {
+        changes: SETTINGS.keyspace_events.value.load(Ordering::Relaxed),
+        holds_ms: SETTINGS.log_hold.unless_zero(),
+        waits_ms: SETTINGS.log_wait.unless_zero(),
     }
 }

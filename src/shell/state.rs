@@ -70,6 +70,7 @@ pub fn is_in_use() -> bool {
 
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
+    manager.observer.settings = settings::observed();
     events::set_observed(manager.observer.settings.needs_slow_path());
 }
 
