@@ -4,7 +4,7 @@ use std::cell::{RefCell, RefMut};
 use std::mem;
 
 use command::lock_log::LockLog;
-use lock::key::KeyRef;
+use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
@@ -44,6 +44,20 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     mem::forget(unless_over);
     events::set_has_waiters_or_sessions(state.manager.has_waiters_or_sessions());
     Some(result)
+}
+
+/// The reply with a grant was written: its delivery is over, whatever other events wait to be applied. Nothing is
+/// decided or written for it, so it is no event itself unless a turn runs: an event would keep the next request from
+/// the fast path.
+pub fn note_delivered(client: ClientId, request: RequestId) {
+    match STATE.try_borrow_mut().as_deref_mut() {
+        Ok(Some(State { manager, clients, .. })) => {
+            clients.delivered(manager, client, request);
+            events::set_has_waiters_or_sessions(manager.has_waiters_or_sessions());
+        }
+        Ok(None) => {}
+        Err(_) => events::note(Event::GrantDelivered(client, request)),
+    }
 }
 
 /// The state for the fast path, if it is not borrowed.

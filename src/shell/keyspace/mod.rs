@@ -3,5 +3,6 @@
 pub mod datatype;
 pub mod effects;
 pub mod held_counts;
+pub mod name;
 pub mod removals;
 pub mod store;

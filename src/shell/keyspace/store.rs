@@ -18,6 +18,7 @@ use lock::value::owner::Owner;
 use lock::value::time::Deadline;
 use redis_module::raw;
 
+use super::name::StrOfKey;
 use super::{held_counts, removals};
 use crate::shell::adopt;
 use crate::shell::background::gate::{self, HoldsFor};
@@ -61,19 +62,6 @@ impl<'a> Store<'a> {
         self.was_refused
     }
 
-    /// The string object of an argument with these bytes. Of several keys only the very argument is found: comparing
-    /// each opened key with the names of 128 keys would cost too much.
-    #[inline]
-    fn argument_of(&self, name: &[u8]) -> Option<Str<'a>> {
-        let KeyArguments { arguments, names } = self.arguments;
-        let is_it = |argument: &&[u8]| match names {
-            [_] => *argument == name,
-            _ => std::ptr::eq(*argument, name),
-        };
-        let position = names.iter().position(is_it)?;
-        arguments.get(position).copied()
-    }
-
     #[inline]
     fn select(&mut self, db: i32) {
         if self.selected.is_some_and(|selected| selected != db) {
@@ -92,10 +80,7 @@ impl Keys for Store<'_> {
     #[inline]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
         self.select(key.db);
-        let name = match self.argument_of(key.name) {
-            Some(argument) => Name::Argument(argument),
-            None => Name::Own(OwnedStr::new(key.name)),
-        };
+        let name = StrOfKey::find(&self.arguments, key.name);
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
         unsafe { StoredKey::open(self.ctx, self.scope, name) }
     }
@@ -124,7 +109,7 @@ impl Keys for Store<'_> {
 pub struct StoredKey<'e> {
     // Closed before its name is freed.
     lock_key: LockKey<'e>,
-    name: Name<'e>,
+    name: StrOfKey<'e>,
     ctx: Ctx<'e>,
     scope: Scope,
 }
@@ -137,13 +122,13 @@ impl<'e> StoredKey<'e> {
     #[inline(always)]
     pub unsafe fn of_command(ctx: Ctx<'e>, key: Str<'e>) -> StoredKey<'e> {
         // SAFETY: the caller vouches for it.
-        unsafe { StoredKey::open(ctx, Scope::Command, Name::Argument(key)) }
+        unsafe { StoredKey::open(ctx, Scope::Command, StrOfKey::Argument(key)) }
     }
 
     /// # Safety
     /// As [`LockKey::open`].
     #[inline(always)]
-    unsafe fn open(ctx: Ctx<'e>, scope: Scope, name: Name<'e>) -> StoredKey<'e> {
+    unsafe fn open(ctx: Ctx<'e>, scope: Scope, name: StrOfKey<'e>) -> StoredKey<'e> {
         // SAFETY: the caller vouches for it.
         let lock_key = unsafe { LockKey::open(ctx, name.as_str()) };
         StoredKey { lock_key, name, ctx, scope }
@@ -155,21 +140,6 @@ impl StoredKey<'_> {
     #[inline(never)]
     fn is_reentrant(&mut self) -> bool {
         matches!(self.lock_key.content(), Content::Lock(lock) if lock.family().is_none_or(|it| it == Family::Reentrant))
-    }
-}
-
-enum Name<'e> {
-    Argument(Str<'e>),
-    Own(OwnedStr),
-}
-
-impl Name<'_> {
-    #[inline]
-    fn as_str(&self) -> Str<'_> {
-        match self {
-            Name::Argument(name) => *name,
-            Name::Own(name) => name.as_str(),
-        }
     }
 }
 
