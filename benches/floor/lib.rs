@@ -1,10 +1,12 @@
 //! The least that a fenced lock costs through the module API: the benchmark measures redis-lock against it. It is no
-//! product: it has no waiting, no renewal and no retry.
+//! product: it has no renewal and no retry, and its waiting (`parking`) knows no keys.
 //!
-//! | command                        | reply                             |
-//! | ------------------------------ | --------------------------------- |
-//! | `BARE.ACQUIRE key token PX ms` | `[token, fence]`, nil: it is held |
-//! | `BARE.RELEASE key token`       | 1, 0: this token does not hold it |
+//! | command                          | reply                                              |
+//! | -------------------------------- | -------------------------------------------------- |
+//! | `BARE.ACQUIRE key token PX ms`   | `[token, fence]`, nil: it is held                  |
+//! | `BARE.RELEASE key token`         | 1, 0: this token does not hold it                  |
+//! | `BARE.PARKING key token …`       | waits for a wake-up, then `[token, fence]`         |
+//! | `BARE.WAKE_UP …`                 | 1, 0: no client was waiting for a wake-up          |
 //!
 //! These send nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the
 //! effects that they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
@@ -18,6 +20,7 @@
 //! - The payload of a grant is one argument: as three it takes 2,000 more with an append-only file.
 //! - `REDISMODULE_OPEN_KEY_NOTOUCH` would save 10, and is not used: eviction would not see that a lock is in use.
 
+mod parking;
 mod value;
 
 use std::ffi::{c_int, c_longlong, CStr};
@@ -50,18 +53,20 @@ const OPTIONS: c_int = 1 | 1 << 1;
 
 type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-const COMMANDS: [(&CStr, Entry, &CStr); 5] = [
+const COMMANDS: [(&CStr, Entry, &CStr); 7] = [
     (c"bare.acquire", acquire::<Nobody>, c"write deny-oom fast"),
     (c"bare.release", release::<Nobody>, c"write fast"),
     (c"repl.acquire", acquire::<Replicas>, c"write deny-oom fast"),
     (c"repl.release", release::<Replicas>, c"write fast"),
     (c"bare.apply", apply, c"write"),
+    (c"bare.parking", parking::park, c"write deny-oom fast blocking"),
+    (c"bare.wake_up", parking::wake_up, c"write fast"),
 ];
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
+pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// The fence of the latest grant.
-static LAST: AtomicU64 = AtomicU64::new(0);
+pub(crate) static LAST: AtomicU64 = AtomicU64::new(0);
 
 fn start(context: &Context, _: &[RedisString]) -> Status {
     value::start();
@@ -214,14 +219,17 @@ unsafe fn open(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString)
 
 /// # Safety
 /// The arguments of a command that is running.
-unsafe fn arguments<'a>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'a [*mut raw::RedisModuleString] {
+pub(crate) unsafe fn arguments<'a>(
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> &'a [*mut raw::RedisModuleString] {
     // SAFETY: the caller vouches for it; there is always the command's name.
     unsafe { slice::from_raw_parts(argv, argc as usize) }
 }
 
 /// # Safety
 /// The string outlives what is returned.
-unsafe fn bytes<'a>(string: *mut raw::RedisModuleString) -> &'a [u8] {
+pub(crate) unsafe fn bytes<'a>(string: *mut raw::RedisModuleString) -> &'a [u8] {
     let mut len = 0;
     // SAFETY: the caller vouches for it; the pointer is never null.
     unsafe { slice::from_raw_parts(api!(RedisModule_StringPtrLen(string, &mut len)).cast(), len) }
