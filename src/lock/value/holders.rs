@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use super::claim::MAX_PERMITS;
 use super::fence::Fence;
 use super::owner::Owner;
-use super::time::{Deadline, Lease};
+use super::time::{Deadline, Lease, Timestamp};
 
 /// One owner's hold on a lock.
 #[derive(Clone, Debug)]
@@ -162,6 +162,33 @@ impl Holders {
         Holder { owner, fence, lease, until, holds, reads, slot }
     }
 
+    /// Removes the holders whose leases are over, and returns them, the first to end first.
+    pub(super) fn remove_ended(&mut self, now: Timestamp) -> Vec<Holder> {
+        let by_until = self.index.iter().flat_map(|index| &index.by_until);
+        let ended = by_until.take_while(|(until, _)| until.is_over(now)).count();
+        let mut gone = Vec::new();
+        if ended == 0 || ended < self.len() - ended {
+            while let Some(first) = self.first_to_end().filter(|first| self.all[*first].until.is_over(now)) {
+                gone.push(self.remove(first));
+            }
+            return gone;
+        }
+        // Of thousands that end together each would take 2,400 instructions to be removed from the index, which makes
+        // 8 ms of 10,000: the index is made anew for those that stay (callgrind, Redis 7.0.15).
+        let Holders { all, index } = std::mem::take(self);
+        let slots = index.as_ref().and_then(|index| index.slots.as_ref());
+        for (position, Record { owner, fence, lease, until, holds, reads }) in all.into_iter().enumerate() {
+            let slot = slots.and_then(|slots| slots.at(position));
+            let holder = Holder { owner, fence, lease, until, holds, reads, slot };
+            match until.is_over(now) {
+                true => gone.push(holder),
+                false => self.push(holder),
+            }
+        }
+        gone.sort_by_key(|holder| holder.until);
+        gone
+    }
+
     /// After a removal: std's vectors never shrink by themselves. The removals before it have paid for the work.
     fn give_memory_back(&mut self) {
         if self.all.capacity() > SMALL && self.all.len() < self.all.capacity() / 8 {
@@ -309,7 +336,6 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::time::Timestamp;
     use proptest::prelude::*;
 
     fn holder(name: u8, until: u64) -> Holder {
@@ -325,6 +351,40 @@ mod tests {
     }
 
     proptest! {
+        /// Of each holder the deadline, and whether it has a slot.
+        #[test]
+        fn ended_holders_are_removed_whether_few_or_most_have_ended(
+            untils in prop::collection::vec((1u64..100, any::<bool>()), 1..60),
+            now in 0u64..110,
+        ) {
+            let now = Timestamp::from_ms(now);
+            let mut holders = Holders::default();
+            for (name, (until, has_slot)) in untils.iter().enumerate() {
+                let slot = has_slot.then(|| holders.free_slot()).flatten();
+                holders.push(Holder { slot, ..holder(name as u8, *until) });
+            }
+            let slot_of = |holders: &Holders, name: &[u8]| holders.slot(holders.position(name).unwrap());
+            let slots: Vec<_> = (0..untils.len()).map(|name| slot_of(&holders, &[name as u8])).collect();
+            let gone = holders.remove_ended(now);
+            prop_assert!(gone.is_sorted_by_key(|holder| holder.until));
+            prop_assert_eq!(gone.len() + holders.len(), untils.len());
+            for (name, (until, _)) in untils.iter().enumerate() {
+                let bytes = &[name as u8][..];
+                let is_over = Deadline::At(Timestamp::from_ms(*until)).is_over(now);
+                let found = gone.iter().find(|holder| holder.owner.as_bytes() == bytes);
+                prop_assert_eq!(found.map(|holder| holder.slot), is_over.then_some(slots[name]));
+                prop_assert_eq!(holders.position(bytes).is_none(), is_over);
+                if !is_over {
+                    prop_assert_eq!(slot_of(&holders, bytes), slots[name]);
+                }
+            }
+            let taken: Vec<_> = (0..holders.len()).filter_map(|position| holders.slot(position)).collect();
+            let free = (0..).filter_map(Slot::new).find(|slot| !taken.contains(slot));
+            prop_assert_eq!(holders.free_slot(), free);
+            let first = holders.first_to_end().map(|position| holders.as_slice()[position].until);
+            prop_assert_eq!(first, holders.as_slice().iter().map(|holder| holder.until).min());
+        }
+
         #[test]
         fn the_index_agrees_with_a_scan(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
             let mut holders = Holders::default();

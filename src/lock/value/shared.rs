@@ -77,12 +77,9 @@ impl Shared {
 
     /// Removes and returns the holders with expired leases.
     pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
-        let mut gone = Vec::new();
-        while let Some(first) = self.holders.first_to_end() {
-            if !self.holders.as_slice()[first].until.is_over(now) {
-                break;
-            }
-            gone.push(self.take_out(first));
+        let gone = self.holders.remove_ended(now);
+        if let SharingRule::Permits { out, .. } = &mut self.rule {
+            *out -= gone.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
         }
         gone
     }
