@@ -13,7 +13,10 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
 import org.springframework.integration.redis.util.RedisLockRegistry;
 import redis.clients.jedis.Jedis;
 
-/** One client of a Java library, unchanged: `Worker LIBRARY turns|hold PORT KEY TURNS` (`run` tells what each does). */
+/**
+ * One client of a Java library, unchanged: `Worker LIBRARY turns|hold|"hand over" PORT KEY TURNS` (`run` and
+ * `redisson.py` tell what each does).
+ */
 public class Worker {
     static final Duration LEASE = Duration.ofSeconds(2);
 
@@ -28,7 +31,7 @@ public class Worker {
         return factory;
     }
 
-    static Acquire library(String name, int port, String key) {
+    static Acquire library(String name, int port, String key, Duration lease) {
         switch (name) {
             case "redisson": {
                 Config config = new Config();
@@ -36,7 +39,7 @@ public class Worker {
                         .setConnectionPoolSize(4).setSubscriptionConnectionMinimumIdleSize(1);
                 RLock lock = Redisson.create(config).getLock(key);
                 return () -> {
-                    lock.lock(LEASE.toMillis(), TimeUnit.MILLISECONDS);
+                    lock.lock(lease.toMillis(), TimeUnit.MILLISECONDS);
                     return lock::unlock;
                 };
             }
@@ -69,11 +72,18 @@ public class Worker {
 
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[2]);
-        Acquire acquire = library(args[0], port, args[3]);
+        Duration lease = args[1].equals("hand over") ? Duration.ofSeconds(60) : LEASE;
+        Acquire acquire = library(args[0], port, args[3], lease);
         if (args[1].equals("hold")) {
             acquire.acquire();
             System.out.println("held");
             Thread.sleep(600_000);
+        }
+        if (args[1].equals("hand over")) {
+            Runnable release = acquire.acquire();
+            System.out.println("held");
+            System.in.read();
+            release.run();
         }
         try (Jedis jedis = new Jedis("127.0.0.1", port)) {
             for (int turn = 0; turn < Integer.parseInt(args[4]); turn++) {
