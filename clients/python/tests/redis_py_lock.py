@@ -1,9 +1,10 @@
-"""Runs redis-py's own tests of its lock, from its source distribution, against redislock.Lock.
+"""Runs redis-py's own tests of its lock, from its source distribution, against redislock.Lock; and as they are, with
+redis-py's own lock, on a server that adopts every key.
 
-    python tests/redis_py_lock.py DIRECTORY_OF_THE_SOURCE_DISTRIBUTION
+    python tests/redis_py_lock.py DIRECTORY_OF_THE_SOURCE_DISTRIBUTION [adopted]
 
 The files of the tests are redis-py's and not changed: this is a pytest plugin that puts our class where they look for
-redis-py's.
+redis-py's. On the adopting server no plugin is loaded, and nothing is skipped: there is no difference to list.
 """
 
 from __future__ import annotations
@@ -39,18 +40,22 @@ def pytest_collection_modifyitems(items: Any) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def main(directory: str) -> int:
+def main(directory: str, is_adopted: bool) -> int:
     from servers import Server
 
-    server = Server()
+    server = Server(*["--lock.adopt", "*"] if is_adopted else [])
     try:
         here = os.path.dirname(os.path.abspath(__file__))
-        words = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-p", "redis_py_lock"]
+        words = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+        words += [] if is_adopted else ["-p", "redis_py_lock"]
         words += ["-W", "ignore", "--redis-url", f"redis://127.0.0.1:{server.port}/0"]
-        return subprocess.call([*words, *TESTS], cwd=directory, env={**os.environ, "PYTHONPATH": here})
+        code = subprocess.call([*words, *TESTS], cwd=directory, env={**os.environ, "PYTHONPATH": here})
+        adopted = int(server.admin.info("lock")["lock_adopted_acquires"])
+        assert (adopted > 50) == is_adopted, f"{adopted} grants were native"
+        return code
     finally:
         server.stop()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], "adopted" in sys.argv[2:]))
