@@ -26,14 +26,14 @@ use scale::Scale;
 use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
-use workloads::{base, callgrind, contended, exec, instructions, memory, pair, turns, wakeup};
+use workloads::{adopted, base, callgrind, contended, exec, instructions, memory, pair, turns, wakeup};
 
 const USAGE: &str = "\
 cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DIRECTORY]
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
-  --instructions     `instructions` and `exec` too: they count by valgrind; the full run has them where it is there
+  --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as the full run does
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/results/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
@@ -48,12 +48,14 @@ type Workload = fn(&Plan) -> io::Result<Section>;
 
 const WORKLOADS: &[(&str, Workload)] = &[
     ("instructions", instructions::per_pair),
+    ("adopted-instructions", adopted::instructions),
     ("exec", exec::only_while_holding),
     ("turns", turns::longest),
     ("pair", pair::pipelined),
     ("contended", contended::no_hold),
     ("contended-10ms", contended::short_hold),
     ("fairness", contended::fairness),
+    ("adopted-pollers", adopted::pollers),
     ("wakeup", wakeup::lease_end),
     ("memory", memory::locks),
     ("memory-waiters", memory::waiters),
@@ -134,7 +136,7 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
         let is_possible = match *name {
             "base" => plan.base.is_some(),
-            "instructions" | "exec" => {
+            "instructions" | "adopted-instructions" | "exec" => {
                 options.instructions || (options.scale == Scale::Full && callgrind::has_valgrind())
             }
             _ => true,

@@ -237,6 +237,8 @@ pub struct Exec {
 pub struct Adopt {
     /// The patterns.
     pub keys: RefCell<AdoptedKeys>,
+    /// Whether a key that matches may begin with this byte.
+    pub may_begin_with: [Cell<bool>; 256],
     /// Whether some of them are for locks in a hash.
     pub has_hashes: Cell<bool>,
     /// The setting in the operator's words.
@@ -293,6 +295,7 @@ impl MainState {
             exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
             adopt: Adopt {
                 keys: RefCell::new(AdoptedKeys::none()),
+                may_begin_with: [const { Cell::new(false) }; 256],
                 has_hashes: Cell::new(false),
                 setting: RefCell::new(None),
                 known: Cell::new(0),

@@ -17,6 +17,7 @@ mod python_redis_lock;
 mod redis_py;
 mod redisson;
 mod redisson_fair;
+mod redlock;
 mod rival;
 mod set_lua;
 mod setnx_watch;
@@ -39,6 +40,7 @@ pub use python_redis_lock::PYTHON_REDIS_LOCK;
 pub use redis_py::REDIS_PY;
 pub use redisson::REDISSON;
 pub use redisson_fair::REDISSON_FAIR;
+pub use redlock::REDLOCK;
 pub use set_lua::SET_LUA;
 pub use setnx_watch::SETNX_WATCH;
 pub use two_keys::TWO_KEYS;
@@ -78,6 +80,7 @@ pub const ALL: &[&Rival] = &[
     &DELEX,
     &SET_IFEQ,
     &REDIS_PY,
+    &REDLOCK,
     &PYTHON_REDIS_LOCK,
     &REDISSON,
     &REDISSON_FAIR,

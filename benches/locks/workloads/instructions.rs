@@ -17,10 +17,10 @@ use crate::section::{Section, Verdict};
 use crate::stats::Figure;
 
 /// Pairs of one count.
-const PAIRS: usize = 500;
+pub const PAIRS: usize = 500;
 
 /// Pairs of one pipeline: the server reads it at once.
-const SLICE: usize = 50;
+pub const SLICE: usize = 50;
 
 /// Hand-offs of one count; each of many clients gets the lock once.
 const HAND_OFFS: usize = 48;
@@ -242,7 +242,12 @@ fn count_task(counter: &mut Counter, task: &Task) -> io::Result<f64> {
         (task.push)(&mut pipeline, index);
     }
     counter.client.run(&prepare)?;
-    counter.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(&pipeline)))
+    count_pipeline(counter, &pipeline)
+}
+
+/// Instructions for each of the pairs or commands in a pipeline of [`SLICE`] of them.
+pub fn count_pipeline(counter: &mut Counter, pipeline: &Pipeline) -> io::Result<f64> {
+    counter.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(pipeline)))
 }
 
 /// The commands of a hand-off: one waits for its turn, the other ends it.

@@ -1,5 +1,6 @@
 //! One file for each question that the benchmark asks.
 
+pub mod adopted;
 pub mod base;
 pub mod beside_waiter;
 pub mod callgrind;

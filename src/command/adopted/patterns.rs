@@ -10,9 +10,6 @@ use crate::catalog::Container;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedKeys {
     patterns: Vec<Pattern>,
-    /// The bytes with which a key that matches may begin, a bit for each. Most keys of a server end here: to compare
-    /// them with two patterns would take another 100 instructions of each SET and GET, of some 6,500.
-    first_bytes: [u64; 4],
 }
 
 /// A pattern.
@@ -33,7 +30,7 @@ pub struct BadPattern(pub Vec<u8>);
 impl AdoptedKeys {
     /// No pattern.
     pub const fn none() -> AdoptedKeys {
-        AdoptedKeys { patterns: Vec::new(), first_bytes: [0; 4] }
+        AdoptedKeys { patterns: Vec::new() }
     }
 
     /// These patterns from now on; the present ones become former ones.
@@ -49,14 +46,15 @@ impl AdoptedKeys {
                 patterns.push(Pattern { is_set: false, ..former.clone() });
             }
         }
-        let mut first_bytes = [0; 4];
-        for pattern in &patterns {
-            match pattern.glob.first().filter(|_| pattern.literal > 0) {
-                Some(byte) => first_bytes[usize::from(*byte >> 6)] |= 1 << (byte & 63),
-                None => first_bytes = [u64::MAX; 4],
-            }
-        }
-        Ok(AdoptedKeys { patterns, first_bytes })
+        Ok(AdoptedKeys { patterns })
+    }
+
+    /// Whether a key that matches may begin with this byte; an empty key begins with 0.
+    pub fn may_begin_with(&self, byte: u8) -> bool {
+        self.patterns.iter().any(|pattern| match pattern.literal {
+            0 => true,
+            _ => byte == 0 || pattern.glob.first() == Some(&byte),
+        })
     }
 
     /// True if there never was a pattern.
@@ -82,12 +80,6 @@ impl AdoptedKeys {
     /// Whether the key is or was among the patterns.
     #[inline]
     pub fn may_hold_adopted(&self, key: &[u8]) -> bool {
-        let may_begin_so = |byte: &u8| self.first_bytes[usize::from(byte >> 6)] & 1 << (byte & 63) != 0;
-        key.first().is_none_or(may_begin_so) && self.is_among(key)
-    }
-
-    #[inline(never)]
-    fn is_among(&self, key: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(key))
     }
 
@@ -114,6 +106,15 @@ impl AdoptedKeys {
             };
         is_translated.then_some(command.container)
     }
+}
+
+/// Whether a command may be translated at all. `begins`: a key that matches may begin as its first argument does.
+/// `len` counts its arguments, `name` is the first byte of its name, argument 0. Nearly all commands of a server end
+/// here.
+#[inline]
+pub fn may_be_translated(begins: bool, len: impl FnOnce() -> usize, name: impl FnOnce() -> Option<u8>) -> bool {
+    // Only MGET is translated for another key than its first.
+    begins || (len() > 2 && name().is_some_and(|byte| byte | 0x20 == b'm'))
 }
 
 impl Pattern {
@@ -209,6 +210,7 @@ fn after_class(class: &[u8], byte: u8) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::originals::ORIGINALS;
     use super::*;
 
     fn keys(setting: &str) -> AdoptedKeys {
@@ -293,5 +295,34 @@ mod tests {
         for line in ["SET x a NX", "SET l:1", "GET l:1 x", "MSET l:1 a x b", "MSET l:1 a l:2", "MGET x", "INCR l:1"] {
             assert_eq!(container(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn no_command_that_is_translated_is_left_after_its_first_bytes() {
+        let words = ["", "l:1", "m:1", "x", "\0", "h:1"];
+        for setting in ["l:* hash:h:*", "*", "?:1", "l:1", ""] {
+            let keys = keys(setting);
+            let is_left = |args: &[&str], original| {
+                let arg = |position: usize| args.get(position).map(|arg| arg.as_bytes());
+                let first_byte = |position: usize| args[position].bytes().next().unwrap_or(0);
+                let begins = keys.may_begin_with(first_byte(1));
+                let is_translated = keys.container_of(original, || args.len(), arg).is_some();
+                is_translated && !may_be_translated(begins, || args.len(), || Some(first_byte(0)))
+            };
+            for command in ORIGINALS {
+                for index in 0..words.len().pow(3) {
+                    let word = |place: u32| words[index / words.len().pow(place) % words.len()];
+                    let args = [command.name, word(0), word(1), word(2)];
+                    for len in 2..=args.len() {
+                        assert!(!is_left(&args[..len], command.original), "{setting}: {:?}", &args[..len]);
+                    }
+                }
+            }
+        }
+        let keys = keys("l:* job:?");
+        assert!(keys.may_begin_with(b'j') && !keys.may_begin_with(b'k'));
+        assert!(!may_be_translated(false, || 3, || Some(b's')));
+        assert!(!may_be_translated(false, || 2, || Some(b'M')));
+        assert!(may_be_translated(false, || 3, || Some(b'M')));
     }
 }

@@ -2,13 +2,13 @@
 //! the commands of other locks.
 //!
 //! The filter is called for every command of the server, so it is registered with the first pattern, and most commands
-//! leave it after their name. It has no context and decides nothing: the command looks at the key. Once registered it
+//! leave it after the first byte of their first argument. It has no context and decides nothing: the command looks at the key. Once registered it
 //! stays: native locks under former patterns are answered until they have ended.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use command::adopted::{BadPattern, Original, ORIGINALS};
+use command::adopted::{self, BadPattern, Original, ORIGINALS};
 use command::errors::Quoted;
 use lock::value::claim::Family;
 use redis_module::raw;
@@ -39,6 +39,9 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
         format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
     })?;
     MAIN.adopt.has_hashes.set(changed.has_hashes());
+    for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&MAIN.adopt.may_begin_with) {
+        may_begin_with_it.set(changed.may_begin_with(byte));
+    }
     MAIN.adopt.keys.replace(changed);
     MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
     if let Some(ctx) = timer::own_context() {
@@ -90,7 +93,27 @@ fn bit(original: Original) -> u32 {
 
 unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
     // SAFETY: it is what the server passed.
-    guard("command filter", || translate(&unsafe { FilteredCommand::new(command) }));
+    let command = unsafe { FilteredCommand::new(command) };
+    // It stands before the guard, which takes as many instructions: nothing in it can panic.
+    if may_be_translated(&command) {
+        translate_guarded(command);
+    }
+}
+
+#[inline(never)]
+fn translate_guarded(command: FilteredCommand<'_>) {
+    guard("command filter", || translate(&command));
+}
+
+/// False of nearly all commands of a server.
+#[inline]
+fn may_be_translated(command: &FilteredCommand<'_>) -> bool {
+    if MAIN.adopt.is_calling_original.get() {
+        return true;
+    }
+    let Some(first) = command.first_byte(1) else { return false };
+    let begins = MAIN.adopt.may_begin_with[usize::from(first)].get();
+    adopted::may_be_translated(begins, || command.len(), || command.first_byte(0))
 }
 
 /// The filter.

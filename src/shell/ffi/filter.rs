@@ -1,12 +1,14 @@
 //! A command filter: the server calls it for every command, before it looks the command up.
 
+use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 use redis_module::raw;
 
-use super::api;
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
+use super::{api, api_unchecked};
 
 /// A command that is being filtered.
 pub struct FilteredCommand<'c>(*mut raw::RedisModuleCommandFilterCtx, PhantomData<&'c ()>);
@@ -32,7 +34,7 @@ impl FilteredCommand<'_> {
     #[inline]
     pub fn len(&self) -> usize {
         // SAFETY: the command is being filtered.
-        usize::try_from(unsafe { api!(RedisModule_CommandFilterArgsCount(self.0)) }).unwrap_or(0)
+        usize::try_from(unsafe { api_unchecked!(RedisModule_CommandFilterArgsCount(self.0)) }).unwrap_or(0)
     }
 
     /// An argument, its name being argument 0. Not to be kept when arguments change.
@@ -42,6 +44,20 @@ impl FilteredCommand<'_> {
         // SAFETY: the command is being filtered; the server has no argument at a wrong position. Arguments change in
         // `insert_first` only, behind which nothing is read.
         unsafe { Str::new(api!(RedisModule_CommandFilterArgGet(self.0, position))) }.map(Str::bytes)
+    }
+
+    /// The first byte of an argument, 0 of an empty one. It takes half the instructions of `arg`.
+    #[inline]
+    pub fn first_byte(&self, position: c_int) -> Option<u8> {
+        // SAFETY: the command is being filtered; the server has no argument at a wrong position, and a NUL behind the
+        // bytes of each string. It is asked for no length.
+        unsafe {
+            let string = api_unchecked!(RedisModule_CommandFilterArgGet(self.0, position));
+            if string.is_null() {
+                return None;
+            }
+            Some(*api_unchecked!(RedisModule_StringPtrLen(string, null_mut())).cast())
+        }
     }
 
     /// Puts an argument in front of all.

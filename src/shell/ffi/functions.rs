@@ -16,6 +16,17 @@ macro_rules! api {
     }};
 }
 
+/// The same without a look at the pointer, for what runs with every command of the server.
+///
+/// # Safety
+/// As the function's, and the module has been loaded: then the server has the function.
+macro_rules! api_unchecked {
+    ($name:ident($($arg:expr),* $(,)?)) => {{
+        const _: () = $crate::shell::ffi::functions::required::$name;
+        redis_module::raw::$name.unwrap_unchecked()($($arg),*)
+    }};
+}
+
 /// A function that not every supported server has, if this one has it.
 macro_rules! probe {
     ($name:ident) => {
@@ -24,7 +35,7 @@ macro_rules! probe {
     };
 }
 
-pub(crate) use {api, probe};
+pub(crate) use {api, api_unchecked, probe};
 
 /// A function without which the module is not loaded.
 struct Required {

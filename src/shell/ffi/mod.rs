@@ -40,4 +40,4 @@ pub mod server;
 pub mod string;
 pub mod time;
 
-pub(super) use functions::{api, probe};
+pub(super) use functions::{api, api_unchecked, probe};
