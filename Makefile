@@ -43,7 +43,7 @@ BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]
 	tests-built clients-built pages-tested test-clients-faults test-go-versions test-adopt test-all \
 	test-newest test-platforms check check-servers faults soak upgrade servers mutants mutants-shell fuzz \
 	memcheck lint install deb dist test-dist release test-deb images test-images glibc book demo bench bench-quick \
-	bench-clients bench-peers
+	bench-adopt bench-clients bench-peers
 
 help: ## the targets that most people need
 	@awk -v wanted="$(FIRST)" $(HELP)
@@ -113,7 +113,7 @@ test-go-versions: ## the client for Go on Go's current releases and the oldest t
 	@scripts/setup compiler redis go
 	@$(MANY_FILES); clients/go/test-versions
 
-test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (ADOPT_CACHE)
+test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (SERVERS=path,path)
 	@scripts/setup compiler libclang redis python
 	scripts/build
 	@$(MANY_FILES); $(RELEASED) tests/adopt/run
@@ -252,6 +252,11 @@ bench-quick: ## the module beside other ways to lock, in some minutes, printed o
 	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
+
+bench-adopt: ## 48 unchanged pollers of redis-py and redlock-py, adoption off and on, into docs/adopt.md (ADOPT_CACHE)
+	@scripts/setup compiler libclang redis python
+	scripts/build
+	@$(MANY_FILES); $(RELEASED) tests/adopt/pollers $(BENCH)
 
 bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/results/benchmarks-clients.md
 	@scripts/setup compiler libclang redis cli python node go java

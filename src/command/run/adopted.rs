@@ -110,6 +110,8 @@ fn run_set<'h, H: CommandHost<'h>>(
         Expiry::Lease(Lease::Ms(_)) if is_nx && !set.gets => host.adopt_wait(),
         _ => None,
     };
+    // Under a former pattern no request queues: a lock that is always waited for would stay native for good.
+    let wait = wait.filter(|_| host.adopts(name, Family::Mutex));
     if let (true, false, Expiry::Lease(lease)) = (is_nx, set.gets, set.expiry) {
         let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
         if host.adopts(name, Family::Mutex) {

@@ -110,6 +110,23 @@ fn native_and_old_clients_hand_over_to_each_other() {
 
 /// The lease ends what a killed holder leaves, and the native waiter is told.
 #[test]
+fn turned_off_an_old_client_does_not_queue_any_more() {
+    let server = Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 60000").start();
+    let mut client = server.client();
+    assert!(set_nx(&mut client, KEY, "a"));
+    let mut b = Waiter::park(&server, &format!("SET {KEY} b NX PX 60000"));
+    assert_eq!(client.cmd(&["CONFIG", "SET", "lock.adopt", ""]), Reply::ok());
+    // Otherwise it would wait for a minute.
+    assert!(!set_nx(&mut server.client(), KEY, "c"));
+    assert!(compare_and_delete(&mut client, KEY, "a"));
+    assert_eq!(b.reply(), Reply::ok());
+    assert!(!set_nx(&mut server.client(), KEY, "c"));
+    assert!(compare_and_delete(&mut client, KEY, "b"));
+    assert!(set_nx(&mut client, KEY, "c"));
+    assert_eq!(type_of(&mut client, KEY), "string");
+}
+
+#[test]
 fn a_holder_that_is_killed_is_succeeded_when_its_lease_ends() {
     let server = adopting();
     let mut old = server.client();
