@@ -2,8 +2,8 @@
 //! the commands of other locks.
 //!
 //! The filter is called for every command of the server, so it is registered with the first pattern, and most commands
-//! leave it after the first byte of their first argument. It has no context and decides nothing: the command looks at the key. Once registered it
-//! stays: native locks under former patterns are answered until they have ended.
+//! leave it after the first byte of their first argument. It has no context and decides nothing: the command looks at
+//! the key. Once registered it stays: native locks under former patterns are answered until they have ended.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
