@@ -113,7 +113,7 @@ test-go-versions: ## the client for Go on Go's current releases and the oldest t
 	@scripts/setup compiler redis go
 	@$(MANY_FILES); clients/go/test-versions
 
-test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (SERVERS=path,path)
+test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (SERVERS)
 	@scripts/setup compiler libclang redis python
 	scripts/build
 	@$(MANY_FILES); $(RELEASED) tests/adopt/run
