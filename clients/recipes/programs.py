@@ -20,6 +20,8 @@ NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 JAVA = os.path.join(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
 URL = "redis://127.0.0.1/"
+# PostgreSQL's driver for Java, compiled by `environment`.
+JDBC = TARGET / "java/recipes"
 # The programs in Go, and what they are compiled to.
 GO = TARGET / "go/recipes"
 
@@ -121,7 +123,7 @@ class Folder:
             assert name, f"{title}: it has no class"
             file = self.path / f"{name[1]}.java"
             file.write_text(program.replace('"127.0.0.1", 6379', f'"127.0.0.1", {self.port}'))
-            return [JAVA, "-cp", java_path(), str(file)]
+            return [JAVA, "-Djdbc.drivers=Standin", "-cp", java_path(), str(file)]
         assert language == "sh"
         return ["sh", "-c", program, "sh"]
 
@@ -129,7 +131,7 @@ class Folder:
 def java_path() -> str:
     """The client and what its tests have, as clients/java/environment built them."""
     core = ROOT / "clients/java/core/target"
-    return f"{core / 'classes'}:{(core / 'classpath').read_text()}"
+    return f"{core / 'classes'}:{(core / 'classpath').read_text()}:{JDBC}"
 
 
 def ended(running: subprocess.Popen[str]) -> Tuple[int, str]:
