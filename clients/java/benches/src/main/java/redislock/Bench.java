@@ -51,10 +51,11 @@ public final class Bench {
       List<Contender> all = contenders(server.port);
       System.out.printf(
           "## Java: this lock beside Redisson%n%nRedis %s, Java %s, Lettuce, Jedis and Redisson"
-              + " 3.52.0; %d cores, %s s each, one run.%nCommands include those that scripts"
+              + " %s; %d cores, %s s each, one run.%nCommands include those that scripts"
               + " call.%n",
           version(server),
           System.getProperty("java.version"),
+          Redisson.class.getPackage().getImplementationVersion(),
           Runtime.getRuntime().availableProcessors(),
           number(seconds));
       System.out.printf(
