@@ -247,47 +247,41 @@ final class JedisDriver extends Driver {
       if (isClosed()) {
         return task.replies(List.of(closed()));
       }
-      ScheduledFuture<?> blocked =
-          send.blocks()
-              ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
-              : null;
-      List<@Nullable Object> replies;
+      Runnable blocked = send.blocks() ? task::blocked : null;
       try {
-        replies =
+        return task.replies(
             line == null
-                ? JedisDriver.this.send(task.key, send.packet(), withinMs, send.blocks())
-                : line.send(send.packet(), withinMs);
+                ? JedisDriver.this.send(task.key, send.packet(), withinMs, blocked)
+                : line.send(send.packet(), withinMs, blocked));
       } catch (Trouble trouble) {
-        replies = List.of(trouble);
-      } finally {
-        if (blocked != null) {
-          blocked.cancel(false);
-        }
+        return task.replies(List.of(trouble));
       }
-      return task.replies(replies);
     }
   }
 
   /** Throws if there was no connection. */
   private List<@Nullable Object> send(
-      byte[] key, List<List<byte[]>> packet, long withinMs, boolean waits)
+      byte[] key, List<List<byte[]>> packet, long withinMs, @Nullable Runnable blocked)
       throws Trouble, InterruptedException {
     String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
     Pool<Connection> pool = pool(key, asked);
-    Semaphore permits = waits ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
+    Semaphore permits = blocked != null ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
     boolean isPooled = permits == null || permits.tryAcquire();
     try {
       Connection connection = isPooled ? borrowed(pool, withinMs) : made(pool, withinMs);
       boolean reusable = false;
       try {
         List<@Nullable Object> replies =
-            new Sending(connection).exchange(packet, asked != null, withinMs);
+            new Sending(connection).exchange(packet, asked != null, withinMs, blocked);
         Trouble trouble = Trouble.of(replies);
-        reusable = trouble == null || !trouble.endsConnection();
-        if (!reusable) {
+        boolean isBroken = trouble != null && trouble.endsConnection();
+        if (isBroken) {
           // The others are most likely broken, too.
           pool.clear();
         }
+        // A session that was not released is bound to it.
+        boolean isBound = packet.size() > 1 && replies.get(packet.size() - 1) instanceof Trouble;
+        reusable = !isBroken && !isBound;
         if (trouble != null) {
           redirected(key, trouble);
         }
@@ -456,10 +450,16 @@ final class JedisDriver extends Driver {
       this.connection = connection;
     }
 
-    /** {@code asking}: behind an ASKING, whose own reply is left out. */
-    List<@Nullable Object> exchange(List<List<byte[]>> packet, boolean asking, long withinMs)
+    /**
+     * {@code asking}: behind an ASKING, whose own reply is left out. {@code blocked}: called where
+     * the first reply takes long.
+     */
+    List<@Nullable Object> exchange(
+        List<List<byte[]>> packet, boolean asking, long withinMs, @Nullable Runnable blocked)
         throws InterruptedException {
       List<@Nullable Object> replies = new ArrayList<>(packet.size());
+      ScheduledFuture<?> telling =
+          blocked == null ? null : timer.schedule(blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS);
       interruptible.put(this, Thread.currentThread());
       if (watching.compareAndSet(false, true)) {
         watch();
@@ -493,6 +493,9 @@ final class JedisDriver extends Driver {
         }
       } finally {
         interruptible.remove(this);
+        if (telling != null) {
+          telling.cancel(false);
+        }
       }
       return replies;
     }
@@ -540,7 +543,8 @@ final class JedisDriver extends Driver {
       this.key = key;
     }
 
-    List<@Nullable Object> send(List<List<byte[]>> packet, long withinMs)
+    List<@Nullable Object> send(
+        List<List<byte[]>> packet, long withinMs, @Nullable Runnable blocked)
         throws Trouble, InterruptedException {
       String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
       if (connection == null || asked != null) {
@@ -553,7 +557,8 @@ final class JedisDriver extends Driver {
         throw new Trouble(
             new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
       }
-      List<@Nullable Object> replies = new Sending(open).exchange(packet, asked != null, withinMs);
+      List<@Nullable Object> replies =
+          new Sending(open).exchange(packet, asked != null, withinMs, blocked);
       Trouble trouble = Trouble.of(replies);
       if (trouble != null) {
         drop();

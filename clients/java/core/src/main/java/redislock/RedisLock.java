@@ -495,6 +495,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         } else if (!result.complete(hold)) {
           context.driver().workers.execute(() -> hold.releaseBeside(false));
         }
+      } catch (RuntimeException e) {
+        result.completeExceptionally(e);
       } finally {
         end();
       }

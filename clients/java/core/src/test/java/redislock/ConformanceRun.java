@@ -230,6 +230,17 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
+  void aSessionWhoseReleaseIsRefusedEnds() throws Exception {
+    server.ask("ACL", "SETUSER", "default", "-lock.release");
+    try {
+      assertEquals(1L, locks.mutex("k").session().run("INCR", "n"));
+      untilFree();
+    } finally {
+      server.ask("ACL", "SETUSER", "default", "+lock.release");
+    }
+  }
+
+  @Test
   void aConnectionThatEndsWhileItWaits() throws Exception {
     Hold hold = locks.mutex("k").acquire();
     // The command is on its way: it may have run.
