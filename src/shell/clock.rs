@@ -5,24 +5,24 @@ use lock::value::time::{Instant, Now, Timestamp};
 use super::ffi::time as ffi;
 use super::main_state::{Turn, MAIN};
 
-/// The difference of the clocks may change by so much although none was set: each is cut to a millisecond, and the
-/// server may be held up between two readings. Smaller changes add up until they are above it.
+/// The wall clock counts as set when its difference to the monotonic clock has changed by more than this. Less may be
+/// rounding, or a server that was held up between the two readings. Smaller changes add up until they exceed it.
 const TOLERANCE_MS: u64 = 20;
 
-/// After so long a turn is over: the rest of the work goes on in the next.
+/// The most time of a turn; the rest of the work is left for the next one.
 const TURN_US: u64 = 1_000;
 
 /// The least time of a turn, however much the turns before it have taken: nothing starves.
 const LEAST_US: u64 = 200;
 
-/// A pause between turns makes up for a turn of a quarter of its length: several commands and the timer in one round of
-/// the server's event loop share a turn's time, or little more.
+/// Four microseconds between turns give one back to the next turn. So the commands and the timer of one round of the
+/// server's event loop together take hardly more than [`TURN_US`].
 const PAUSE_FOR_ONE: u64 = 4;
 
 /// The clock is read after so many units of work, each of which takes some microseconds.
 const UNITS_A_READING: u32 = 4;
 
-/// What a round of the server's event loop takes at most where it is busy, scripts and the like aside.
+/// The longest round of a busy server's event loop, without scripts and other long commands.
 const ROUND_US: u64 = 20_000;
 
 /// At the module's start: from now on changes of the wall clock are noticed.
@@ -36,9 +36,9 @@ pub fn now() -> Now {
     Now::by(wall_us, ffi::monotonic_us).within(spends_turn)
 }
 
-/// For a key that is removed without a turn: a lock with an earlier deadline has expired. The server's own expiry does
-/// not go by the time of a decision, which lags by as much as a round of the event loop takes; and of thousands of
-/// grants in one round the last have fences that are ahead of it.
+/// Tells whether the lock of a key that the server removes outside a turn had expired: yes, if its deadline is earlier
+/// than this. The time of a decision would be too early by up to a round of the event loop. The server's own expiry
+/// goes by the time now, and the last of thousands of grants in one round have fences ahead of the decision's time.
 pub fn of_expiry() -> Now {
     Now::by(|| ffi::wall_ms() * 1_000 + ROUND_US, ffi::monotonic_us)
 }
@@ -69,7 +69,7 @@ impl Turn {
     }
 }
 
-/// Whether a turn is over in which so many units of work were done. The first of them begins one if none has begun.
+/// Whether the turn is over after this many units of work. The first unit begins the turn, unless one has begun.
 fn spends_turn(units: u32) -> bool {
     let turn = MAIN.clock.turn.get();
     if units == 1 {
@@ -82,7 +82,7 @@ fn spends_turn(units: u32) -> bool {
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
-/// Work of this turn costs the server so much more when the turn is over: that counts too.
+/// Takes from the turn the time that its work will cost the server after it, in microseconds.
 pub fn shorten_turn(us: u64) {
     let turn = MAIN.clock.turn.get();
     MAIN.clock.turn.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_turn_has_what_the_turns_before_it_left_and_a_pause_made_up_for() {
-        // Taken before, the pause: what is left, and what counts as taken.
+        // Columns: the time taken before the pause, the pause; then the time left, and the time that counts as taken.
         let rows = [
             (0, 0, 1_000, 0),
             (600, 0, 400, 600),

@@ -9,10 +9,10 @@
 //!   of an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
-//! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed
-//! after `repl-backlog-ttl`, and a backlog made by a start from an RDB file is freed after the server has reported the
-//! end of loading. So where only a backlog counts, the server's cron checks again. In a cluster, where slots are moved
-//! by streams of effects too, effects always count as consumed.
+//! Consumers are counted again only at these events. A backlog may end without an event: one that no replica reads is
+//! freed after `repl-backlog-ttl`, and one made by a start from an RDB file after the server has reported the end of
+//! loading. So where a backlog is the only consumer, the server's cron checks again. In a cluster, where slots are
+//! moved by streams of effects too, effects always count as consumed.
 
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
@@ -99,8 +99,8 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether an effect has to be sent. If nothing consumes effects, none is built, and this counts the change for the
-/// server's save points. For a timer's change there is no call that only counts: there the effect is what is counted.
+/// Whether an effect must be sent. A command's change that nothing consumes is only counted, for the server's save
+/// points. A timer's change is always sent: the module API cannot count it in any other way.
 #[inline]
 fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
     if scope == Scope::Timer || MAIN.consumers.is_any.get() {
@@ -120,7 +120,7 @@ pub fn count_consumers(ctx: Ctx<'_>) {
     MAIN.consumers.is_any.set(is_told || is_backlog);
 }
 
-/// The server's cron: checks for consumers that go without an event.
+/// The server's cron: checks for a backlog that has ended without an event.
 pub fn cron(ctx: Ctx<'_>) {
     if MAIN.consumers.is_backlog_only.get() {
         count_consumers(ctx);

@@ -48,8 +48,8 @@ fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<B
     ids.into_iter().filter_map(|(_, id)| busy(id)).collect()
 }
 
-/// The queues with this many waiters, the longest wait first. Requests for several keys may have many more queues than
-/// there are requests: so it iterates over the requests.
+/// The queues with this many waiters, the longest wait first. It iterates over the requests: with requests for several
+/// keys there may be many more queues.
 fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = BusyQueue<'_>> {
     let present = queues.requests().filter(|(_, request)| request.is_present());
     let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();

@@ -16,8 +16,8 @@ pub fn new_place<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
     first.and_then(|first| first.before(new.place.arrival)).unwrap_or_else(|| new.place.clone())
 }
 
-/// The place of the first request for several keys in the queues of the new request that also wants a key which the new
-/// request's owner holds.
+/// Searches the queues of the new request for requests for several keys, and returns the place of the first one that
+/// also wants a key held by the owner of the new request.
 fn first_that_wants_held<'q, K: Keys>(
     queues: &'q WaitQueues,
     holders: &mut Holders<'_, K>,
@@ -66,8 +66,8 @@ mod tests {
         new_place(&fixture.queues, &mut Holders::new(&mut keys, &fixture.ended, now), &new)
     }
 
-    /// Rows: the owner and the keys of a request ahead, a key that `a` holds, and whether a request of `a` for the key
-    /// k stands before it.
+    /// Columns: the owner and the keys of a request ahead, a key that `a` holds, and whether a new request of `a` for
+    /// the key k is placed before that request.
     #[test]
     fn the_request_of_an_owner_stands_before_a_request_for_several_keys_of_which_it_holds_one() {
         let rows = [

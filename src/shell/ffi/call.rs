@@ -21,7 +21,7 @@ impl CallFlags {
     pub(super) const AS_CALLER: CallFlags = CallFlags(c"Cv");
     /// `E`: a refusal is a reply.
     const REFUSED_BY_REPLY: CallFlags = CallFlags(c"Ev");
-    /// `D`: nothing is run. Redis 7.0 does not know it.
+    /// `D`: a dry run. Redis 7.0 does not know it.
     const DRY: CallFlags = CallFlags(c"DEv");
     /// `S`: as a script, and the server refuses what it refuses a client. Without `E` Valkey 9.1 reads a null pointer
     /// after a refusal.
@@ -45,7 +45,8 @@ use libc::__error as errno_of_thread;
 /// Calls a command, in the database of the context's client.
 ///
 /// # Errors
-/// There is no reply: the command was refused, or only tried; the number of the error (`errno`), or 0.
+/// `errno`, or 0 where the server set none. There is no reply: the server refused the command, or the call was a dry
+/// run.
 pub fn call(ctx: Ctx<'_>, command: &CStr, flags: CallFlags, args: &[Str<'_>]) -> Result<CallReply, i32> {
     let (command, CallFlags(format)) = (command.as_ptr(), flags);
     let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
