@@ -245,6 +245,7 @@ bench: ## the same in full, into docs/results/benchmarks.md (SERVERS=path,path R
 	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
+	scripts/pictures
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
 bench-quick: ## the module beside other ways to lock, in some minutes, printed only

@@ -31,7 +31,7 @@ pub fn print(section: &Section) {
     print!("{}", section.terminal());
 }
 
-/// Writes benchmarks.md and its plots into `directory`.
+/// Writes benchmarks.md and what its charts are drawn of into `directory`.
 pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale, command: &str) -> io::Result<()> {
     let plots_directory = directory.join("benchmarks");
     std::fs::create_dir_all(&plots_directory)?;
@@ -68,10 +68,14 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
             let Some(section) = chapter.sections.get(number) else { continue };
             let _ = write!(text, "\n### {}\n\n{}", chapter.version, section.markdown());
             if let Some(plot) = &section.plot {
-                let name = plots::draw(&plots_directory, plot, &chapter.version)?;
+                let name = plot.name(&chapter.version);
                 let _ = write!(text, "\n![{} on {}](benchmarks/{name})\n", section.title, chapter.version);
             }
         }
+    }
+    for chapter in chapters {
+        let plots = chapter.sections.iter().filter_map(|section| section.plot.as_ref());
+        plots::write(&plots_directory, &chapter.version, plots)?;
     }
     std::fs::write(directory.join("benchmarks.md"), text)
 }
