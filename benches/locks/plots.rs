@@ -33,7 +33,8 @@ impl Plot {
     fn json(&self) -> (String, Value) {
         match self {
             Plot::Bars { file, title, unit, bars } => {
-                let bars: Vec<Value> = bars.iter().map(|bar| json!([bar.label, bar.value, bar.low, bar.high])).collect();
+                let bars: Vec<Value> =
+                    bars.iter().map(|bar| json!([bar.label, bar.value, bar.low, bar.high])).collect();
                 (file.to_string(), json!({ "title": title, "unit": unit, "bars": bars }))
             }
             Plot::Lines { file, title, x, y, lines } => {
