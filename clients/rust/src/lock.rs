@@ -1,5 +1,6 @@
 //! A lock: its keys, its options, and its acquire.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -290,17 +291,21 @@ impl Lock {
             self.check_coalesced()?;
         }
         let attempt = Attempt::new(&self.connector.observed, &self.family);
-        let taken = tokio::select! {
-            biased;
-            taken = self.take_as_owner(wait, coalesce, &attempt) => taken,
-            () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
+        let taken = {
+            // Pinned here, not moved into the select.
+            let taking = pin!(self.take_as_owner(wait, coalesce, &attempt));
+            tokio::select! {
+                biased;
+                taken = taking => taken,
+                () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
+            }
         };
         match taken {
             Ok(Taken::Granted(guard)) => {
                 attempt.granted(guard.fence());
                 Ok(Taken::Granted(guard))
             }
-            Ok(Taken::NotGranted) if self.tells_holder => Err(self.not_granted().await),
+            Ok(Taken::NotGranted) if self.tells_holder => Err(Box::pin(self.not_granted()).await),
             end => end,
         }
     }
@@ -342,10 +347,10 @@ impl Lock {
         let (granted, ran) = match ended {
             // A hold that its release has left is withdrawn when the cleanup is dropped.
             Ok(Acquired::Ran(granted, ran)) => (granted, ran),
-            Ok(_) if self.tells_holder => return Err(self.not_granted().await),
+            Ok(_) if self.tells_holder => return Err(Box::pin(self.not_granted()).await),
             Ok(_) => return Ok(None),
             Err(error) => {
-                cleanup.run(0).await;
+                Box::pin(cleanup.run(0)).await;
                 return Err(error);
             }
         };
@@ -386,11 +391,13 @@ impl Lock {
         match &self.owner {
             Owner::Of(hold) => self.take_as(hold, wait, coalesce, attempt).await,
             Owner::New if matches!(self.family, Family::Reentrant { .. }) => {
-                self.take_again(wait, new_token(), attempt).await
+                Box::pin(self.take_again(wait, new_token(), attempt)).await
             }
             Owner::New => self.take_as(&self.new_hold(new_token()), wait, coalesce, attempt).await,
             // The holds of one owner add up: a second `Hold` with a count of its own would end the first.
-            Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone(), attempt).await,
+            Owner::Token(token) if self.family.counts() => {
+                Box::pin(self.take_again(wait, token.clone(), attempt)).await
+            }
             Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait, coalesce, attempt).await,
         }
     }
@@ -448,22 +455,26 @@ impl Lock {
             (Session::None, None) => Transport::pooled(&self.connector, self.family.key()),
         };
         let mut cleanup = Cleanup::of(&self.connector, &request, Some(hold));
-        let acquired = tokio::select! {
-            biased;
-            acquired = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => acquired,
-            // Another owner's release has no part in this turn.
-            () = turn.makes_way(), if self.family.counts() && !matches!(wait, Wait::Not) => {
-                cleanup.run(before).await;
-                return Ok(None);
+        let acquired = {
+            let acquiring = pin!(protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup));
+            tokio::select! {
+                biased;
+                acquired = acquiring => Some(acquired),
+                // Another owner's release has no part in this turn.
+                () = turn.makes_way(), if self.family.counts() && !matches!(wait, Wait::Not) => None,
             }
         };
         let granted = match acquired {
-            Ok(Acquired::Granted(granted)) => granted,
-            Ok(Acquired::Done { fence }) => return Ok(Some(Taken::Done { fence })),
-            Ok(Acquired::NotGranted) => return Ok(Some(Taken::NotGranted)),
-            Ok(Acquired::Ran(..)) => unreachable!("it has no command"),
-            Err(error) => {
-                cleanup.run(before).await;
+            Some(Ok(Acquired::Granted(granted))) => granted,
+            Some(Ok(Acquired::Done { fence })) => return Ok(Some(Taken::Done { fence })),
+            Some(Ok(Acquired::NotGranted)) => return Ok(Some(Taken::NotGranted)),
+            Some(Ok(Acquired::Ran(..))) => unreachable!("it has no command"),
+            None => {
+                Box::pin(cleanup.run(before)).await;
+                return Ok(None);
+            }
+            Some(Err(error)) => {
+                Box::pin(cleanup.run(before)).await;
                 return Err(error);
             }
         };
@@ -473,14 +484,14 @@ impl Lock {
         if is_short || (before > 0 && hold.fence() != granted.fence) {
             // A new grant: the earlier holds are lost, and the new grant is given back.
             hold.lose(&self.family);
-            cleanup.run(0).await;
+            Box::pin(cleanup.run(0)).await;
             return Err(Error::LockLost);
         }
         if let Some((replicas, limit)) = self.replicas {
             // On a new connection, WAIT counts all replicas at once: it waits for that connection's own writes only.
             transport.pin().await;
-            if let Err(error) = protocol::replicated(&transport, replicas, limit).await {
-                cleanup.run(before).await;
+            if let Err(error) = Box::pin(protocol::replicated(&transport, replicas, limit)).await {
+                Box::pin(cleanup.run(before)).await;
                 return Err(error);
             }
             if request.session == Session::None {

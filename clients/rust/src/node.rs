@@ -84,9 +84,13 @@ impl Node {
 
     /// The shared connection for requests that are answered at once, and its generation.
     pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
-        if let Some(known) = self.known() {
-            return Ok(known);
+        match self.known() {
+            Some(known) => Ok(known),
+            None => Box::pin(self.connect_shared(limit)).await,
         }
+    }
+
+    async fn connect_shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
         let connected = tokio::time::timeout(limit, async {
             let _connecting = self.connecting.lock().await;
             if let Some(known) = self.known() {
@@ -120,7 +124,8 @@ impl Node {
         let kept = self.idle().pop();
         match kept {
             Some((_, connection)) => Ok(connection),
-            None => self.connect(limit).await,
+            // Boxed, as every future that is rare: its place would be part of each request's future, which is moved.
+            None => Box::pin(self.connect(limit)).await,
         }
     }
 

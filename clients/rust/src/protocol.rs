@@ -4,6 +4,7 @@
 //! loss.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -171,17 +172,18 @@ pub(crate) async fn acquire(
     cleanup: &mut Cleanup,
 ) -> Result<Acquired> {
     let background = cleanup.connector.background.clone();
-    let asking = async {
+    // Pinned: a future that is passed on is moved.
+    let asking = pin!(async {
         if !background.is_settled() {
             let owner = request.owner();
-            let settled = background.settled_for(&owner);
+            let settled = Box::pin(background.settled_for(&owner));
             match wait {
                 Wait::Not => tokio::time::timeout(RESEND, settled).await.map_err(|_| late())?,
                 Wait::Until(_) | Wait::ForEver => settled.await,
             }
         }
         ask(transport, request, wait, poll, cleanup).await
-    };
+    });
     let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
     // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
     tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| Err(late()))
@@ -215,7 +217,7 @@ async fn ask(
                 match failure.code() {
                     // The command may have run: it is not sent again.
                     _ if request.inner.is_some() && failure.may_have_run => return Err(Error::Redis(failure.error)),
-                    "WRONGTYPE" if poll.is_none() => return Err(wrong_type(transport, request).await),
+                    "WRONGTYPE" if poll.is_none() => return Err(Box::pin(wrong_type(transport, request)).await),
                     "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
                     "GRACE" if tries => Acquired::NotGranted,
                     _ if !failure.is_transient() => return Err(failure.into()),
@@ -286,7 +288,7 @@ async fn ask_once(
             let Request { family, token, before, .. } = request;
             let release = family.release(token, *before, Work::Done);
             let packet = vec![request.command(block), family.exec(token, inner), release];
-            let mut replies = transport.send_packet(packet, time, limit).await?.into_iter();
+            let mut replies = Box::pin(transport.send_packet(packet, time, limit)).await?.into_iter();
             let mut next = || replies.next().expect("as many replies as commands");
             (next()?, Some((next(), next())))
         }
@@ -311,7 +313,8 @@ async fn ask_once(
         return Ok(Acquired::Granted(granted));
     }
     let asked = Instant::now();
-    let asking = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await;
+    let question = request.family.held(&request.token);
+    let asking = Box::pin(transport.send(&question, ReplyTime::Immediate, Some(LATE))).await;
     // Whatever became of this question, the lock was granted.
     let reply = asking.map_err(|failure| Failure { may_have_run: true, ..failure })?;
     Ok(match held(&reply).map_err(Failure::sent)? {
@@ -453,7 +456,7 @@ pub(crate) async fn release(
             Err(failure) if failure.means_lost() => {
                 for command in family.release_each(token) {
                     // A hold that this does not release ends with its lease.
-                    let _ = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await;
+                    let _ = Box::pin(transport.send(&command, ReplyTime::Immediate, Some(CLEANUP))).await;
                 }
                 return Ok(Ownership::Lost);
             }

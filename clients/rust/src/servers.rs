@@ -99,18 +99,23 @@ impl Sentinel {
 
     async fn primary(&self, limit: Duration) -> RedisResult<Arc<Node>> {
         if self.found().is_stale {
-            let _asking = only_one(&self.asking, limit).await?;
-            // Another caller may have asked meanwhile.
-            if self.found().is_stale {
-                let address = self.ask(limit).await?;
-                let mut found = self.found();
-                if found.node.address().as_ref() != Some(&address) {
-                    found.node = Arc::new(Node::new(moved_to(&self.node, address))?);
-                }
-                found.is_stale = false;
-            }
+            Box::pin(self.find(limit)).await?;
         }
         Ok(self.found().node.clone())
+    }
+
+    async fn find(&self, limit: Duration) -> RedisResult<()> {
+        let _asking = only_one(&self.asking, limit).await?;
+        // Another caller may have asked meanwhile.
+        if self.found().is_stale {
+            let address = self.ask(limit).await?;
+            let mut found = self.found();
+            if found.node.address().as_ref() != Some(&address) {
+                found.node = Arc::new(Node::new(moved_to(&self.node, address))?);
+            }
+            found.is_stale = false;
+        }
+        Ok(())
     }
 
     async fn ask(&self, limit: Duration) -> RedisResult<Address> {
@@ -192,17 +197,18 @@ impl Cluster {
     /// The map, after a look at the cluster if it is stale.
     async fn fresh_map(&self, limit: Duration) -> RedisResult<StdMutexGuard<'_, Map>> {
         if self.map().is_stale {
-            let _asking = only_one(&self.asking, limit).await?;
-            // Another caller may have asked meanwhile.
-            if self.map().is_stale {
-                self.refresh(limit).await?;
-            }
+            Box::pin(self.refresh(limit)).await?;
         }
         Ok(self.map())
     }
 
     /// Asks the known nodes and the seeds, until one answers.
     async fn refresh(&self, limit: Duration) -> RedisResult<()> {
+        let _asking = only_one(&self.asking, limit).await?;
+        if !self.map().is_stale {
+            // Another caller has asked meanwhile.
+            return Ok(());
+        }
         let known: Vec<Arc<Node>> = self.map().nodes.values().chain(&self.seeds).cloned().collect();
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 const LONGEST: usize = 38;
@@ -21,8 +22,15 @@ fn token_of(host: &str) -> Vec<u8> {
     token.into_bytes()
 }
 
+/// No other call in this process has the same: splitmix64 over a counter, from a random start. A system call for each
+/// would cost as much as the rest of a token. The pid tells a child of fork() from its parent.
 fn random() -> u64 {
-    getrandom::u64().expect("the system has random numbers")
+    static STATE: OnceLock<AtomicU64> = OnceLock::new();
+    let state = STATE.get_or_init(|| AtomicU64::new(getrandom::u64().expect("the system has random numbers")));
+    let mut mixed = state.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
 }
 
 /// A random number in `low..high`.

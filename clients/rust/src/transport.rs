@@ -2,7 +2,7 @@
 
 use std::future::{poll_fn, Future};
 use std::io;
-use std::pin::pin;
+use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl Transport {
         let limit = self.limit(limit);
         let asked = self.asked.lock().expect(UNPOISONED).take();
         if let Some(own) = &self.own {
-            return self.send_over_own(&mut *own.lock().await, asked, command, limit).await;
+            return Box::pin(self.send_over_own(own, asked, command, limit)).await;
         }
         let node = self.node(&asked).await.map_err(Failure::unsent)?;
         let reply = match (time, &asked) {
@@ -188,11 +188,12 @@ impl Transport {
 
     async fn send_over_own(
         &self,
-        own: &mut Own,
+        own: &Mutex<Own>,
         asked: Option<Address>,
         command: &Cmd,
         limit: Option<Duration>,
     ) -> Result<Value, Failure> {
+        let own = &mut *own.lock().await;
         if own.kind == OwnKind::Pinned && own.connection.is_none() {
             let error = io::Error::new(io::ErrorKind::NotConnected, "the lock's connection has ended");
             return Err(Failure::unsent(error.into()));
@@ -265,13 +266,13 @@ async fn exchange(
     command: &Cmd,
     limit: Option<Duration>,
 ) -> Result<Value, Failure> {
-    within(limit, async {
+    let exchanged = pin!(async {
         if asked.is_some() {
-            cmd("ASKING").query_async::<Value>(connection).await.map_err(Failure::unsent)?;
+            Box::pin(cmd("ASKING").exec_async(connection)).await.map_err(Failure::unsent)?;
         }
-        sent(command.query_async(connection)).await
-    })
-    .await
+        sent(pin!(command.query_async(connection))).await
+    });
+    within(limit, exchanged).await
 }
 
 /// All replies, or the failure of the connection before the last of them.
@@ -290,15 +291,14 @@ async fn exchange_packet(
         packet.add_command(command);
     }
     let count = packet.len();
-    let replies = within(limit, sent(connection.req_packed_commands(&packet, 0, count))).await?;
+    let replies = within(limit, pin!(sent(pin!(connection.req_packed_commands(&packet, 0, count))))).await?;
     let every = if asked.is_some() { 2 } else { 1 };
     let replies = replies.into_iter().skip(every - 1).step_by(every);
     Ok(replies.map(|reply| reply.extract_error().map_err(Failure::sent)).collect())
 }
 
 /// The result of a request to the connection.
-async fn sent<T>(replied: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
-    let mut replied = pin!(replied);
+async fn sent<T>(mut replied: Pin<&mut impl Future<Output = RedisResult<T>>>) -> Result<T, Failure> {
     match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
         // The connection had ended before: the command was not accepted, and nothing was written.
         Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
@@ -307,7 +307,11 @@ async fn sent<T>(replied: impl Future<Output = RedisResult<T>>) -> Result<T, Fai
     }
 }
 
-async fn within<T>(limit: Option<Duration>, exchanged: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// The future is pinned before: one that is passed on is moved.
+async fn within<T>(
+    limit: Option<Duration>,
+    exchanged: impl Future<Output = Result<T, Failure>> + Unpin,
+) -> Result<T, Failure> {
     let Some(limit) = limit else { return exchanged.await };
     tokio::time::timeout(limit, exchanged).await.unwrap_or_else(|_| {
         let error = io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));

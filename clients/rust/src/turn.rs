@@ -56,10 +56,13 @@ impl<T> Turn<T> {
     /// # Errors
     /// [`Error::Redis`], without waiting, if the requests that come first are not answered.
     pub(crate) async fn take_to_acquire(&self, wait: Wait) -> Result<Option<TurnGuard<'_, T>>> {
-        let taken = match wait {
-            Wait::Not => return self.take_soon().await,
-            Wait::Until(ends) => tokio::time::timeout_at(ends.into(), self.take_last()).await.ok(),
-            Wait::ForEver => Some(self.take_last().await),
+        // Most turns are free.
+        let taken = match (self.take_now(), wait) {
+            (Some(free), Wait::Not) => return Ok(Some(free)),
+            (Some(free), _) => Some(free),
+            (None, Wait::Not) => return Box::pin(self.take_soon()).await,
+            (None, Wait::Until(ends)) => Box::pin(tokio::time::timeout_at(ends.into(), self.take_last())).await.ok(),
+            (None, Wait::ForEver) => Some(Box::pin(self.take_last()).await),
         };
         if let Some(taken) = &taken {
             taken.of.is_waiting.modify(|is_waiting| *is_waiting = true);
@@ -76,13 +79,15 @@ impl<T> Turn<T> {
         self.take().await
     }
 
-    async fn take_soon(&self) -> Result<Option<TurnGuard<'_, T>>> {
-        // Most turns are free.
-        if self.prompt.get() == 0 {
-            if let Ok(value) = self.value.try_lock() {
-                return Ok(Some(TurnGuard { value, of: self }));
-            }
+    /// None: another request has the turn, or comes first.
+    fn take_now(&self) -> Option<TurnGuard<'_, T>> {
+        if self.prompt.get() > 0 {
+            return None;
         }
+        Some(TurnGuard { value: self.value.try_lock().ok()?, of: self })
+    }
+
+    async fn take_soon(&self) -> Result<Option<TurnGuard<'_, T>>> {
         let mut is_waiting = self.is_waiting.subscribe();
         tokio::select! {
             biased;
