@@ -264,8 +264,8 @@ bench-clients: ## each client's lock beside its ecosystem's usual one, into docs
 	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
-bench-peers: ## beside etcd, ZooKeeper, Postgres, SET NX: docs/results/peers.md; Linux, root; BENCH=--quick prints only
-	@scripts/setup compiler libclang redis cli protoc peers lint python
+bench-peers: ## beside etcd, ZooKeeper, Postgres, Redisson, …: docs/results/peers.md; Linux, root; BENCH=--quick prints only
+	@scripts/setup compiler libclang redis cli protoc peers lint python go java
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	@$(MANY_FILES); benches/peers/run $(BENCH)

@@ -1,5 +1,6 @@
 //! The load: owners that take locks of one peer and write down when. A process of its own, so that what it costs is
-//! apart from the servers and from the run, and so that it can be killed. `Curator.java` is the same program in Java.
+//! apart from the servers and from the run, and so that it can be killed. `peers/java/Load.java`, `peers/go/main.go` and
+//! `peers/python/load.py` are the same program in other languages.
 //!
 //! Says `ready`, waits for `go`, works until `stop`; then prints what was granted. It judges nothing.
 
@@ -87,6 +88,7 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
                 match task.work {
                     Work::Cycle | Work::Queue => spawn_local(cycle(owner, number, task, state)),
                     Work::Hold | Work::Try => spawn_local(hold(owner, number, task, state)),
+                    Work::Sweep => spawn_local(sweep(owner, number, task, state)),
                 };
             }
         });
@@ -161,6 +163,20 @@ async fn cycle<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>
             }
         }
     }
+}
+
+async fn sweep<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>) {
+    for lock in task.first..task.first + task.locks {
+        let turn = async {
+            let held = owner.acquire(lock).await?.1;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            owner.release(held).await
+        };
+        if let Err(error) = turn.await {
+            state.failed(&*error);
+        }
+    }
+    say(&format!("took {number}"));
 }
 
 /// Tells of each grant at once: the process may not live to tell it later.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::settings::SETTINGS;
+use crate::peers::languages::Language;
+use crate::settings::{OF_LANGUAGES, SETTINGS};
 use crate::stats::{digits, percentile};
 use crate::task::Outcome;
 
@@ -54,6 +55,7 @@ const TABLES: &[(&str, &[Column])] = &[
             ("p99, ms", "pair.p99_ms", 1.0),
             ("server CPU, µs", "pair.server_us", 1.0),
             ("client CPU, µs", "pair.client_us", 1.0),
+            ("commands", "pair.commands", 1.0),
             ("bytes on the wire", "pair.bytes", 1.0),
         ],
     ),
@@ -67,6 +69,7 @@ const TABLES: &[(&str, &[Column])] = &[
             ("overtaken, %", "contended.overtaken_percent", 1.0),
             ("server CPU, µs", "contended.server_us", 1.0),
             ("client CPU, µs", "contended.client_us", 1.0),
+            ("commands", "contended.commands", 1.0),
             ("bytes on the wire", "contended.bytes", 1.0),
         ],
     ),
@@ -128,6 +131,17 @@ const CLUSTER: &[Column] = &[
     ("server CPU, µs per hand-off", "contended.server_us", 1.0),
 ];
 
+/// What is left of the locks of a language, and of a holder.
+const AFTERWARDS: &[Column] = &[
+    ("keys left of 20 locks", "left.keys", 1.0),
+    ("locks had after a kill, of 8", "dead.killed_had", 1.0),
+    ("killed: after, s", "dead.killed_s", 1.0),
+];
+
+fn columns(name: &str) -> &'static [Column<'static>] {
+    TABLES.iter().find(|(table, _)| *table == name).map_or(&[], |(_, columns)| columns)
+}
+
 fn survives() -> Outcome<String> {
     let mut table = String::from(
         "| | a crash of the server's process | of its machine | the loss of one node |\n| --- | --- | --- | --- |",
@@ -140,7 +154,9 @@ fn survives() -> Outcome<String> {
 
 impl Data {
     fn figure(&self, peer: &str, name: &str) -> Option<Figure> {
-        let rounds = self.0["figures"][peer][name].as_array()?;
+        let languages = self.0["languages"].as_object().into_iter().flat_map(|languages| languages.values());
+        let mut peers = languages.chain([&self.0["figures"]]);
+        let rounds = peers.find_map(|peers| peers[peer][name].as_array())?;
         let mut values: Vec<f64> = rounds.iter().filter_map(Value::as_f64).collect();
         if values.is_empty() {
             return None;
@@ -168,13 +184,14 @@ impl Data {
         }
     }
 
-    /// One row for each peer that has the first of these figures.
+    /// One row for each peer that has one of these figures.
     fn table(&self, peers: &[&str], columns: &[Column]) -> Outcome<String> {
         let mut table = String::from("| |");
         columns.iter().try_for_each(|(title, ..)| write!(table, " {title} |"))?;
         table += "\n| --- |";
         table += &" --- |".repeat(columns.len());
-        for peer in peers.iter().filter(|peer| self.figure(peer, columns[0].1).is_some()) {
+        let is_there = |peer: &str| columns.iter().any(|(_, name, _)| self.figure(peer, name).is_some());
+        for peer in peers.iter().filter(|peer| is_there(peer)) {
             write!(table, "\n| {peer} |")?;
             columns.iter().try_for_each(|(_, name, unit)| write!(table, " {} |", self.cell(peer, name, *unit)))?;
         }
@@ -190,6 +207,8 @@ impl Data {
             put(&format!("table {name}"), &self.table(&peers, columns)?);
         }
         put("table cluster", &self.table(CLUSTERS, CLUSTER)?);
+        put("languages", &self.languages()?);
+        put("table ahead", &self.ahead()?);
         put("table survives", &survives()?);
         put("table capacity", &self.capacity()?);
         let costs = self.costs();
@@ -211,6 +230,7 @@ impl Data {
             ("rounds", &["rounds"][..]),
             ("minutes", &["minutes"]),
             ("patience", &["patience_s"]),
+            ("window", &["window_s"]),
             ("before", &["load_average_before"]),
             ("cores", &["machine", "cores"]),
             ("model", &["machine", "model"]),
@@ -222,10 +242,71 @@ impl Data {
         for name in self.0["versions"].as_object().into_iter().flat_map(|versions| versions.keys()) {
             put(name, self.text(&["versions", name]).split(" sha").next().unwrap_or(""));
         }
+        let once = self.list("parts_of_the_first_round");
+        let once = match once.len() {
+            0 => String::new(),
+            _ => format!("Measured in the first round only: {}.\n", once.join(", ")),
+        };
         let failures = self.list("failures");
         let lines: String = failures.iter().map(|failure| format!("- {}\n", failure.trim())).collect();
         let about = if lines.is_empty() { lines } else { format!("Not measured in one of the rounds:\n\n{lines}\n") };
-        Ok(page.replace("{failures}\n", &about))
+        Ok(page.replace("{failures}\n", &about).replace("{once}\n", &once))
+    }
+
+    /// A section for each language: the tables of a free lock and of one that many want, and what is left afterwards.
+    fn languages(&self) -> Outcome<String> {
+        let mut sections = Vec::new();
+        let skipped = self.list("skipped");
+        for language in Language::ALL {
+            let of_it = OF_LANGUAGES.iter().filter(|setting| setting.language == Some(language));
+            let peers: Vec<&str> = of_it.map(|setting| setting.name).collect();
+            let name = language.name();
+            if skipped.iter().any(|skipped| skipped == name) {
+                sections.push(format!("### {name}\n\nNot measured: the machine has no tools for {name}."));
+                continue;
+            }
+            let [pair, contended] = [columns("pair"), columns("contended")].map(|columns| self.table(&peers, columns));
+            sections.push(format!(
+                "### {name}\n\n![Hand-offs per second, {name}](peers/contended-{}.svg)\n\nA free lock:\n\n{}\n\n48 owners, \
+                 one lock:\n\n{}\n\nAfterwards:\n\n{}",
+                name.to_lowercase(),
+                pair?,
+                contended?,
+                self.table(&peers, AFTERWARDS)?
+            ));
+        }
+        Ok(sections.join("\n\n"))
+    }
+
+    /// One row for each peer without consensus, beside the row of redis-lock that is as durable.
+    fn ahead(&self) -> Outcome<String> {
+        let mut table = String::from(
+            "| | beside | pairs a second | hand-offs a second | µs of a hand-off | of server CPU | of client CPU |\n| --- | \
+             --- | --- | --- | --- | --- | --- |",
+        );
+        for setting in SETTINGS.iter().chain(OF_LANGUAGES) {
+            let (Some(ours), theirs) = (setting.beside, setting.name) else { continue };
+            let both = |name: &str| Some((self.figure(ours, name)?.median, self.figure(theirs, name)?.median));
+            if both("pair.per_second").is_none() {
+                continue;
+            }
+            let ratio = |name| both(name).map_or("–".into(), |(ours, theirs)| digits(ours / theirs));
+            let beside = |name, of: fn(f64) -> f64| {
+                both(name)
+                    .map_or("–".into(), |(ours, theirs)| format!("{} to {}", digits(of(ours)), digits(of(theirs))))
+            };
+            let cells = [
+                theirs.into(),
+                ours.into(),
+                ratio("pair.per_second"),
+                ratio("contended.per_second"),
+                beside("contended.per_second", |rate| 1e6 / rate),
+                beside("contended.server_us", |us| us),
+                beside("contended.client_us", |us| us),
+            ];
+            write!(table, "\n| {} |", cells.join(" | "))?;
+        }
+        Ok(table)
     }
 
     fn list(&self, name: &str) -> Vec<String> {
@@ -270,27 +351,28 @@ impl Data {
         Ok(table)
     }
 
-    /// Five rows.
+    /// Five rows: at equal durability beside the nearest service, one with consensus, and the lock that most have in Java.
     fn readme(&self) -> Outcome<String> {
         let peers = [
-            "redis-lock, AOF everysec",
-            "redis-lock, AOF always",
-            "etcd, three nodes",
-            "ZooKeeper, three nodes",
+            "redis-lock, no persistence",
             "Postgres, advisory lock",
+            "etcd, three nodes",
+            "redis-lock for Java, Lettuce",
+            "Redisson RLock",
         ];
         let columns = [
             ("free lock: pairs per second", "pair.per_second", 1.0),
             ("48 owners: hand-offs per second", "contended.per_second", 1.0),
-            ("wait p99, ms", "contended.wait_p99_ms", 1.0),
+            ("longest wait, ms", "contended.wait_max_ms", 1.0),
             ("server CPU per hand-off, µs", "contended.server_us", 1.0),
         ];
-        let mut table = String::from("| |");
+        let mut table = String::from("| | called from |");
         columns.iter().try_for_each(|(title, ..)| write!(table, " {title} |"))?;
         table += " a grant survives a crash of the server, of its machine, the loss of one node |\n| --- |";
-        table += &" --- |".repeat(columns.len() + 1);
-        for setting in peers.iter().filter_map(|peer| SETTINGS.iter().find(|setting| setting.name == *peer)) {
-            write!(table, "\n| {} |", setting.name)?;
+        table += &" --- |".repeat(columns.len() + 2);
+        let find = |peer: &&str| SETTINGS.iter().chain(OF_LANGUAGES).find(|setting| setting.name == *peer);
+        for setting in peers.iter().filter_map(find) {
+            write!(table, "\n| {} | {} |", setting.name, setting.language.map_or("Rust", Language::name))?;
             columns
                 .iter()
                 .try_for_each(|(_, name, _)| write!(table, " {} |", digits(self.median(setting.name, name))))?;

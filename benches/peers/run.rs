@@ -17,9 +17,10 @@ use serde_json::{json, Map, Value};
 use tempfile::TempDir;
 
 use crate::judged::{self, Event};
+use crate::peers::languages::{self, Language};
 use crate::peers::{redis_lock, zookeeper};
-use crate::servers::{run, Cost, Place, Processes, Servers};
-use crate::settings::{After, Setting, SETTINGS};
+use crate::servers::{run, Cost, Memory, Place, Processes, Servers};
+use crate::settings::{After, Setting, OF_LANGUAGES, SETTINGS};
 use crate::stats::percentile;
 use crate::task::{now, Outcome, Task, Work};
 
@@ -32,15 +33,26 @@ const VICTIMS: usize = 2;
 const MARGIN: Duration = Duration::from_millis(5);
 const CONTENDERS: u64 = 48;
 const PRIMARIES: [u16; 3] = [1, 3, 6];
+/// Clients of one process whose owners are threads.
+const CLIENTS_OF_A_PROCESS: u64 = 4;
+/// How many peers wait side by side for the end of a dead holder: each of them may be a JVM.
+const SIDE_BY_SIDE: usize = 8;
+/// What a short run measures in its first round only.
+const SLOW_PARTS: &[&str] = &["hold", "waiters", "kill", "left", "dead", "scale"];
 
 struct Plan {
     rounds: usize,
+    /// Of the rounds, the one that is measured.
+    round: usize,
+    is_short: bool,
     only: Vec<String>,
     parts: Vec<String>,
     data: PathBuf,
     window: Duration,
     waiters: u64,
     locks: u64,
+    /// What a JVM needs to compile what it runs.
+    warm_up: Duration,
     /// How long to wait for the next one after a machine has vanished.
     patience: Duration,
 }
@@ -49,25 +61,38 @@ struct Plan {
 type Figures = Vec<(&'static str, f64)>;
 
 /// Peer, figure (`part.name`), a value for each round.
+type Rounds = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
+
 #[derive(Default)]
 struct Data {
-    figures: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
+    figures: Rounds,
+    /// The same for the locks of each language.
+    languages: BTreeMap<&'static str, Rounds>,
+    skipped: Vec<&'static str>,
     failures: Vec<String>,
+}
+
+fn all_settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(OF_LANGUAGES)
 }
 
 pub fn main(words: &[String]) -> Outcome<()> {
     let find = |name: &str| words.iter().position(|word| word == name).and_then(|place| words.get(place + 1)).cloned();
     let list = |name: &str| find(name).map(|it| it.split(',').map(String::from).collect()).unwrap_or_default();
     let is_quick = words.iter().any(|word| word == "--quick");
-    let plan = Plan {
+    let is_short = std::env::var("PEERS_SHORT").is_ok_and(|value| !value.is_empty());
+    let mut plan = Plan {
         rounds: find("--rounds").map_or(Ok(if is_quick { 1 } else { 3 }), |it| it.parse())?,
+        round: 1,
+        is_short,
         only: list("--only"),
         parts: list("--parts"),
         data: find("--data").unwrap_or_else(|| "peers.json".into()).into(),
-        window: Duration::from_millis(if is_quick { 1000 } else { 2000 }),
+        window: Duration::from_millis(if is_quick || is_short { 1000 } else { 2000 }),
+        warm_up: Duration::from_millis(if is_quick || is_short { 2000 } else { 3000 }),
         waiters: if is_quick { 500 } else { u64::MAX },
         locks: if is_quick { 1000 } else { 10_000 },
-        patience: Duration::from_secs(if is_quick { 20 } else { 40 }),
+        patience: Duration::from_secs(if is_quick || is_short { 20 } else { 40 }),
     };
     support::raise_file_limit()?;
     let dir = open_dir()?;
@@ -75,8 +100,13 @@ pub fn main(words: &[String]) -> Outcome<()> {
     let before = load_average();
     let mut data = Data::default();
     let mut loads = Vec::new();
+    for language in Language::ALL.into_iter().filter(|language| language.load().is_none()) {
+        eprintln!("peers: skipped: the locks of {}, whose load was not built", language.name());
+        data.skipped.push(language.name());
+    }
     for round in 1..=plan.rounds {
-        for setting in SETTINGS.iter().filter(|setting| plan.wants(setting)) {
+        plan.round = round;
+        for setting in all_settings().filter(|setting| plan.wants(setting)) {
             eprintln!("round {round} of {}, {:.0} s: {}", plan.rounds, began.elapsed().as_secs_f64(), setting.name);
             measure(setting, &plan, dir.path(), &mut data);
         }
@@ -89,11 +119,14 @@ pub fn main(words: &[String]) -> Outcome<()> {
             "versions": versions(),
             "rounds": round,
             "window_s": plan.window.as_secs_f64(),
+            "parts_of_the_first_round": if is_short { SLOW_PARTS } else { &[] },
+            "skipped": data.skipped,
             "patience_s": plan.patience.as_secs_f64(),
             "minutes": (began.elapsed().as_secs_f64() / 6.0).round() / 10.0,
             "load_average_before": before,
             "load_average_after_rounds": loads,
             "figures": data.figures,
+            "languages": data.languages,
             "failures": data.failures,
         });
         fs::write(&plan.data, serde_json::to_string_pretty(&written)? + "\n")?;
@@ -104,7 +137,8 @@ pub fn main(words: &[String]) -> Outcome<()> {
 
 impl Plan {
     fn wants(&self, setting: &Setting) -> bool {
-        self.only.is_empty() || self.only.iter().any(|word| setting.name.contains(word.as_str()))
+        let is_built = setting.language.is_none_or(|language| language.load().is_some());
+        is_built && (self.only.is_empty() || self.only.iter().any(|word| setting.name.contains(word.as_str())))
     }
 
     fn has(&self, setting: &Setting, part: &str) -> bool {
@@ -112,17 +146,22 @@ impl Plan {
     }
 
     fn has_part(&self, part: &str) -> bool {
-        self.parts.is_empty() || self.parts.iter().any(|word| word == part)
+        let is_of_this_round = !self.is_short || self.round == 1 || !SLOW_PARTS.contains(&part);
+        is_of_this_round && (self.parts.is_empty() || self.parts.iter().any(|word| word == part))
     }
 }
 
 impl Data {
-    fn add(&mut self, peer: &str, part: &str, figures: Outcome<Figures>) {
+    fn add(&mut self, language: Option<Language>, peer: &str, part: &str, figures: Outcome<Figures>) {
         eprintln!("  {part}");
         match figures {
             Ok(figures) => {
                 for (name, value) in figures {
-                    let rounds = self.figures.entry(peer.into()).or_default();
+                    let peers = match language {
+                        Some(language) => self.languages.entry(language.name()).or_default(),
+                        None => &mut self.figures,
+                    };
+                    let rounds = peers.entry(peer.into()).or_default();
                     rounds.entry(format!("{part}.{name}")).or_default().push(value);
                 }
             }
@@ -176,8 +215,9 @@ impl<'a> Bench<'a> {
     }
 
     fn load_on(&self, host: usize, kind: &str, task: Task) -> Outcome<Load> {
-        let mut command = match kind {
-            "curator" => {
+        let mut command = match (self.setting.language, kind) {
+            (Some(language), _) => language.command(kind)?,
+            (None, "curator") => {
                 let mut command = Command::new("java");
                 command.args(zookeeper::client(self.shared)?);
                 command
@@ -199,7 +239,7 @@ impl<'a> Bench<'a> {
             work,
             endpoints: self.servers.endpoints(None),
             owners,
-            links: owners,
+            links: if self.setting.language.is_some() { owners.min(CLIENTS_OF_A_PROCESS) } else { owners },
             first,
             locks,
             lease: Duration::from_secs(30),
@@ -212,16 +252,37 @@ impl<'a> Bench<'a> {
     }
 
     fn is_java(&self) -> bool {
-        self.setting.kind == "curator"
+        self.setting.language == Some(Language::Java) || self.setting.kind == "curator"
+    }
+
+    /// The commands that Redis has run, those that scripts call included; None: it is no Redis.
+    fn commands(&self) -> Option<f64> {
+        let table = self.ask_redis(&["INFO", "commandstats"])?;
+        let calls = table.lines().filter(|line| line.starts_with("cmdstat_") && !line.starts_with("cmdstat_info"));
+        Some(calls.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok()).sum())
+    }
+
+    fn ask_redis(&self, words: &[&str]) -> Option<String> {
+        let node = self.servers.nodes.first().filter(|node| matches!(node.memory, Memory::Redis))?;
+        let (host, port) = node.endpoint.split_once(':')?;
+        self.place().run("redis-cli", &[&["-h", host, "-p", port], words].concat()).ok()
+    }
+
+    fn keys(&self) -> Outcome<f64> {
+        Ok(self.ask_redis(&["DBSIZE"]).ok_or("no Redis")?.trim().parse()?)
     }
 
     /// What a load does in the window of the plan, after it has warmed up. A JVM compiles what it has seen for a while.
     fn window(&self, load: &mut Load) -> Outcome<Window> {
-        thread::sleep(Duration::from_millis(if self.is_java() { 3000 } else { 700 }));
+        thread::sleep(if self.is_java() { self.plan.warm_up } else { Duration::from_millis(700) });
+        // Counted over more than the window: to ask for it takes the server some of its time.
+        let (counted, commands) = (Instant::now(), self.commands());
         let reading = |load: &Load| (now(), self.servers.cost(), load.cost(), load.bytes());
         let before = reading(load);
         thread::sleep(self.plan.window);
         let after = reading(load);
+        let commands = commands.zip(self.commands());
+        let commands = commands.map(|(before, after)| (after - before) / counted.elapsed().as_secs_f64());
         load.stop()?;
         let mut turns = Vec::new();
         for event in load.events() {
@@ -241,6 +302,7 @@ impl<'a> Bench<'a> {
             servers: after.1.since(before.1),
             clients: after.2.since(before.2),
             bytes: after.3 - before.3,
+            commands_per_second: commands,
         })
     }
 }
@@ -259,18 +321,21 @@ struct Window {
     servers: Cost,
     clients: Cost,
     bytes: f64,
+    commands_per_second: Option<f64>,
 }
 
 impl Window {
     /// Of each of so many.
     fn costs(&self, count: usize) -> Figures {
         let each = count.max(1) as f64;
-        vec![
+        let commands = self.commands_per_second.map(|commands| ("commands", commands * self.seconds / each));
+        let costs = [
             ("per_second", count as f64 / self.seconds),
             ("server_us", self.servers.cpu * 1e6 / each),
             ("client_us", self.clients.cpu * 1e6 / each),
             ("bytes", self.bytes / each),
-        ]
+        ];
+        costs.into_iter().chain(commands).collect()
     }
 
     fn pairs(&self) -> Figures {
@@ -305,21 +370,24 @@ impl Window {
 
 fn measure(setting: &Setting, plan: &Plan, shared: &Path, data: &mut Data) {
     type Part = fn(&Bench) -> Outcome<Figures>;
-    let parts: [(&str, Part); 4] = [("pair", pair), ("contended", contended), ("spread", spread), ("hold", hold)];
+    let parts: [(&str, Part); 5] =
+        [("pair", pair), ("contended", contended), ("spread", spread), ("left", left), ("hold", hold)];
     let wanted: Vec<_> = parts.into_iter().filter(|(part, _)| plan.has(setting, part)).collect();
     if !wanted.is_empty() {
         match Bench::start(setting, plan, shared) {
-            Ok(bench) => wanted.into_iter().for_each(|(part, measure)| data.add(setting.name, part, measure(&bench))),
-            Err(error) => data.add(setting.name, "start", Err(error)),
+            Ok(bench) => wanted
+                .into_iter()
+                .for_each(|(part, measure)| data.add(setting.language, setting.name, part, measure(&bench))),
+            Err(error) => data.add(setting.language, setting.name, "start", Err(error)),
         }
     }
     // On fresh servers: what is left of other parts would end meanwhile, and what is left after a kill is judged.
     if plan.has(setting, "waiters") {
         let figures = Bench::start(setting, plan, shared).and_then(|bench| waiters(&bench));
-        data.add(setting.name, "waiters", figures);
+        data.add(setting.language, setting.name, "waiters", figures);
     }
     if plan.has(setting, "kill") {
-        data.add(setting.name, "kill", Bench::start(setting, plan, shared).and_then(kill));
+        data.add(setting.language, setting.name, "kill", Bench::start(setting, plan, shared).and_then(kill));
     }
 }
 
@@ -342,6 +410,30 @@ fn spread(bench: &Bench) -> Outcome<Figures> {
     let mut load = bench.load(bench.task(Work::Cycle, 100, 1_000, 1_000))?;
     load.go()?;
     Ok(bench.window(&mut load)?.pairs())
+}
+
+/// Twenty locks are taken and released by two owners, of whom one waits: the keys that are there afterwards.
+fn left(bench: &Bench) -> Outcome<Figures> {
+    let locks = 20;
+    let owners = if bench.setting.parts.contains(&"contended") { 2 } else { 1 };
+    let mut load = bench.load(bench.task(Work::Sweep, owners, 5_000, locks))?;
+    load.ready()?;
+    let before = bench.keys()?;
+    load.go()?;
+    if !load.wait(Duration::from_secs(60), |lines| lines.took as u64 >= owners) {
+        return Err("the locks were not taken".into());
+    }
+    // What ends by itself soon is not left behind.
+    thread::sleep(Duration::from_secs(1));
+    let keys = bench.keys()? - before;
+    load.stop()?;
+    match load.events().into_iter().find_map(|event| match event {
+        Event::Failed { text } => Some(text),
+        _ => None,
+    }) {
+        Some(text) => Err(text.into()),
+        None => Ok(vec![("locks", locks as f64), ("keys", keys)]),
+    }
 }
 
 /// Locks that are held, by fifty clients: what each costs the servers.
@@ -462,25 +554,32 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
 /// How long after the end of a holder the next one has the lock. It is waiting: all peers wait side by side.
 fn dead_holders(plan: &Plan, shared: &Path, data: &mut Data) {
     let wanted: Vec<&Setting> =
-        SETTINGS.iter().filter(|setting| plan.wants(setting) && plan.has(setting, "dead")).collect();
+        all_settings().filter(|setting| plan.wants(setting) && plan.has(setting, "dead")).collect();
     // Before the threads: the first one compiles.
     if wanted.iter().any(|setting| setting.kind == "curator") {
-        data.add("ZooKeeper", "start", zookeeper::client(shared).map(|_| Vec::new()).map_err(Into::into));
+        data.add(None, "ZooKeeper", "start", zookeeper::client(shared).map(|_| Vec::new()).map_err(Into::into));
     }
+    let (servers, languages): (Vec<&Setting>, _) = wanted.into_iter().partition(|setting| setting.language.is_none());
+    for settings in servers.chunks(servers.len().max(1)).chain(languages.chunks(SIDE_BY_SIDE)) {
+        dead_holders_of(settings, plan, shared, data);
+    }
+}
+
+fn dead_holders_of(settings: &[&Setting], plan: &Plan, shared: &Path, data: &mut Data) {
     thread::scope(|scope| {
-        let runs: Vec<_> = wanted
-            .into_iter()
+        let runs: Vec<_> = settings
+            .iter()
             .map(|setting| {
                 let measure = move || {
                     let figures = Bench::start(setting, plan, shared).and_then(|bench| dead_holder(&bench));
                     figures.map_err(|error| error.to_string())
                 };
-                (setting.name, scope.spawn(measure))
+                (setting, scope.spawn(measure))
             })
             .collect();
-        for (name, run) in runs {
+        for (setting, run) in runs {
             let figures = run.join().unwrap_or_else(|_| Err("panicked".into()));
-            data.add(name, "dead", figures.map_err(Into::into));
+            data.add(setting.language, setting.name, "dead", figures.map_err(Into::into));
         }
     });
 }
@@ -488,7 +587,11 @@ fn dead_holders(plan: &Plan, shared: &Path, data: &mut Data) {
 fn dead_holder(bench: &Bench) -> Outcome<Figures> {
     let mut figures = Vec::new();
     let count = 8;
-    for (first, is_machine) in [(0, false), (100, true)] {
+    let mut ends = vec![(0, false)];
+    if bench.setting.language.is_none() {
+        ends.push((100, true));
+    }
+    for (first, is_machine) in ends {
         let task = Task { lease: Duration::from_secs(10), ..bench.task(Work::Hold, count, first, count) };
         let mut victim = bench.load_on(VICTIMS, bench.kind, task.clone())?;
         let mut next = bench.load(task)?;
@@ -543,10 +646,10 @@ fn scale(plan: &Plan, shared: &Path, data: &mut Data) {
         })();
         match measured {
             Ok((pairs, hand_offs)) => {
-                data.add(&name, "pair", Ok(pairs));
-                data.add(&name, "contended", Ok(hand_offs));
+                data.add(None, &name, "pair", Ok(pairs));
+                data.add(None, &name, "contended", Ok(hand_offs));
             }
-            Err(error) => data.add(&name, "scale", Err(error)),
+            Err(error) => data.add(None, &name, "scale", Err(error)),
         }
     }
 }
@@ -720,6 +823,9 @@ fn versions() -> Value {
         let found =
             locked.split_once(&format!("name = \"{name}\"\nversion = \"")).and_then(|(_, it)| it.split('"').next());
         versions.insert(format!("crate {name}"), found.unwrap_or("").into());
+    }
+    for (name, version) in languages::versions() {
+        versions.insert(name, version.into());
     }
     let own = include_str!("../../Cargo.toml").split_once("version = \"").and_then(|(_, it)| it.split('"').next());
     versions.insert("redis-lock".into(), own.unwrap_or("").into());

@@ -4,6 +4,7 @@ use std::io;
 
 use faults::judge::Scope;
 
+use crate::peers::languages::Language;
 use crate::peers::{etcd, postgres, redis_lock, zookeeper};
 use crate::servers::{Place, Servers};
 
@@ -11,6 +12,8 @@ pub struct Setting {
     pub name: &'static str,
     /// What the load is told: see `peers/`.
     pub kind: &'static str,
+    /// Of its load; None: Rust, or Curator's.
+    pub language: Option<Language>,
     pub start: fn(&Place) -> io::Result<Servers>,
     /// Which node is killed: the one that leads.
     pub leader: fn(&Place, &Servers) -> io::Result<usize>,
@@ -26,6 +29,9 @@ pub struct Setting {
     /// From the documentation; the first is also measured.
     pub survives: [&'static str; 3],
     pub parts: &'static [&'static str],
+    /// The row of redis-lock with which it is compared: as durable, and of the same language. None: it is redis-lock, or
+    /// has consensus.
+    pub beside: Option<&'static str>,
 }
 
 pub enum After {
@@ -49,6 +55,7 @@ const SESSIONS: u64 = 500;
 const REDIS: Setting = Setting {
     name: "redis-lock, no persistence",
     kind: "redis-lock",
+    language: None,
     start: |place| redis_lock::start(place, "save \"\"", 0),
     leader: |_, _| Ok(0),
     after: After::Restart,
@@ -57,6 +64,7 @@ const REDIS: Setting = Setting {
     waiters_share: 50,
     survives: ["no", "no", "no"],
     parts: LOAD,
+    beside: None,
 };
 
 const ETCD: Setting = Setting {
@@ -90,8 +98,121 @@ const POSTGRES: Setting = Setting {
     waiters_share: 20,
     survives: ["no: the session ends, its client is told", "no", "no"],
     parts: ALL,
+    beside: Some(REDIS.name),
     ..REDIS
 };
+
+/// With `lock.adopt` clients wait in the queue of the server for so long before they ask again.
+macro_rules! adopting {
+    ($pattern:literal) => {
+        |place| redis_lock::start(place, concat!("save \"\"\nlock.adopt ", $pattern), 0)
+    };
+    ($pattern:literal, waiting) => {
+        |place| redis_lock::start(place, concat!("save \"\"\nlock.adopt ", $pattern, "\nlock.adopt-wait 1000"), 0)
+    };
+}
+
+/// Locks of a language, no persistence.
+const OF_LANGUAGE: &[&str] = &["pair", "contended", "left"];
+const WITH_DEAD: &[&str] = &["pair", "contended", "left", "dead"];
+const PAIR: &[&str] = &["pair", "left"];
+const JAVA: Setting = Setting { language: Some(Language::Java), fences: None, parts: OF_LANGUAGE, ..REDIS };
+const GO: Setting = Setting { language: Some(Language::Go), ..JAVA };
+const PYTHON: Setting = Setting { language: Some(Language::Python), ..JAVA };
+
+/// The client of this repository for each language, alone and under another library's interface.
+const OF_JAVA: &str = "redis-lock for Java, Lettuce";
+const OF_SPRING: &str = "redis-lock for Java, as Spring's LockRegistry";
+const OF_SHEDLOCK: &str = "redis-lock for Java, as ShedLock's LockProvider";
+const OF_GO: &str = "redis-lock for Go";
+const OF_PYTHON: &str = "redis-lock for Python";
+
+/// Each language's locks begin with the client of this repository.
+pub const OF_LANGUAGES: &[Setting] = &[
+    Setting { name: OF_JAVA, kind: "java:lettuce", ..JAVA },
+    Setting { name: "redis-lock for Java, Jedis", kind: "java:jedis", ..JAVA },
+    Setting { name: "redis-lock for Java, renewed", kind: "java:renewed", parts: DEAD, ..JAVA },
+    Setting { name: "redis-lock for Java, SESSION", kind: "java:session", parts: DEAD, ..JAVA },
+    Setting { name: "Redisson RLock", kind: "redisson", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
+    Setting { name: "Redisson fair lock", kind: "redisson:fair", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
+    Setting { name: "Redisson fenced lock", kind: "redisson:fenced", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
+    Setting {
+        name: "Redisson RLock, lock.adopt",
+        kind: "redisson",
+        start: adopting!("hash:lock-*"),
+        parts: WITH_DEAD,
+        beside: Some(OF_JAVA),
+        ..JAVA
+    },
+    Setting { name: OF_SPRING, kind: "java:spring", parts: WITH_DEAD, ..JAVA },
+    Setting { name: "Spring RedisLockRegistry", kind: "spring", parts: WITH_DEAD, beside: Some(OF_SPRING), ..JAVA },
+    Setting {
+        name: "Spring RedisLockRegistry, PUB_SUB_LOCK",
+        kind: "spring:pubsub",
+        parts: WITH_DEAD,
+        beside: Some(OF_SPRING),
+        ..JAVA
+    },
+    Setting {
+        name: "Spring RedisLockRegistry, lock.adopt",
+        kind: "spring",
+        start: adopting!("locks:*"),
+        parts: WITH_DEAD,
+        beside: Some(OF_SPRING),
+        ..JAVA
+    },
+    // A job whose lock is held is skipped: there is no wait.
+    Setting { name: OF_SHEDLOCK, kind: "java:shedlock", parts: PAIR, ..JAVA },
+    Setting { name: "ShedLock", kind: "shedlock", parts: PAIR, beside: Some(OF_SHEDLOCK), ..JAVA },
+    Setting {
+        name: "ShedLock, lock.adopt",
+        kind: "shedlock",
+        start: adopting!("job-lock:*"),
+        parts: PAIR,
+        beside: Some(OF_SHEDLOCK),
+        ..JAVA
+    },
+    Setting { name: OF_GO, kind: "redislock", ..GO },
+    Setting { name: "redis-lock for Go, renewed", kind: "redislock:renewed", parts: DEAD, ..GO },
+    Setting { name: "redis-lock for Go, SESSION", kind: "redislock:session", parts: DEAD, ..GO },
+    Setting { name: "redsync", kind: "redsync", parts: WITH_DEAD, beside: Some(OF_GO), ..GO },
+    Setting {
+        name: "redsync, lock.adopt",
+        kind: "redsync",
+        start: adopting!("lock-*"),
+        parts: WITH_DEAD,
+        beside: Some(OF_GO),
+        ..GO
+    },
+    Setting {
+        name: "redsync, lock.adopt-wait",
+        kind: "redsync",
+        start: adopting!("lock-*", waiting),
+        parts: WITH_DEAD,
+        beside: Some(OF_GO),
+        ..GO
+    },
+    Setting { name: OF_PYTHON, kind: "redislock", ..PYTHON },
+    Setting { name: "redis-lock for Python, renewed", kind: "redislock:renewed", parts: DEAD, ..PYTHON },
+    Setting { name: "redis-lock for Python, SESSION", kind: "redislock:session", parts: DEAD, ..PYTHON },
+    Setting { name: "redis-py Lock", kind: "redis-py", parts: WITH_DEAD, beside: Some(OF_PYTHON), ..PYTHON },
+    Setting {
+        name: "redis-py Lock, lock.adopt",
+        kind: "redis-py",
+        start: adopting!("lock-*"),
+        parts: WITH_DEAD,
+        beside: Some(OF_PYTHON),
+        ..PYTHON
+    },
+    Setting {
+        name: "redis-py Lock, lock.adopt-wait",
+        kind: "redis-py",
+        start: adopting!("lock-*", waiting),
+        parts: WITH_DEAD,
+        beside: Some(OF_PYTHON),
+        ..PYTHON
+    },
+];
 
 pub const SETTINGS: &[Setting] = &[
     REDIS,
@@ -121,8 +242,21 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting { name: "redis-lock, lease that the client renews", kind: "redis-lock:renewed", parts: DEAD, ..REDIS },
     Setting { name: "redis-lock, SESSION", kind: "redis-lock:session", parts: DEAD, ..REDIS },
-    Setting { name: "SET NX and Lua, asked each 100 ms", kind: "set-lua:100", fences: None, parts: ALL, ..REDIS },
-    Setting { name: "SET NX and Lua, asked each 1 ms", kind: "set-lua:1", fences: None, ..REDIS },
+    Setting {
+        name: "SET NX and Lua, asked each 100 ms",
+        kind: "set-lua:100",
+        fences: None,
+        parts: ALL,
+        beside: Some(REDIS.name),
+        ..REDIS
+    },
+    Setting {
+        name: "SET NX and Lua, asked each 1 ms",
+        kind: "set-lua:1",
+        fences: None,
+        beside: Some(REDIS.name),
+        ..REDIS
+    },
     ETCD,
     Setting {
         name: "etcd, three nodes",

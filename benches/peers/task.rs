@@ -31,6 +31,8 @@ pub enum Work {
     Hold,
     /// As hold, of what is free at once.
     Try,
+    /// Each owner takes all of the locks, one after the other, and releases each.
+    Sweep,
 }
 
 impl Task {
@@ -46,6 +48,7 @@ impl Task {
                 "queue" => Work::Queue,
                 "hold" => Work::Hold,
                 "try" => Work::Try,
+                "sweep" => Work::Sweep,
                 other => return Err(format!("there is no work {other}").into()),
             },
             endpoints: find("endpoints")?.into(),
@@ -64,6 +67,7 @@ impl Task {
             Work::Queue => "queue",
             Work::Hold => "hold",
             Work::Try => "try",
+            Work::Sweep => "sweep",
         };
         vec![
             format!("work={work}"),

@@ -1,4 +1,4 @@
-//! ZooKeeper, by Curator's InterProcessMutex in `Curator.java`: `curator`.
+//! ZooKeeper, by Curator's InterProcessMutex in `java/Curator.java`: `curator`.
 //!
 //! zoo.cfg is the one that its documentation and Debian's package start with: tickTime 2000, initLimit 10, syncLimit 5,
 //! forceSync as it comes (each transaction is synced), a heap of 1,000 MB as in its own zkEnv.sh. Beside it only what
@@ -8,7 +8,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::servers::{Memory, Node, Place, Servers};
 
@@ -71,11 +71,11 @@ pub fn client(dir: &Path) -> io::Result<Vec<String>> {
     let classes = dir.join("classes");
     let path = format!("{}:{}:{JARS}/zookeeper-jute.jar", path.join(":"), classes.display());
     if !classes.exists() {
-        let source = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/Curator.java"));
-        crate::servers::run(
-            "javac",
-            &["-d", &classes.display().to_string(), "-cp", &path, &source.display().to_string()],
-        )?;
+        let [load, curator] = [
+            concat!(env!("CARGO_MANIFEST_DIR"), "/peers/java/Load.java"),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/peers/java/Curator.java"),
+        ];
+        crate::servers::run("javac", &["-d", &classes.display().to_string(), "-cp", &path, load, curator])?;
     }
     // Thousands of threads: one for each owner.
     Ok(["-Xss256k", "-XX:-UsePerfData", "-cp", &path, "Curator"].map(String::from).into())
