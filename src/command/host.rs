@@ -115,7 +115,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
 
     /// False if the rules know of no waiter and no session: then the key has everything to know.
-    fn has_more_than_keys(self) -> bool;
+    fn has_waiters_or_sessions(self) -> bool;
 
     /// Whether this connection ends with the turn, before the event of its end.
     fn is_closing(self, client: ClientId) -> bool;

@@ -27,6 +27,7 @@ use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
 use super::ffi::time::{TimerCallback, TimerId};
 use super::figures::{Durations, Pace, Windows};
+use super::noticed_stall::NoticedStall;
 
 /// The one value.
 pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
@@ -76,9 +77,8 @@ pub const PACED_LINES: usize = 6;
 /// What callbacks have noted: `background/events`.
 pub struct Noted {
     pub events: RefCell<VecDeque<Event>>,
-    /// What every command checks: whether there are events, and whether it has to take the slow path for another
-    /// reason.
-    pub unrest: Cell<u8>,
+    /// What every command checks: why it has to take the slow path, a bit for each reason. Events are one.
+    pub slow_path_reasons: Cell<u8>,
     /// A request waits, a hold is bound to a connection, or a grant is on its way.
     pub has_waiters_or_sessions: Cell<bool>,
 }
@@ -153,24 +153,6 @@ pub struct Stall {
     pub period_ms: Cell<u64>,
     pub replicas: Cell<usize>,
     pub noticed: Cell<Option<NoticedStall>>,
-}
-
-/// The server stood still, and has not heard from all of its replicas since.
-#[derive(Clone, Copy)]
-pub struct NoticedStall {
-    /// When it was noticed.
-    pub since: Instant,
-    /// How many replicas there were.
-    pub replicas: usize,
-    pub asked: Option<AskedReplicas>,
-}
-
-/// The replicas were asked.
-#[derive(Clone, Copy)]
-pub struct AskedReplicas {
-    pub last: Instant,
-    /// The offset of replication when they were asked first. A replica with a larger offset has it since.
-    pub offset: i64,
 }
 
 /// Of effects: `replication`.
@@ -262,7 +244,7 @@ impl MainState {
         MainState {
             noted: Noted {
                 events: RefCell::new(VecDeque::new()),
-                unrest: Cell::new(0),
+                slow_path_reasons: Cell::new(0),
                 has_waiters_or_sessions: Cell::new(false),
             },
             clock: Clock {

@@ -15,6 +15,7 @@ mod figures;
 mod granted_here;
 mod keyspace;
 mod main_state;
+mod noticed_stall;
 mod observe;
 mod replication;
 mod settings;

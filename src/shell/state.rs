@@ -8,7 +8,7 @@ use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::background::events::{self, Event, NotingAll};
+use super::background::events::{self, Event, NoteAllAfterPanic};
 use super::clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
 use super::slots::slot_of;
@@ -32,7 +32,7 @@ static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = borrowed.get_or_insert_with(begin);
-    let unless_over = NotingAll;
+    let guard = NoteAllAfterPanic;
     let now = &clock::now();
     if events::is_any() {
         now.begin_turn();
@@ -41,7 +41,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
         }
     }
     let result = work(state, now);
-    mem::forget(unless_over);
+    mem::forget(guard);
     events::set_has_waiters_or_sessions(state.manager.has_waiters_or_sessions());
     Some(result)
 }

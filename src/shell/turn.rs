@@ -17,7 +17,7 @@ use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
 use redis_module::raw;
 
-use super::background::events::NotingAll;
+use super::background::events::NoteAllAfterPanic;
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer};
 use super::clients::TurnClients;
@@ -97,9 +97,9 @@ impl<'c> FastTurn<'c> {
     /// Out of line, as below: without SESSION a request keeps no register for it.
     #[inline(never)]
     fn acquire_bound(self, request: &LockRequest<'_>, client: ClientId) -> Option<Result<Grant, KeyError>> {
-        let unless_over = NotingAll;
+        let panic_guard = NoteAllAfterPanic;
         let granted = self.acquire_with(request, Some(client));
-        mem::forget(unless_over);
+        mem::forget(panic_guard);
         granted
     }
 

@@ -56,7 +56,7 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
 ) -> Result<R, ErrorReply> {
     let now = host.now();
     let name = KeyRef { db: host.db(), name: key.bytes() };
-    let has_ended = match host.has_more_than_keys() {
+    let has_ended = match host.has_waiters_or_sessions() {
         true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
         false => false,
     };
@@ -65,7 +65,7 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
         (tell(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
-    if is_held && host.has_more_than_keys() {
+    if is_held && host.has_waiters_or_sessions() {
         // An owner asks here after a lost reply. Once it has read that it holds the lock, the grant is not taken back:
         // two owners would believe that they hold it. The token is all that tells an owner from another client.
         host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
@@ -104,7 +104,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
         }
     });
     let Some(holder) = holder.map_err(|_| KeyError::WrongType)?? else { return Ok(None) };
-    if !host.has_more_than_keys() {
+    if !host.has_waiters_or_sessions() {
         return Ok(Some(holder));
     }
     let (db, token) = (host.db(), holder.owner.as_bytes());

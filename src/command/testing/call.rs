@@ -252,7 +252,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         Ok(work(&mut self.server.log.borrow_mut()))
     }
 
-    fn has_more_than_keys(self) -> bool {
+    fn has_waiters_or_sessions(self) -> bool {
         true
     }
 

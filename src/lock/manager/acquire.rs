@@ -104,7 +104,8 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// The request that this one repeats, unless it is ending: its client has disconnected, or LOCK.CANCEL has named
     /// it.
     fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
-        let retried = self.manager.queues().find_retried(owner, request.db, request.names, &request.request)?;
+        let retried =
+            self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;
         if let Some(ending) = self.manager.waits.backlog.endings.take(retried) {
             end(self.manager, &mut self.host.clients, self.host.now, retried, ending);
         }

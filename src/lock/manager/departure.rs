@@ -105,7 +105,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let queues = self.manager.queues();
         let Some(queue) = queues.id_of(key) else { return Ok(Cancelled::Nothing) };
         let stands_here = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.stands_in(queue));
-        let ids: Vec<_> = queues.requests_of(key.db, owner).filter(stands_here).collect();
+        let ids: Vec<_> = queues.of_owner(queues.owner_id(key.db, owner)).requests().filter(stands_here).collect();
         let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
         dismiss_all(self.manager, &mut self.host.clients, self.host.now, ids, WaitOutcome::Cancelled);
         Ok(cancelled)

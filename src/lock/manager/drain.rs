@@ -18,37 +18,45 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// Does the work that is due, as far as the turn goes. The rest, and all work that a closed gate blocks, stays due.
     pub fn drain(&mut self) {
         self.manager.waits.backlog.begin_drain();
-        let mut writes = Writes::Accepted;
-        while self.work_round(&mut writes) && !self.host.now.spends_turn() {}
+        let mut drain = Drain { turn: self, writes: Writes::Accepted };
+        while drain.step() && !drain.turn.host.now.spends_turn() {}
     }
+}
 
+/// A drain: the turn, and whether the server has accepted writes so far.
+struct Drain<'d, 't, 'h, K, C> {
+    turn: &'d mut Turn<'t, 'h, K, C>,
+    writes: Writes,
+}
+
+impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     /// Does a piece of each kind of work. False: nothing is left for this drain.
-    fn work_round(&mut self, writes: &mut Writes) -> bool {
-        let (mut is_any, accepted) = (false, *writes);
+    fn step(&mut self) -> bool {
+        let (mut is_any, writes) = (false, self.writes);
         for kind in Kind::ALL {
-            let LockManager { waits, bindings, deliveries, .. } = &mut *self.manager;
-            let work = waits.backlog.take(kind, accepted, &mut waits.queues, bindings, deliveries);
+            let LockManager { waits, bindings, deliveries, .. } = &mut *self.turn.manager;
+            let work = waits.backlog.take(kind, writes, &mut waits.queues, bindings, deliveries);
             is_any |= work.is_some();
-            work.into_iter().for_each(|work| self.work_off(work, writes));
+            work.into_iter().for_each(|work| self.work_off(work));
         }
-        let undecided = if is_any { None } else { self.manager.waits.backlog.take_undecided(accepted) };
+        let undecided = if is_any { None } else { self.turn.manager.waits.backlog.take_undecided(writes) };
         is_any |= undecided.is_some();
-        undecided.into_iter().for_each(|work| self.work_off(work, writes));
+        undecided.into_iter().for_each(|work| self.work_off(work));
         is_any
     }
 
     /// Does a piece of work, or puts it back if the gate is closed. A closed gate is closed for every key.
-    fn work_off(&mut self, work: Work, writes: &mut Writes) {
-        let clients = &mut self.host.clients;
+    fn work_off(&mut self, work: Work) {
+        let clients = &mut self.turn.host.clients;
         let gate = match work {
-            Work::End(id, ending) => return end(self.manager, clients, self.host.now, id, ending),
+            Work::End(id, ending) => return end(self.turn.manager, clients, self.turn.host.now, id, ending),
             Work::Answer(id) => {
-                end_if_done(self.manager, clients, id);
+                end_if_done(self.turn.manager, clients, id);
                 return;
             }
             Work::TakeBack(grant) => self.take_back(&grant),
             Work::EndHold(binding) => self.end_bound_hold(&binding),
-            Work::Serve(queue) => self.serve(queue),
+            Work::Serve(queue) => self.turn.serve(queue),
             Work::Visit(None) => return,
             Work::Visit(Some(queue)) => self.visit(queue),
             Work::ListRequests(queue, owner) => self.list_requests(queue, owner),
@@ -56,23 +64,23 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             Work::DecideAnew(place, id, queue) => self.decide_anew(place, id, queue),
         };
         if gate == Gate::Closed {
-            *writes = Writes::Refused;
+            self.writes = Writes::Refused;
         }
     }
 
     /// Asks for the gate of a queue; if its slot has left, its requests end.
     fn gate_of(&mut self, queue: QueueId) -> Gate {
-        let Some(waiting) = self.manager.waits.queues.get(queue) else { return Gate::Open };
-        let gate = self.host.keys.gate(waiting.key.as_ref());
+        let Some(waiting) = self.turn.manager.waits.queues.get(queue) else { return Gate::Open };
+        let gate = self.turn.host.keys.gate(waiting.key.as_ref());
         if gate == Gate::Elsewhere {
-            self.manager.waits.put_off(queue, gate);
+            self.turn.manager.waits.put_off(queue, gate);
         }
         gate
     }
 
     /// Serves a queue that a walk has come to.
     fn visit(&mut self, queue: QueueId) -> Gate {
-        let queues = &mut self.manager.waits.queues;
+        let queues = &mut self.turn.manager.waits.queues;
         // Until its key is open: it may have to wait for that, because the gate is closed.
         queues.holders_may_differ(queue);
         // Of a lock with several holders a copy by RESTORE has the same fence, but may have other holders and another
@@ -80,17 +88,17 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         if queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
             queues.set_seen(queue, None);
         }
-        self.serve(queue)
+        self.turn.serve(queue)
     }
 
     /// Takes back a grant that was not received, and serves the next waiter.
     fn take_back(&mut self, delivery: &GrantInFlight) -> Gate {
-        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| self.host.keys.gate(key.as_ref())).collect();
+        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| self.turn.host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
-            self.manager.undelivered(delivery.request);
+            self.turn.manager.undelivered(delivery.request);
             return Gate::Closed;
         }
-        self.manager.observer.statistics.undelivered_grants += 1;
+        self.turn.manager.observer.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
             // In a slot that has moved to another node the hold ends with its lease.
@@ -98,23 +106,23 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 continue;
             }
             // A key that no longer holds such a lock has ended the hold itself.
-            _ = self.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
+            _ = self.turn.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
         }
-        self.manager.deliveries.forget(delivery.request);
+        self.turn.manager.deliveries.forget(delivery.request);
         Gate::Open
     }
 
     /// Ends a hold of a connection that has ended, unless the gate is closed.
     fn end_bound_hold(&mut self, binding: &Binding) -> Gate {
         let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
-        let gate = self.host.keys.gate(key);
+        let gate = self.turn.host.keys.gate(key);
         if gate != Gate::Closed {
-            self.manager.bindings.unbind(key, owner);
+            self.turn.manager.bindings.unbind(key, owner);
         }
         if gate == Gate::Open {
-            let by = self.manager.deliveries.end_with_connection(key, owner);
+            let by = self.turn.manager.deliveries.end_with_connection(key, owner);
             // A key that no longer holds a lock has ended the hold itself.
-            _ = self.end_hold(key, End::Disconnected { owner, by });
+            _ = self.turn.end_hold(key, End::Disconnected { owner, by });
         }
         gate
     }
@@ -125,10 +133,10 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let gate = self.gate_of(queue);
         match gate {
             Gate::Open => {
-                let requests = self.requests_to_try(queue, owner);
-                self.manager.waits.backlog.try_again(queue, owner, requests);
+                let requests = self.turn.requests_to_try(queue, owner);
+                self.turn.manager.waits.backlog.try_again(queue, owner, requests);
             }
-            Gate::Closed => self.manager.waits.backlog.gained.insert((queue, owner)),
+            Gate::Closed => self.turn.manager.waits.backlog.gained.insert((queue, owner)),
             Gate::Elsewhere => {}
         }
         gate
@@ -138,9 +146,9 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     fn try_again(&mut self, queue: QueueId) -> Gate {
         let gate = self.gate_of(queue);
         if gate != Gate::Closed {
-            let request = self.manager.waits.backlog.take_to_try();
-            let request = request.filter(|id| gate == Gate::Open && self.manager.queues().is_present(*id));
-            request.into_iter().for_each(|id| self.serve_request(queue, id));
+            let request = self.turn.manager.waits.backlog.take_to_try();
+            let request = request.filter(|id| gate == Gate::Open && self.turn.manager.queues().is_present(*id));
+            request.into_iter().for_each(|id| self.turn.serve_request(queue, id));
         }
         gate
     }
@@ -148,21 +156,21 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// Decides a request for several keys anew after its owner has lost one of them: its place, and whether it would
     /// wait for ever.
     fn decide_anew(&mut self, place: Place, id: RequestId, queue: QueueId) -> Gate {
-        let waits = &self.manager.waits;
+        let waits = &self.turn.manager.waits;
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.place == place);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
         let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return Gate::Open };
         let gate = self.gate_of(queue);
         match gate {
             Gate::Open => {}
-            Gate::Closed => _ = self.manager.waits.backlog.undecided.insert((place, id, queue)),
+            Gate::Closed => _ = self.turn.manager.waits.backlog.undecided.insert((place, id, queue)),
             Gate::Elsewhere => {}
         }
-        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        let mut holders = self.turn.manager.holders(&mut self.turn.host.keys, self.turn.host.now);
         if gate != Gate::Open || holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
             return gate;
         }
-        let queues = self.manager.queues();
+        let queues = self.turn.manager.queues();
         let keys: Vec<_> = queues.keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let place = queues.last_place(Rank::Normal);
@@ -172,15 +180,15 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let search = deadlock::search_for(queues, &new);
         match search.and_then(|search| search.find(queues, &mut holders, &new)) {
             None => {
-                let waits = &mut self.manager.waits;
+                let waits = &mut self.turn.manager.waits;
                 waits.queues.move_to(id, new.place);
                 waits.queues.set_blocked_on(id, None);
                 waits.backlog.queues.extend(queued.queues);
             }
             Some(cycle) => {
-                let LockManager { waits, observer, .. } = &mut *self.manager;
+                let LockManager { waits, observer, .. } = &mut *self.turn.manager;
                 observer.deadlock_refused(&waits.queues, lost.as_ref(), &queued.owner, cycle);
-                dismiss(self.manager, &mut self.host.clients, id, WaitOutcome::Deadlock);
+                dismiss(self.turn.manager, &mut self.turn.host.clients, id, WaitOutcome::Deadlock);
             }
         }
         gate

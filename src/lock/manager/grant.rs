@@ -150,7 +150,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             match admission {
                 Ok(Admission::AlreadyHeld) => {}
                 Ok(Admission::Admit) => admitting.push(other),
-                Ok(Admission::Wait) => return Some(self.wait_for(id, other)),
+                Ok(Admission::Wait) => return Some(wait_for(self.manager, id, other)),
                 Err(error) => return Some(self.dismiss(id, WaitOutcome::Impossible(error))),
             }
         }
@@ -163,20 +163,21 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             }
             Some(Gate::Elsewhere) => return Some(self.dismiss(id, WaitOutcome::TryAgain)),
         }
-        let is_behind = |other: &QueueId| !self.manager.queues().is_first(*other, &queued.place);
+        let is_behind =
+            |other: &QueueId| self.manager.queues().get(*other).is_some_and(|queue| !queue.is_first(&queued.place));
         let blocking = admitting.into_iter().find(is_behind)?;
-        Some(self.wait_for(id, blocking))
-    }
-
-    fn wait_for(&mut self, id: RequestId, queue: QueueId) -> Attempt {
-        self.manager.waits.queues.set_blocked_on(id, Some(queue));
-        Attempt::Stuck
+        Some(wait_for(self.manager, id, blocking))
     }
 
     fn dismiss(&mut self, id: RequestId, outcome: WaitOutcome) -> Attempt {
         dismiss(self.manager, &mut self.host.clients, id, outcome);
         Attempt::Dismissed
     }
+}
+
+fn wait_for(manager: &mut LockManager, id: RequestId, queue: QueueId) -> Attempt {
+    manager.waits.queues.set_blocked_on(id, Some(queue));
+    Attempt::Stuck
 }
 
 /// Replies to a waiter that it was granted the lock.

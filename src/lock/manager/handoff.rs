@@ -93,7 +93,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// served in the order of the queue.
     pub(super) fn requests_to_try(&mut self, queue: QueueId, owner: OwnerId) -> Vec<RequestId> {
         let queues = self.manager.queues();
-        let waiting = queues.get(queue).zip(queues.owner(owner));
+        let waiting = queues.get(queue).zip(queues.of_owner(Some(owner)).name());
         let Some((key, name)) = waiting.map(|(queue, name)| (queue.key.clone(), name.clone())) else {
             return Vec::new();
         };
@@ -106,7 +106,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             Family::Semaphore => held.covers(claim),
             Family::Mutex | Family::Reentrant | Family::ReadWrite => true,
         };
-        open.manager.queues().requests_in(queue, owner, is_wanted)
+        open.manager.queues().of_owner(Some(owner)).requests_in(queue, is_wanted)
     }
 
     /// Serves a request in any position of its queue: behind others it is granted only what its owner holds already.

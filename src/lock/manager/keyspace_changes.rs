@@ -385,7 +385,7 @@ mod tests {
     fn holders_are_known_again_when_all_queues_have_been_visited() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         let is_unknown = |fixture: &Fixture| {
-            fixture.manager.queues().may_be_waited_for(fixture.manager.queues().owner_id(0, b"anybody"))
+            fixture.manager.queues().of_owner(fixture.manager.queues().owner_id(0, b"anybody")).may_be_waited_for()
         };
         fixture.manager.db_changed(None);
         assert!(is_unknown(&fixture));

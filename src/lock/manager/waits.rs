@@ -208,14 +208,15 @@ impl Waits {
     /// stand.
     pub fn gained(&mut self, queue: QueueId, owner: &[u8]) {
         let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return };
-        let waiting = self.queues.owner_in(queue, db, owner);
+        let waiting = self.queues.owner_id(db, owner);
+        let waiting = waiting.filter(|id| self.queues.of_owner(Some(*id)).all_waiting_in(queue).next().is_some());
         self.backlog.gained.extend(waiting.map(|owner| (queue, owner)));
     }
 
     /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
     pub fn lost(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
         if self.backlog.has_gained(queue) {
-            let owner = self.queues.owner_with_requests(db, owner);
+            let owner = self.queues.of_owner(self.queues.owner_id(db, owner)).with_requests();
             owner.into_iter().for_each(|owner| self.backlog.lost(queue, owner));
         }
     }

@@ -35,7 +35,7 @@ pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     let may_close = || {
         search.changes_waits
             || takes_more(new)
-            || queues.may_be_waited_for(new.owner_id) && !waits_for_nothing_new(queues, new)
+            || queues.of_owner(new.owner_id).may_be_waited_for() && !waits_for_nothing_new(queues, new)
     };
     (new.request.claim != Claim::AdoptedMutex && may_close()).then_some(search)
 }
@@ -70,13 +70,13 @@ impl Search {
 /// would visit all of their holders.
 fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
     let owner = new.owner_id;
-    if owner.is_some_and(|owner| queues.waiting(owner).next().is_some()) {
+    if owner.is_some_and(|owner| queues.of_owner(Some(owner)).waiting().next().is_some()) {
         return true;
     }
     if takes_more(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
         return true;
     }
-    match queues.may_hold(owner).unknown() {
+    match queues.of_owner(owner).may_hold().unknown() {
         Some(to_open) if to_open.len() <= MOST_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))
@@ -89,7 +89,8 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
 /// check each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
-    claim.family() != Family::Semaphore && queues.is_covered_by_earlier(new.key(name), new.owner_id, &new.place, claim)
+    claim.family() != Family::Semaphore
+        && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.place, claim)
 }
 
 /// The request asks for permits in addition to the permits of its owner, which may leave too few.

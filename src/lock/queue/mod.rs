@@ -9,6 +9,7 @@ pub(crate) mod lookups;
 mod owners;
 pub mod place;
 pub mod placement;
+pub mod queue_table;
 pub mod queues;
 pub mod request;
 pub mod wait_queue;

@@ -295,11 +295,11 @@ mod tests {
             (0..number).for_each(|number| fixture.hold(&format!("holder {number}"), "s", permit));
             fixture.wait("b", "s", permit);
             assert_eq!(
-                fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody")),
+                fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for(),
                 number > FEW_HOLDERS,
                 "{number}"
             );
-            assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"holder 0")), "{number}");
+            assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"holder 0")).may_be_waited_for(), "{number}");
         }
     }
 }

@@ -26,7 +26,7 @@ fn first_that_wants_held<'q, K: Keys>(
     if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
         return None;
     }
-    let may_hold = queues.may_hold(new.owner_id);
+    let may_hold = queues.of_owner(new.owner_id).may_hold();
     if may_hold.is_empty() {
         return None;
     }

@@ -19,6 +19,8 @@ impl QueueId {
 
     /// Less than every id in use.
     pub(super) const FIRST: QueueId = QueueId(0);
+    /// Greater than every id in use.
+    pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
 
 /// An owner of one database, for as long as it waits or holds a waited-for key. Ids are not reused.

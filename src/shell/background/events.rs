@@ -24,39 +24,39 @@ const OBSERVED: u8 = 2;
 /// The server is a replica.
 const REPLICA: u8 = 4;
 
-fn set_unrest(bit: u8, is_set: bool) {
-    let others = MAIN.noted.unrest.get() & !bit;
-    MAIN.noted.unrest.set(if is_set { others | bit } else { others });
+fn set_slow_path_reason(bit: u8, is_set: bool) {
+    let others = MAIN.noted.slow_path_reasons.get() & !bit;
+    MAIN.noted.slow_path_reasons.set(if is_set { others | bit } else { others });
 }
 
 /// Whether a request may take the fast path: no event waits to be applied, requests are not observed, and the server is
 /// the primary.
 #[inline(always)]
 pub fn allow_fast_path() -> bool {
-    MAIN.noted.unrest.get() == 0
+    MAIN.noted.slow_path_reasons.get() == 0
 }
 
 /// Sets whether requests are observed: the fast path reports nothing.
 pub fn set_observed(is_observed: bool) {
-    set_unrest(OBSERVED, is_observed);
+    set_slow_path_reason(OBSERVED, is_observed);
 }
 
 /// Sets whether the server is a replica. No command decides there: with `replica-read-only no` the server itself lets
 /// clients write.
 pub fn set_replica(is_replica: bool) {
-    set_unrest(REPLICA, is_replica);
+    set_slow_path_reason(REPLICA, is_replica);
 }
 
 /// Whether the server is a replica. Asked here because the flags of a context cost a sum over all threads.
 #[inline]
 pub fn is_replica() -> bool {
-    MAIN.noted.unrest.get() & REPLICA != 0
+    MAIN.noted.slow_path_reasons.get() & REPLICA != 0
 }
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
     MAIN.noted.events.borrow_mut().push_back(event);
-    set_unrest(ANY, true);
+    set_slow_path_reason(ANY, true);
 }
 
 /// Notes an event, unless it is what was noted last.
@@ -88,25 +88,25 @@ pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
 /// Whether events wait to be applied.
 #[inline]
 pub fn is_any() -> bool {
-    MAIN.noted.unrest.get() & ANY != 0
+    MAIN.noted.slow_path_reasons.get() & ANY != 0
 }
 
 /// Takes the oldest event out.
 pub fn take_next() -> Option<Event> {
     let mut events = MAIN.noted.events.borrow_mut();
     let next = events.pop_front();
-    set_unrest(ANY, !events.is_empty());
+    set_slow_path_reason(ANY, !events.is_empty());
     if next.is_none() && events.capacity() > MANY {
         *events = VecDeque::new();
     }
     next
 }
 
-/// Held while a turn runs: if it ends by a panic, it is unknown which waiters the rules have seen before it.
-/// Callbacks then note everything, until the next turn is over.
-pub struct NotingAll;
+/// Held while a turn runs, and forgotten when it is over: if it ends by a panic, it is unknown which waiters the rules
+/// have seen before it. Callbacks then note everything, until the next turn is over.
+pub struct NoteAllAfterPanic;
 
-impl Drop for NotingAll {
+impl Drop for NoteAllAfterPanic {
     fn drop(&mut self) {
         set_has_waiters_or_sessions(true);
     }

@@ -13,7 +13,8 @@
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{info_field, OnlineReplicas};
-use crate::shell::main_state::{AskedReplicas, NoticedStall, MAIN};
+use crate::shell::main_state::MAIN;
+use crate::shell::noticed_stall::{AskedReplicas, NoticedStall};
 
 /// A sign of life that comes later than expected by more than this means that the server stood still.
 const TOLERANCE_MS: u64 = 500;

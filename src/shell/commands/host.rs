@@ -150,7 +150,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         worked
     }
 
-    fn has_more_than_keys(self) -> bool {
+    fn has_waiters_or_sessions(self) -> bool {
         events::has_waiters_or_sessions()
     }
 

@@ -50,7 +50,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     }
 
     fn edge(&self, owner: OwnerIndex, key: KeyIndex) -> Edge {
-        let known = self.owners[owner].id.and_then(|id| self.queues.owner(id)).cloned();
+        let known = self.owners[owner].id.and_then(|id| self.queues.of_owner(Some(id)).name()).cloned();
         let WaitedFor { name, queue, .. } = &self.keys[key];
         let key = queue.map_or_else(|| (*name).into(), |(_, queue)| queue.key.name.clone());
         Edge { owner: known.unwrap_or_else(|| self.new.request.owner.to_owner()), key }

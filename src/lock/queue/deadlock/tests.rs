@@ -545,7 +545,10 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
             if let Some(edges) = &found {
                 assert!(!edges.is_empty(), "{seed}");
                 let waits = |edge: &Edge| {
-                    let queued = queues.requests_of(0, edge.owner.as_bytes()).filter_map(|id| queues.request(id));
+                    let queued = queues
+                        .of_owner(queues.owner_id(0, edge.owner.as_bytes()))
+                        .requests()
+                        .filter_map(|id| queues.request(id));
                     let mut waiting = queued.filter(|queued| queued.is_present());
                     let is_new = edge.owner.as_bytes() == new.owner() && new.names.contains(&&*edge.key);
                     is_new || waiting.any(|queued| queues.keys_of(queued).any(|key| key.name == edge.key))

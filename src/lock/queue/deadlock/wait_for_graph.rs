@@ -149,7 +149,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             self.add(Request { owner, claim, place, keys, is_served: false });
         }
         if let Some(id) = self.owners[owner].id.filter(|_| owner != NEW || self.is_ahead) {
-            queues.waiting(id).for_each(|(id, queued)| self.add_queued(owner, id, queued));
+            queues.of_owner(Some(id)).waiting().for_each(|(id, queued)| self.add_queued(owner, id, queued));
         }
     }
 
@@ -198,7 +198,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             }
             steps += 1;
             let is_new = hold.owner.as_bytes() == new.owner();
-            let id = queues.owner_with_requests(new.db, hold.owner.as_bytes()).filter(|_| !is_new);
+            let id =
+                queues.of_owner(queues.owner_id(new.db, hold.owner.as_bytes())).with_requests().filter(|_| !is_new);
             if is_new || id.is_some() {
                 steps += STEPS_OF_A_NODE;
                 holds.push((id, hold.share()));
@@ -241,7 +242,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let Some((id, queue)) = self.keys[key].queue else { return };
         // By the new request, its owner waits elsewhere too.
         let is_ahead = asked.place < *place && self.keys[key].waiting.contains_key(&asked.place);
-        let is_new_here = is_ahead || new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
+        let is_new_here = is_ahead || new.is_some_and(|new| queues.of_owner(Some(new)).waiting_in(id).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;

@@ -1,6 +1,6 @@
 use super::super::fixture::{key, names, Fixture};
 use super::*;
-use crate::value::claim::{Claim, Count, Mode};
+use crate::value::claim::{Claim, Count, LockRequest, Mode};
 use crate::value::time::Lease;
 
 const MUTEX: Claim = Claim::Mutex;
@@ -12,7 +12,7 @@ fn permits(limit: u32, permits: u32) -> Claim {
 fn retried(queues: &WaitQueues, owner: &str, keys: &str, claim: Claim) -> Option<RequestId> {
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-    queues.find_retried(queues.owner_id(0, owner.as_bytes()), 0, &names(keys), &request)
+    queues.of_owner(queues.owner_id(0, owner.as_bytes())).find_retried(0, &names(keys), &request)
 }
 
 #[test]
@@ -136,19 +136,25 @@ fn the_limit_of_the_newest_request_counts() {
 fn an_owner_that_can_be_waited_for_holds_or_waits() {
     let mut fixture = Fixture::default();
     fixture.hold("a", "k", MUTEX);
-    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")), "no request waits for the key");
-    let waiter = fixture.wait("b", "k", MUTEX);
-    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")), "it holds a key that is waited for");
-    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")), "it waits");
     assert!(
-        !fixture.queues.may_be_waited_for(fixture.queues.owner_id(1, b"a"))
-            && !fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"c"))
+        !fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
+        "no request waits for the key"
+    );
+    let waiter = fixture.wait("b", "k", MUTEX);
+    assert!(
+        fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
+        "it holds a key that is waited for"
+    );
+    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for(), "it waits");
+    assert!(
+        !fixture.queues.of_owner(fixture.queues.owner_id(1, b"a")).may_be_waited_for()
+            && !fixture.queues.of_owner(fixture.queues.owner_id(0, b"c")).may_be_waited_for()
     );
     fixture.queues.keep_place(waiter);
-    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")), "it is away");
+    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for(), "it is away");
     fixture.queues.leave(waiter);
     assert!(
-        !fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")),
+        !fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
         "no request waits for the key any more"
     );
 }
@@ -159,8 +165,8 @@ fn after_a_hand_off_no_request_waits_for_the_former_holder() {
     fixture.hold("a", "k", MUTEX);
     let waiter = fixture.wait("c", "k", MUTEX);
     fixture.hold("b", "k", MUTEX);
-    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
-    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"b")));
+    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
+    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for());
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
@@ -172,7 +178,7 @@ fn any_owner_may_hold_a_key_with_many_holders() {
         fixture.hold(&format!("holder {number}"), "s", permits(20, 1));
     }
     let waiter = fixture.wait("b", "s", permits(20, 1));
-    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody")));
+    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for());
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
@@ -183,9 +189,9 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
     fixture.hold("a", "kl", MUTEX);
     let waiters = [fixture.wait("b", "k", MUTEX), fixture.wait("c", "l", MUTEX)];
     fixture.queues.leave(waiters[0]);
-    assert!(fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
+    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
     fixture.queues.leave(waiters[1]);
-    assert!(!fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"a")));
+    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
     assert!(fixture.queues.is_clean());
 }
 
@@ -269,7 +275,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
         fixture.queues.set_seen(queue, seen);
         fixture.queues.lock_may_have_moved();
         let unknown = [(); 3].map(|()| {
-            let is_unknown = fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody"));
+            let is_unknown = fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for();
             fixture.queues.end_round();
             is_unknown
         });
@@ -281,7 +287,8 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
 fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_left() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
-    let is_unknown = |fixture: &Fixture| fixture.queues.may_be_waited_for(fixture.queues.owner_id(0, b"anybody"));
+    let is_unknown =
+        |fixture: &Fixture| fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for();
     fixture.queues.await_walk();
     let id = fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no request waited");
@@ -320,7 +327,7 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
         let key = key(name);
         let found = {
             let owner = fixture.queues.owner_id(0, owner.as_bytes());
-            fixture.queues.is_covered_by_earlier(key.as_ref(), owner, place, &claim)
+            fixture.queues.of_owner(owner).is_covered_by_earlier(key.as_ref(), place, &claim)
         };
         assert_eq!(found, is_covered, "{row}");
     }
@@ -388,14 +395,12 @@ fn a_table_with_an_entry_is_not_clean() {
         fixture.queues.keep_place(id);
         fixture.queues
     };
-    let mut names = NameFilter::default();
-    names.insert(b"k");
     let mut waited_for = WaitedFor::default();
     waited_for.becomes_opaque(QueueId(1));
     let requests = OrderedRequests::default();
     let done = [((QueueId(1), RequestId(1)), Done { fence: Fence::new(1).unwrap(), requests })].into();
     for (row, queues) in [
-        ("by_key", WaitQueues { by_key: of_one().by_key, ..empty() }),
+        ("table", WaitQueues { table: of_one().table, ..empty() }),
         ("requests", WaitQueues { requests: of_one().requests, ..empty() }),
         ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
         ("away", WaitQueues { away: of_one().away, ..empty() }),
@@ -404,7 +409,6 @@ fn a_table_with_an_entry_is_not_clean() {
         ("waited_for", WaitQueues { waited_for, ..empty() }),
         ("unheld", WaitQueues { unheld: 1, ..empty() }),
         ("is_walk_awaited", WaitQueues { is_walk_awaited: true, ..empty() }),
-        ("names", WaitQueues { names, ..empty() }),
     ] {
         assert!(!queues.is_clean(), "{row}");
     }
@@ -431,7 +435,7 @@ fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on()
         let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
         fixture.queues.end_coalescing(queue, Fence::new(1).unwrap());
     }
-    let of = |owner: &[u8]| fixture.queues.requests_of(0, owner).collect::<Vec<_>>();
+    let of = |owner: &[u8]| fixture.queues.of_owner(fixture.queues.owner_id(0, owner)).requests().collect::<Vec<_>>();
     assert_eq!((of(b"a"), of(b"e")), (vec![], vec![other]));
     let replied = std::iter::from_fn(|| fixture.queues.next_done().inspect(|id| _ = fixture.queues.leave(*id)));
     assert_eq!(replied.collect::<Vec<_>>(), [of_l[0], of_k[0], of_l[1], of_k[1]]);
@@ -448,8 +452,8 @@ fn a_queue_that_was_emptied_is_found_by_the_next_request_only() {
     let queues = &fixture.queues;
     assert!(queues.is_empty() && queues.len() == 0 && queues.iter().next().is_none());
     assert!(queues.id_of(key("k").as_ref()).is_none() && queues.get(queue).is_none());
-    assert!(queues.next_from(Bound::Unbounded).is_none() && queues.all_in(queue).is_empty());
-    assert!(!queues.may_be_waited_for(queues.owner_id(0, b"z")), "no request waits for the key of z");
+    assert!(queues.next_from(std::ops::Bound::Unbounded).is_none() && queues.all_in(queue).is_empty());
+    assert!(!queues.of_owner(queues.owner_id(0, b"z")).may_be_waited_for(), "no request waits for the key of z");
     assert!(queues.was_waited_for(key("k").as_ref()) && !queues.are_unused());
     fixture.wait("b", "k", MUTEX);
     let again = fixture.queues.of_key(key("k").as_ref()).unwrap();

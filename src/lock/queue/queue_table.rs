@@ -1,0 +1,206 @@
+//! The wait queues by their ids and by their keys.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+
+use super::request::QueueId;
+use super::wait_queue::WaitQueue;
+use crate::key::{Key, KeyRef};
+use crate::name_filter::NameFilter;
+use crate::value::claim::{Family, InvalidClaim};
+
+/// The wait queues of one server. [`WaitQueues`](super::queues::WaitQueues) fills them.
+#[derive(Clone, Debug, Default)]
+pub struct QueueTable {
+    // By id, so that a round of inspections can continue behind the queue that it inspected last.
+    queues: BTreeMap<QueueId, WaitQueue>,
+    // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
+    by_key: BTreeMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
+    names: NameFilter,
+    /// The queue that was emptied last, which only [`QueueTable::open`] finds. It and its names stay until another one
+    /// is emptied, or none was in a round of inspections: two clients that hand a lock to each other would make them
+    /// again each time.
+    emptied: Option<QueueId>,
+    /// Whether a queue was emptied since the last round of inspections ended.
+    was_emptied: bool,
+}
+
+/// Queries.
+impl QueueTable {
+    /// True if no key has a waiter, a kept place or an answered request without a reply.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of keys with waiters, kept places or answered requests without a reply.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.queues.len() - usize::from(self.emptied.is_some())
+    }
+
+    /// Whether a key of this name may have a wait queue: false is certain.
+    #[inline]
+    pub fn may_have(&self, name: &[u8]) -> bool {
+        self.names.may_contain(name)
+    }
+
+    /// Whether no request waits for any key, or has done so a moment ago.
+    #[inline]
+    pub fn are_unused(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Whether a request waits for the key, or has done so a moment ago: the key is probably held then.
+    #[inline]
+    pub fn was_waited_for(&self, key: KeyRef<'_>) -> bool {
+        self.find_with_emptied(key).is_some()
+    }
+
+    /// The id of a key's wait queue.
+    #[inline]
+    pub fn id_of(&self, key: KeyRef<'_>) -> Option<QueueId> {
+        if !self.may_have(key.name) {
+            return None;
+        }
+        self.find(key)
+    }
+
+    #[inline]
+    fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
+        self.find_with_emptied(key).filter(|id| self.emptied != Some(*id))
+    }
+
+    /// Out of line: most keys have no wait queue.
+    #[inline(never)]
+    fn find_with_emptied(&self, key: KeyRef<'_>) -> Option<QueueId> {
+        self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
+    }
+
+    /// The wait queue of a key.
+    pub fn of_key(&self, key: KeyRef<'_>) -> Option<&WaitQueue> {
+        self.get(self.id_of(key)?)
+    }
+
+    /// The wait queue, unless it is gone.
+    pub fn get(&self, id: QueueId) -> Option<&WaitQueue> {
+        self.queues.get(&id).filter(|_| self.emptied != Some(id))
+    }
+
+    pub(super) fn get_mut(&mut self, id: QueueId) -> Option<&mut WaitQueue> {
+        self.queues.get_mut(&id).filter(|_| self.emptied != Some(id))
+    }
+
+    /// All wait queues, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (QueueId, &WaitQueue)> + '_ {
+        self.queues.iter().map(|(id, queue)| (*id, queue)).filter(|(id, _)| self.emptied != Some(*id))
+    }
+
+    /// The next queue in the order of the ids.
+    pub fn next_from(&self, from: Bound<QueueId>) -> Option<(QueueId, &WaitQueue)> {
+        let mut from = self.queues.range((from, Bound::Unbounded)).map(|(id, queue)| (*id, queue));
+        from.find(|(id, _)| self.emptied != Some(*id))
+    }
+
+    /// The number of requests that wait for the key.
+    pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
+        self.of_key(key).map_or(0, WaitQueue::waiters)
+    }
+
+    /// While requests wait for it, a free key keeps the family of its queue.
+    ///
+    /// # Errors
+    /// The family is another one.
+    pub fn check_family(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
+        match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
+            Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether no table has an entry left.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn is_clean(&self) -> bool {
+        self.queues.is_empty() && self.names.is_empty() && self.by_key.values().all(BTreeMap::is_empty)
+    }
+}
+
+/// Changes.
+impl QueueTable {
+    /// The queue of a key for a new request; and whether it is new. The emptied queue gets a new id too: queues that are
+    /// due together are served in the order of their ids, and the id may be known from before.
+    pub(super) fn open(
+        &mut self,
+        key: KeyRef<'_>,
+        family: Family,
+        new_id: impl FnOnce() -> QueueId,
+    ) -> (QueueId, bool) {
+        let Some(id) = self.find_with_emptied(key) else {
+            let (id, key) = (new_id(), key.to_key());
+            self.by_key.entry(key.db).or_default().insert(key.name.clone(), id);
+            self.names.insert(&key.name);
+            self.queues.insert(id, WaitQueue::new(key, family));
+            return (id, true);
+        };
+        if self.emptied == Some(id) {
+            self.emptied = None;
+            let WaitQueue { key, .. } = self.queues.remove(&id).expect("the emptied queue exists");
+            let id = new_id();
+            let named = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(&key.name));
+            named.into_iter().for_each(|named| *named = id);
+            self.queues.insert(id, WaitQueue::new(key, family));
+            return (id, true);
+        }
+        let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
+        // Only kept places are left: the new request decides the family.
+        if queue.waiters() == 0 && queue.family != family {
+            queue.family = family;
+            queue.limit = None;
+        }
+        (id, false)
+    }
+
+    /// The last request has left the queue.
+    pub(super) fn close(&mut self, id: QueueId) {
+        self.was_emptied = true;
+        let former = self.emptied.replace(id);
+        former.into_iter().for_each(|former| self.remove(former));
+    }
+
+    /// A round of inspections has ended. True if a queue was emptied in it.
+    pub(super) fn end_round(&mut self) -> bool {
+        std::mem::take(&mut self.was_emptied)
+    }
+
+    /// Removes the queue that was emptied last.
+    pub(super) fn forget_emptied(&mut self) {
+        let emptied = self.emptied.take();
+        emptied.into_iter().for_each(|id| self.remove(id));
+    }
+
+    fn remove(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        self.names.remove(&queue.key.name);
+        if let Some(names) = self.by_key.get_mut(&queue.key.db) {
+            names.remove(&queue.key.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_an_entry_is_not_clean() {
+        let mut names = NameFilter::default();
+        names.insert(b"k");
+        let by_key: BTreeMap<_, _> = [(0, BTreeMap::from([(b"k".as_slice().into(), QueueId(1))]))].into();
+        let queues: BTreeMap<_, _> = [(QueueId(1), WaitQueue::new(Key::new(0, b"k"), Family::Mutex))].into();
+        assert!(QueueTable::default().is_clean());
+        assert!(!QueueTable { names, ..QueueTable::default() }.is_clean());
+        assert!(!QueueTable { by_key, ..QueueTable::default() }.is_clean());
+        assert!(!QueueTable { queues, ..QueueTable::default() }.is_clean());
+    }
+}

@@ -1,0 +1,151 @@
+//! One owner, as the wait queues know it.
+
+use std::collections::BTreeSet;
+
+use super::WaitQueues;
+use crate::key::{KeyRef, RequestId};
+use crate::one_or_many::OneOrMany;
+use crate::queue::lookups;
+use crate::queue::owners::OwnerEntry;
+use crate::queue::place::Place;
+use crate::queue::request::{OwnerId, QueueId, QueuedRequest};
+use crate::queue::wait_queue::WaitQueue;
+use crate::value::claim::{Claim, LockRequest, Share};
+use crate::value::owner::Owner;
+
+/// What an owner waits for, and may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct OfOwner<'q> {
+    pub(super) queues: &'q WaitQueues,
+    pub(super) id: Option<OwnerId>,
+}
+
+impl<'q> OfOwner<'q> {
+    fn entry(self) -> Option<&'q OwnerEntry> {
+        self.queues.owners.get(self.id?)
+    }
+
+    /// Its id, if it has requests, queued or with a kept place.
+    pub fn with_requests(self) -> Option<OwnerId> {
+        self.id.filter(|_| self.entry().is_some_and(|entry| !entry.listed.is_empty()))
+    }
+
+    /// Its name.
+    pub fn name(self) -> Option<&'q Owner> {
+        self.entry().map(|entry| &entry.owner)
+    }
+
+    /// Its queued requests, kept places included.
+    pub fn requests(self) -> impl Iterator<Item = RequestId> + 'q {
+        let queues = self.queues;
+        let listed = self.entry().into_iter().flat_map(|entry| &entry.listed).map(|(_, id)| *id);
+        listed.filter(move |id| queues.requests.get(id).is_some_and(|request| !queues.is_done(*id, request)))
+    }
+
+    /// Its waiting requests, without kept places.
+    pub fn waiting(self) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
+        lookups::note();
+        self.waiting_listed(QueueId::FIRST, QueueId::LAST)
+    }
+
+    /// Its waiting requests that are listed under this queue: all of its requests for this key alone.
+    pub(crate) fn waiting_in(self, queue: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
+        self.waiting_listed(queue, queue)
+    }
+
+    /// Its waiting requests in a queue. A request for several keys is listed under the first of its queues only.
+    pub fn all_waiting_in(self, id: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
+        let has_several = self.queues.get(id).is_some_and(WaitQueue::has_requests_for_several);
+        let first = if has_several { QueueId::FIRST } else { id };
+        self.waiting_listed(first, id).filter(move |(_, request)| request.stands_in(id))
+    }
+
+    /// Its waiting requests that are listed under these queues.
+    fn waiting_listed(self, from: QueueId, to: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
+        let (queues, range) = (self.queues, (from, RequestId::FIRST)..=(to, RequestId::LAST));
+        let listed = self.entry().into_iter().flat_map(move |entry| entry.listed.range(range.clone()));
+        let queued = listed.filter_map(|(_, id)| Some((*id, queues.requests.get(id)?)));
+        queued.filter(move |(id, request)| request.is_present() && !queues.is_done(*id, request))
+    }
+
+    /// Its waiting requests in a queue with such a claim, in the order of their places.
+    pub fn requests_in(self, id: QueueId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
+        let wanted = self.all_waiting_in(id).filter(|(_, request)| is_wanted(&request.claim));
+        let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.place, id)).collect();
+        wanted.sort_unstable();
+        wanted.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The queued request that this one repeats: same owner, keys, mode and number. A request of a client that does not
+    /// know the module repeats only a kept place.
+    pub fn find_retried(self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<RequestId> {
+        let (waits, listed) = (self.queues, &self.entry()?.listed);
+        // Most owners wait for nothing: no name of a key is looked up for them.
+        if listed.is_empty() {
+            return None;
+        }
+        let queues: OneOrMany<_> = names.iter().map(|name| waits.id_of(KeyRef { db, name })).collect::<Option<_>>()?;
+        let listed_under = *queues.iter().min()?;
+        let is_retried = |id: &RequestId| {
+            waits.requests.get(id).is_some_and(|queued| {
+                request.claim.is_retry_of(&queued.claim)
+                    && (request.claim != Claim::AdoptedMutex || !queued.is_present())
+                    && queued.queues.len() == names.len()
+                    && !waits.is_done(*id, queued)
+                    && queues.iter().all(|queue| queued.stands_in(*queue))
+            })
+        };
+        let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
+        listed.range(range).map(|(_, id)| *id).find(is_retried)
+    }
+
+    /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.
+    pub fn may_be_waited_for(self) -> bool {
+        self.waiting().next().is_some() || !self.may_hold().is_empty()
+    }
+
+    /// The queues of the keys that it may hold.
+    pub(crate) fn may_hold(self) -> MayHold<'q> {
+        let (listed, is_any) = (self.entry().map(|entry| &entry.holds), !self.queues.are_changes_marked());
+        MayHold { listed, opaque: self.queues.waited_for.opaque(), is_any }
+    }
+
+    /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
+    /// request waits for nothing else.
+    pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, place: &Place, claim: &Claim) -> bool {
+        let queue = self.id.and_then(|_| self.queues.id_of(key));
+        let mut waiting = queue.into_iter().flat_map(|queue| self.waiting_in(queue));
+        let covers = |it: &QueuedRequest| !it.has_several_keys() && it.claim != Claim::AdoptedMutex;
+        let earlier = waiting.find(|(_, it)| covers(it) && it.place < *place);
+        earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
+    }
+}
+
+/// The queues of the keys that an owner may hold; another waited-for key it does not hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayHold<'a> {
+    listed: Option<&'a BTreeSet<QueueId>>,
+    /// Their keys have to be opened to learn their holders.
+    opaque: &'a BTreeSet<QueueId>,
+    /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
+    /// all queues have been visited.
+    is_any: bool,
+}
+
+impl MayHold<'_> {
+    /// The owner holds no waited-for key.
+    pub fn is_empty(&self) -> bool {
+        !self.is_any && self.opaque.is_empty() && self.listed.is_none_or(BTreeSet::is_empty)
+    }
+
+    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
+    /// known to hold others, or may hold any.
+    pub fn unknown(&self) -> Option<&BTreeSet<QueueId>> {
+        (!self.is_any && self.listed.is_none_or(BTreeSet::is_empty)).then_some(self.opaque)
+    }
+
+    /// Whether the owner may hold the key of this queue.
+    pub fn contains(&self, id: QueueId) -> bool {
+        self.is_any || self.opaque.contains(&id) || self.listed.is_some_and(|listed| listed.contains(&id))
+    }
+}
