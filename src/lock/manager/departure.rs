@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+pub use super::endings::Departure;
 use super::endings::Ending;
 use super::lock_manager::LockManager;
 use super::turn::Turn;
@@ -15,15 +16,6 @@ use crate::queue::request::QueuedRequest;
 use crate::value::claim::Claim;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
-
-/// How a client stopped waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// Its wait timed out or its connection ended: it may come back to its place.
-    MayComeBack,
-    /// Its place is not kept.
-    ForGood,
-}
 
 /// What LOCK.CANCEL did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

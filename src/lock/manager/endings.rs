@@ -14,6 +14,15 @@ pub(super) enum Ending {
     Left,
 }
 
+/// How a client stopped waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Its wait timed out or its connection ended: it may come back to its place.
+    MayComeBack,
+    /// Its place is not kept.
+    ForGood,
+}
+
 /// The requests that end, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<RequestId, Ending>);

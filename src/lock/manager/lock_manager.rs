@@ -2,16 +2,15 @@
 
 use super::deliveries::Deliveries;
 use super::grace::Grace;
+pub use super::limits::Limits;
+pub use super::lock_error::LockError;
 use super::observer::Observer;
 use super::session_bindings::Bindings;
-use super::turn::Turn;
 use super::waits::Waits;
-use crate::host::{Host, Keys};
+use crate::host::Keys;
 use crate::key::KeyRef;
-use crate::queue::deadlock::Edge;
 use crate::queue::holders::{EndedHolds, Holders};
 use crate::queue::queues::WaitQueues;
-use crate::queue::wait_queue::WaiterLimit;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
@@ -19,7 +18,7 @@ use crate::value::time::Now;
 /// Decides every request, and everything that follows without a request.
 ///
 /// A lock is a value under a key, and its holders are in it. A request opens the key, and what has ended by then is
-/// taken out first ([`Turn::open`]). The lock says whether it admits the request; it is granted if no earlier request
+/// taken out first ([`Turn::open`](super::turn::Turn::open)). The lock says whether it admits the request; it is granted if no earlier request
 /// waits for the key. Otherwise it gets a place in the wait queue of each of its keys, once and for all, unless a search
 /// of the wait-for graph shows that it would wait for ever. The end of a hold serves the head of the queue while the key
 /// is still open: the lock is never free in between. What must not be decided where it is noticed, because the server
@@ -28,7 +27,7 @@ use crate::value::time::Now;
 ///
 /// State is owned by tables that know nothing of keys and clients: [`Waits`] (queues, places, timers, backlog),
 /// [`Bindings`] (sessions), [`Deliveries`], [`Observer`]. A decision needs several of them, the keys and the clients:
-/// it is a method of [`Turn`], which has the lock manager and the [`Host`], or of
+/// it is a method of [`Turn`](super::turn::Turn), which has the lock manager and the [`Host`](crate::host::Host), or of
 /// [`OpenKey`](super::open_key::OpenKey), which has them while a key is open. The calls, in the order in which they
 /// come:
 ///
@@ -36,10 +35,10 @@ use crate::value::time::Now;
 ///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
 ///    [`LockManager::begin_grace`].
 /// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] where the key is not
-///    waited for; otherwise [`LockManager::turn`], and of it [`Turn::acquire`], [`Turn::release`], [`Turn::renew`],
-///    [`Turn::break_holds`], [`Turn::cancel`] and what adopted commands ask.
-/// 3. **Time**, when [`LockManager::next_timer`] has come: [`Turn::tick`] and [`Turn::drain`]; now and then
-///    [`Turn::inspect_some`].
+///    waited for; otherwise [`LockManager::turn`], and of it [`Turn::acquire`](super::turn::Turn::acquire), [`Turn::release`](super::turn::Turn::release), [`Turn::renew`](super::turn::Turn::renew),
+///    [`Turn::break_holds`](super::turn::Turn::break_holds), [`Turn::cancel`](super::turn::Turn::cancel) and what adopted commands ask.
+/// 3. **Time**, when [`LockManager::next_timer`] has come: [`Turn::tick`](super::turn::Turn::tick) and [`Turn::drain`](super::turn::Turn::drain); now and then
+///    [`Turn::inspect_some`](super::turn::Turn::inspect_some).
 /// 4. **What has happened**: [`LockManager::observer`]; and [`LockManager::take_sooner`], [`LockManager::has_due`] tell
 ///    the host when to come again.
 #[derive(Clone, Debug, Default)]
@@ -56,49 +55,7 @@ pub struct LockManager {
     pub(super) deliveries: Deliveries,
 }
 
-/// The settings that the lock manager knows.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests that may wait, and places that may be kept.
-    pub max_waiters: usize,
-    /// As `max_waiters`, for one key; `None`: no limit per key.
-    pub max_waiters_per_key: Option<usize>,
-    /// Milliseconds that a place is kept; 0: no place is kept.
-    pub keep_place_ms: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000 }
-    }
-}
-
-/// Why a request gets an error. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockError {
-    /// A key cannot be granted to the request.
-    Key(KeyError),
-    /// Waiting would never end: the cycle of owners and keys in the wait-for graph.
-    Deadlock(Vec<Edge>),
-    /// The server or a key has the maximum of waiters.
-    MaxWaiters(WaiterLimit),
-    /// The server has just started or become the primary: locks may have been lost while their holders still work.
-    Grace,
-}
-
-impl From<KeyError> for LockError {
-    fn from(error: KeyError) -> LockError {
-        LockError::Key(error)
-    }
-}
-
 impl LockManager {
-    /// The lock manager with the host of this turn.
-    #[inline]
-    pub fn turn<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Turn<'t, 'h, K, C> {
-        Turn { manager: self, host }
-    }
-
     /// The wait queues.
     pub fn queues(&self) -> &WaitQueues {
         &self.waits.queues
@@ -116,7 +73,7 @@ impl LockManager {
         !queues.is_empty() || queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
-    /// True if [`Turn::drain`] has something to do.
+    /// True if [`Turn::drain`](super::turn::Turn::drain) has something to do.
     pub fn has_due(&self) -> bool {
         !self.waits.backlog.is_empty()
             || self.queues().has_done()

@@ -17,6 +17,8 @@ mod grace;
 mod grant;
 mod handoff;
 pub mod keyspace_changes;
+pub mod limits;
+pub mod lock_error;
 pub mod lock_manager;
 pub mod observer;
 mod open_key;

@@ -5,7 +5,7 @@
 //! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
 //! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
 
-use super::lock_manager::LockError;
+use super::lock_error::LockError;
 use super::session_bindings::Bindings;
 use crate::host::WaitOutcome;
 use crate::key::{ClientId, Key, KeyRef, RequestId};

@@ -106,7 +106,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 break;
             }
             renewal.into_iter().for_each(|id| self.renew_session(id));
-            timer.into_iter().for_each(|timer| self.fire(timer));
+            timer.into_iter().for_each(|timer| fire(self.manager, &mut self.host.clients, now, timer));
             if now.spends_turn() {
                 break;
             }
@@ -119,22 +119,21 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             }
         }
     }
+}
 
-    fn fire(&mut self, timer: Timer) {
-        let (manager, clients) = (&mut *self.manager, &mut self.host.clients);
-        match timer {
-            // A release has answered the request before its wait timed out.
-            Timer::WaitEnds(id) if end_if_done(manager, clients, id) => {}
-            Timer::WaitEnds(id) => time_out(manager, clients, self.host.now, id),
-            // The client has not come back: the wait has timed out.
-            Timer::PlaceEnds(id) => {
-                manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
-                manager.waits.remove(id);
-            }
-            Timer::GraceIsOver => {
-                manager.observer.occurrences.note(Occurrence::GraceEnded);
-                manager.waits.backlog.walks.begin(None);
-            }
+fn fire<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, timer: Timer) {
+    match timer {
+        // A release has answered the request before its wait timed out.
+        Timer::WaitEnds(id) if end_if_done(manager, clients, id) => {}
+        Timer::WaitEnds(id) => time_out(manager, clients, now, id),
+        // The client has not come back: the wait has timed out.
+        Timer::PlaceEnds(id) => {
+            manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
+            manager.waits.remove(id);
+        }
+        Timer::GraceIsOver => {
+            manager.observer.occurrences.note(Occurrence::GraceEnded);
+            manager.waits.backlog.walks.begin(None);
         }
     }
 }

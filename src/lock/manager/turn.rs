@@ -13,6 +13,14 @@ pub struct Turn<'t, 'h, K, C> {
     pub(super) host: &'t mut Host<'h, K, C>,
 }
 
+impl LockManager {
+    /// The lock manager with the host of this turn.
+    #[inline]
+    pub fn turn<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Turn<'t, 'h, K, C> {
+        Turn { manager: self, host }
+    }
+}
+
 impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// Opens a key, and takes out what has ended there.
     #[inline]

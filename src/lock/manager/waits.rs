@@ -2,9 +2,9 @@
 //! no client is answered here.
 
 use super::backlog::Backlog;
-use super::departure::Departure;
-use super::endings::Ending;
-use super::lock_manager::{Limits, LockError};
+use super::endings::{Departure, Ending};
+use super::limits::Limits;
+use super::lock_error::LockError;
 use super::timer_set::{Timer, TimerSet};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{KeyRef, RequestId};

@@ -85,11 +85,6 @@ impl WaitQueues {
         self.several > 0
     }
 
-    /// Whether all keys with changed holders are marked: false after a RENAME, a MOVE or a flush, for a while.
-    fn are_changes_marked(&self) -> bool {
-        self.rounds_to_know == 0 && !self.is_walk_awaited
-    }
-
     /// A request that is queued or keeps its place.
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
         lookups::note();

@@ -106,7 +106,8 @@ impl<'q> OfOwner<'q> {
 
     /// The queues of the keys that it may hold.
     pub(crate) fn may_hold(self) -> MayHold<'q> {
-        let (listed, is_any) = (self.entry().map(|entry| &entry.holds), !self.queues.are_changes_marked());
+        let is_any = self.queues.rounds_to_know > 0 || self.queues.is_walk_awaited;
+        let listed = self.entry().map(|entry| &entry.holds);
         MayHold { listed, opaque: self.queues.waited_for.opaque(), is_any }
     }
 
