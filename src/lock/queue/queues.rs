@@ -22,7 +22,6 @@ use crate::one_or_many::OneOrMany;
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
-use crate::value::owner::Owner;
 
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 use super::super::fixture::{key, names, Fixture};
 use super::*;
 use crate::value::claim::{Claim, Count, LockRequest, Mode};
+use crate::value::owner::Owner;
 use crate::value::time::Lease;
 
 const MUTEX: Claim = Claim::Mutex;
