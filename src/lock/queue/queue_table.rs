@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::request::QueueId;
 use super::wait_queue::WaitQueue;
-use crate::key::{Key, KeyRef};
+use crate::key::KeyRef;
 use crate::name_filter::NameFilter;
 use crate::value::claim::{Family, InvalidClaim};
 
@@ -191,6 +191,7 @@ impl QueueTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
 
     #[test]
     fn a_table_with_an_entry_is_not_clean() {
