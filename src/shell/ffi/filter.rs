@@ -33,7 +33,7 @@ impl FilteredCommand<'_> {
     /// How many arguments it has, its name among them.
     #[inline]
     pub fn len(&self) -> usize {
-        // SAFETY: the command is being filtered.
+        // SAFETY: the command is being filtered, so the module has been loaded.
         usize::try_from(unsafe { api_unchecked!(RedisModule_CommandFilterArgsCount(self.0)) }).unwrap_or(0)
     }
 
@@ -49,8 +49,8 @@ impl FilteredCommand<'_> {
     /// The first byte of an argument, 0 of an empty one. It takes half the instructions of `arg`.
     #[inline]
     pub fn first_byte(&self, position: c_int) -> Option<u8> {
-        // SAFETY: the command is being filtered; the server has no argument at a wrong position, and a NUL behind the
-        // bytes of each string. It is asked for no length.
+        // SAFETY: the command is being filtered, so the module has been loaded; the server has no argument at a wrong
+        // position, and a NUL behind the bytes of each string. It is asked for no length.
         unsafe {
             let string = api_unchecked!(RedisModule_CommandFilterArgGet(self.0, position));
             if string.is_null() {
