@@ -7,4 +7,4 @@ mod originals;
 mod patterns;
 
 pub use originals::{Original, OriginalCommand, Places, ORIGINALS};
-pub use patterns::{may_be_translated, AdoptedKeys, BadPattern};
+pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, MOST_PATTERNS};

@@ -23,9 +23,17 @@ struct Pattern {
     is_set: bool,
 }
 
-/// A part of the setting that is no pattern.
+/// Why the setting does not take patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadPattern(pub Vec<u8>);
+pub enum BadPatterns {
+    /// A part of the setting is no pattern.
+    NoPattern(Vec<u8>),
+    /// There would be more than [`MOST_PATTERNS`], former ones included.
+    TooMany,
+}
+
+/// Every command on a key that may match is compared with all patterns, and former ones stay until the next start.
+pub const MOST_PATTERNS: usize = 256;
 
 impl AdoptedKeys {
     /// No pattern.
@@ -36,15 +44,20 @@ impl AdoptedKeys {
     /// These patterns from now on; the present ones become former ones.
     ///
     /// # Errors
-    /// `hash:` without a pattern behind it.
-    pub fn change(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPattern> {
+    /// `hash:` without a pattern behind it, or too many patterns.
+    pub fn change(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPatterns> {
         let words = setting.split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|word| !word.is_empty());
-        let mut patterns = words.map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
-        for former in &self.patterns {
-            let is_same = |other: &Pattern| other.glob == former.glob && other.family == former.family;
+        let set = words.map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
+        let former = self.patterns.iter().map(|former| Pattern { is_set: false, ..former.clone() });
+        let mut patterns: Vec<Pattern> = Vec::new();
+        for pattern in set.into_iter().chain(former) {
+            let is_same = |other: &Pattern| other.glob == pattern.glob && other.family == pattern.family;
             if !patterns.iter().any(is_same) {
-                patterns.push(Pattern { is_set: false, ..former.clone() });
+                patterns.push(pattern);
             }
+        }
+        if patterns.len() > MOST_PATTERNS {
+            return Err(BadPatterns::TooMany);
         }
         Ok(AdoptedKeys { patterns })
     }
@@ -118,9 +131,9 @@ pub fn may_be_translated(begins: bool, len: impl FnOnce() -> usize, name: impl F
 }
 
 impl Pattern {
-    fn parse(word: &[u8]) -> Result<Pattern, BadPattern> {
+    fn parse(word: &[u8]) -> Result<Pattern, BadPatterns> {
         let (glob, family) = match word.strip_prefix(b"hash:") {
-            Some([]) => return Err(BadPattern(word.to_vec())),
+            Some([]) => return Err(BadPatterns::NoPattern(word.to_vec())),
             Some(glob) => (glob, Family::Reentrant),
             None => (word, Family::Mutex),
         };
@@ -264,7 +277,7 @@ mod tests {
         assert!(keys.adopt(b"job:1", Family::Mutex) && !keys.adopt(b"job:12", Family::Mutex));
         assert!(keys.adopt(b"h:1", Family::Reentrant) && !keys.adopt(b"h:1", Family::Mutex));
         assert!(keys.may_hold_adopted(b"h:1") && !keys.may_hold_adopted(b"other"));
-        assert_eq!(AdoptedKeys::default().change(b"a hash:"), Err(BadPattern(b"hash:".to_vec())));
+        assert_eq!(AdoptedKeys::default().change(b"a hash:"), Err(BadPatterns::NoPattern(b"hash:".to_vec())));
     }
 
     #[test]
@@ -276,6 +289,20 @@ mod tests {
         assert!(!off.adopt(b"b:1", Family::Mutex) && off.may_hold_adopted(b"b:1") && !off.is_empty());
         assert!(off.change(b"a:*").unwrap().adopt(b"a:1", Family::Mutex));
         assert!(AdoptedKeys::default().change(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn patterns_are_bounded_former_ones_included() {
+        let mut keys = AdoptedKeys::default();
+        for number in 0..MOST_PATTERNS {
+            keys = keys.change(format!("lock:{number}").as_bytes()).unwrap();
+        }
+        assert_eq!(keys.change(b"lock:new"), Err(BadPatterns::TooMany));
+        let again = keys.change(b"lock:0 lock:1").unwrap();
+        assert!(again.adopt(b"lock:0", Family::Mutex) && !again.adopt(b"lock:2", Family::Mutex));
+        assert!(keys.change(b"").unwrap().may_hold_adopted(b"lock:2"), "it can be turned off");
+        let twice = AdoptedKeys::default().change("a ".repeat(MOST_PATTERNS + 1).as_bytes());
+        assert!(twice.unwrap().adopt(b"a", Family::Mutex), "a pattern that is named twice counts once");
     }
 
     #[test]

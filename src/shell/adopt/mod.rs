@@ -8,7 +8,7 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use command::adopted::{self, BadPattern, Original, ORIGINALS};
+use command::adopted::{self, BadPatterns, Original, MOST_PATTERNS, ORIGINALS};
 use command::errors::Quoted;
 use lock::value::claim::Family;
 use redis_module::raw;
@@ -35,8 +35,13 @@ pub static PATTERNS: Text = Text { get: setting, set: set_patterns };
 /// # Errors
 /// What to tell the operator.
 fn set_patterns(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|BadPattern(word)| {
-        format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
+    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| match bad {
+        BadPatterns::NoPattern(word) => {
+            format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
+        }
+        BadPatterns::TooMany => {
+            format!("more than {MOST_PATTERNS} patterns, with those that it had since the start: restart the server")
+        }
     })?;
     MAIN.adopt.has_hashes.set(changed.has_hashes());
     for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&MAIN.adopt.may_begin_with) {
