@@ -102,7 +102,7 @@ table! {
     "6.0.9":
         RedisModule_GetServerVersion;
     "6.2":
-        RedisModule_GetDetachedThreadSafeContext;
+        RedisModule_ACLAddLogEntry RedisModule_GetDetachedThreadSafeContext;
     "7.0":
         RedisModule_CreateSubcommand RedisModule_RegisterStringConfig
         RedisModule_ACLCheckChannelPermissions RedisModule_ACLCheckCommandPermissions

@@ -231,13 +231,20 @@ impl Drop for User<'_> {
 }
 
 /// Whether the user of the context's client may run this command with its keys; an error other than a refusal counts as
-/// yes.
+/// yes. A refusal is in ACL LOG, as the server's own.
 ///
 /// # Safety
 /// The client has a user: see [`has_user`].
 pub unsafe fn may_run_as_caller(ctx: Ctx<'_>, command: &[Str<'_>]) -> bool {
     // SAFETY: the caller vouches for the user.
-    unsafe { User::of(ctx) }.is_some_and(|user| user.may_run(command))
+    let Some(user) = (unsafe { User::of(ctx) }) else { return false };
+    let is_allowed = user.may_run(command);
+    if let (false, Some(name)) = (is_allowed, command.first()) {
+        let reason = raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CMD;
+        // SAFETY: the user is valid; the server copies the name.
+        unsafe { api!(RedisModule_ACLAddLogEntry(ctx.raw(), user.0.as_ptr(), name.raw(), reason)) };
+    }
+    is_allowed
 }
 
 /// The subscribers that get a message.

@@ -46,6 +46,19 @@ fn both_rights_are_needed_and_the_refusal_names_what_is_missing() {
 }
 
 #[test]
+fn a_refusal_is_in_the_acl_log_whichever_right_is_missing() {
+    let server = adopting();
+    for (rules, object) in [("~lock:* +set", "lock.adopted|set"), ("~lock:* +lock.adopted", "SET")] {
+        server.client().run("ACL LOG RESET");
+        assert!(user(&server, rules).run("SET lock:k a NX PX 60000").is_error());
+        let log = server.client().run("ACL LOG");
+        let [entry] = log.items() else { panic!("{rules}: {log:?}") };
+        assert_eq!((entry.get("reason").text(), entry.get("username").text()), ("command", "u"));
+        assert_eq!(entry.get("object").text(), object, "{rules}");
+    }
+}
+
+#[test]
 fn it_is_the_same_in_scripts_transactions_and_lock_exec() {
     let server = adopting();
     let mut admin = server.client();
