@@ -147,10 +147,11 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// `lock.adopt-wait`: how long a SET … NX of a held lock waits. `None`: it does not.
     fn adopt_wait(self) -> Option<WaitLimit>;
 
-    /// Notes that this connection, if it is one, was granted the lock with this fence by a SET.
-    fn note_granted_here(self, fence: Fence);
+    /// Notes who was granted the mutex under this key, if a SET may wait for it.
+    fn note_granted_here(self, key: &[u8], fence: Fence);
 
-    /// Whether this very connection was granted the lock with this fence by a SET: it must not wait for itself.
+    /// Whether this connection, or a script, which may be its own, was granted the mutex with this fence: it must not
+    /// wait for itself.
     fn is_granted_here(self, fence: Fence) -> bool;
 
     /// Whether the server refuses commands that need more memory.

@@ -61,6 +61,8 @@ struct WaitingClient {
     prefix: Prefix,
     /// Whether its command is a SET of a client that does not know the module.
     is_adopted: bool,
+    /// Whether a SET may wait for the lock.
+    is_waited_for_by_sets: bool,
     answer_by: AnswerBy,
 }
 
@@ -226,7 +228,9 @@ impl Park for TurnClients<'_> {
         };
         let client = ClientId(self.ctx.client_id());
         let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
-        self.clients.insert(request, WaitingClient { client, owner, prefix, is_adopted, answer_by });
+        let is_waited_for_by_sets = claim.family() == Family::Mutex && granted_here::may_be_asked(key);
+        let waiting = WaitingClient { client, owner, prefix, is_adopted, is_waited_for_by_sets, answer_by };
+        self.clients.insert(request, waiting);
         true
     }
 
@@ -256,11 +260,11 @@ impl Clients for TurnClients<'_> {
 
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
-        let WaitingClient { client, owner, prefix, is_adopted, .. } = waiting;
+        let WaitingClient { client, owner, prefix, is_adopted, is_waited_for_by_sets, .. } = waiting;
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.clients.granted.push((request, client));
-            if is_adopted {
-                granted_here::note(fence, client);
+            if is_waited_for_by_sets {
+                granted_here::note(fence, Some(client));
             }
         }
         match waiting.answer_by {

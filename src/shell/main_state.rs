@@ -5,7 +5,7 @@
 //! Any other `static` is a setting whose address the server has, or known to other threads.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CStr;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicI64, AtomicPtr};
@@ -234,7 +234,7 @@ pub struct Adopt {
     /// How many locks a DEL of such a client has released.
     pub released: Cell<u64>,
     /// The connections of the latest grants: `granted_here`.
-    pub granted: RefCell<BTreeMap<Fence, ClientId>>,
+    pub granted: RefCell<BTreeSet<(Fence, Option<ClientId>)>>,
     /// The clients that are blocked in a SET.
     pub waiting: RefCell<BTreeSet<BlockedId>>,
 }
@@ -284,7 +284,7 @@ impl MainState {
                 is_filtering: Cell::new(false),
                 is_calling_original: Cell::new(false),
                 released: Cell::new(0),
-                granted: RefCell::new(BTreeMap::new()),
+                granted: RefCell::new(BTreeSet::new()),
                 waiting: RefCell::new(BTreeSet::new()),
             },
             connections: [const { Cell::new(None) }; KNOWN_CONNECTIONS],

@@ -13,7 +13,7 @@ use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
-use lock::value::time::{Lease, WaitLimit};
+use lock::value::time::{Lease, Timestamp, WaitLimit};
 
 use super::adopted_hash;
 use super::inspect::{holder_of, Holder};
@@ -76,8 +76,8 @@ enum Set {
     Done {
         /// The token that held it before.
         former: Option<Owner>,
-        /// The fence of a first grant.
-        fence: Option<Fence>,
+        /// The fences of new grants.
+        fences: Vec<Fence>,
     },
     /// The client waits.
     Queued,
@@ -106,8 +106,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     let (key, name) = (args[1], args[1].bytes());
     let is_nx = set.condition == Condition::Free;
     let wait = match set.expiry {
-        // A wait would have to end before the lease does.
-        Expiry::Lease(Lease::Ms(_)) if is_nx && !set.gets => host.adopt_wait(),
+        Expiry::Lease(Lease::Ms(_)) | Expiry::At(_) if is_nx && !set.gets => host.adopt_wait(),
         _ => None,
     };
     // Under a former pattern no request queues: a lock that is always waited for would stay native for good.
@@ -118,7 +117,7 @@ fn run_set<'h, H: CommandHost<'h>>(
             if let Some(granted) = host.acquire_uncontended(key, &request, None) {
                 let fence = granted?.fence;
                 host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
-                wait.iter().for_each(|_| host.note_granted_here(fence));
+                host.note_granted_here(name, fence);
                 reply_set(&mut host, original, true);
                 return Ok(());
             }
@@ -152,8 +151,8 @@ fn run_set<'h, H: CommandHost<'h>>(
             Set::OtherFamily if !is_nx || set.gets => return Err(errors::WRONG_TYPE),
             Set::NotNow if !is_nx || set.gets => return Err(errors::NOT_NOW),
             Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
-            Set::Done { former, fence } => {
-                fence.filter(|_| wait.is_some()).into_iter().for_each(|fence| host.note_granted_here(fence));
+            Set::Done { former, fences } => {
+                fences.into_iter().for_each(|fence| host.note_granted_here(name, fence));
                 match set.gets {
                     true => reply_token(&mut host, former.as_ref()),
                     false => reply_set(&mut host, original, true),
@@ -201,8 +200,9 @@ fn decide_set<K: Keys, C: Park>(
         (Condition::Held, holder) => holder.is_some(),
         (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|(holder, _)| holder.as_bytes() == token),
     };
-    // An end in the past is no lease: the server removes what is there.
-    let Some(lease) = set.expiry.lease(rules.now.timestamp()) else { return Ok(Set::Original) };
+    let Some(lease) = set.expiry.lease(rules.now.timestamp()) else {
+        return end_at_once(manager, rules, key, holder.map(|(owner, _)| owner), is_met);
+    };
     if set.condition == Condition::Free {
         let wait = match &holder {
             Some((_, fence)) => may_wait_for(*fence),
@@ -211,7 +211,12 @@ fn decide_set<K: Keys, C: Park>(
         if !is_met && wait.is_none() {
             return Ok(Set::Refused(holder.map(|(owner, _)| owner)));
         }
-        return acquire(manager, rules, key, set.token, lease.unwrap_or(Lease::Persist), wait);
+        let lease_ends = match set.expiry {
+            Expiry::At(at) => Some(at),
+            _ => None,
+        };
+        let lease = lease.unwrap_or(Lease::Persist);
+        return acquire(manager, rules, key, LeaseUntil { lease, ends: lease_ends }, set.token, wait);
     }
     let former = holder.map(|(owner, _)| owner);
     if !is_met {
@@ -219,9 +224,32 @@ fn decide_set<K: Keys, C: Park>(
     }
     let takeover = Takeover { name: key.name, owner: set.token, lease };
     match take_over(manager, rules, key.db, &[takeover])? {
-        TakenOver::All(_) => Ok(Set::Done { former, fence: None }),
+        TakenOver::All(fences) => Ok(Set::Done { former, fences }),
         TakenOver::NotNow => Ok(Set::NotNow),
     }
+}
+
+/// A SET with an end in the past. The server would set the key, and remove it because it is over: the holder loses its
+/// lock, as by DEL.
+fn end_at_once<K: Keys, C: Park>(
+    manager: &mut LockManager,
+    rules: &mut Host<'_, K, C>,
+    key: KeyRef<'_>,
+    holder: Option<Owner>,
+    is_met: bool,
+) -> Result<Set, ErrorReply> {
+    let Some(holder) = holder else { return Ok(Set::Original) };
+    if !is_met {
+        return Ok(Set::Refused(Some(holder)));
+    }
+    manager.turn(rules).release(key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
+    Ok(Set::Done { former: Some(holder), fences: Vec::new() })
+}
+
+/// A lease, and when it ends if that is named.
+struct LeaseUntil {
+    lease: Lease,
+    ends: Option<Timestamp>,
 }
 
 /// SET … NX. What it cannot be granted now it is refused, or waits for.
@@ -229,17 +257,24 @@ fn acquire<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
     key: KeyRef<'_>,
+    LeaseUntil { lease, ends }: LeaseUntil,
     token: OwnerRef<'_>,
-    lease: Lease,
     wait: Option<WaitLimit>,
 ) -> Result<Set, ErrorReply> {
     let request = LockRequest { owner: token, claim: Claim::AdoptedMutex, lease };
-    let wait = wait.map(|limit| Wait { limit, may_come_back: true, coalesces: false });
+    let wait = wait.map(|limit| {
+        let limit = match (limit, lease, ends) {
+            // A lease that ends at a given time would be over.
+            (WaitLimit::Ms(limit), Lease::Ms(left), Some(_)) => WaitLimit::Ms(limit.min(left)),
+            _ => limit,
+        };
+        Wait { limit, may_come_back: true, coalesces: false, lease_ends: ends }
+    });
     let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
     match manager.turn(rules).acquire(request) {
         Ok(Acquired::Granted(grant)) => {
             manager.observer.statistics.adopted_acquires += 1;
-            Ok(Set::Done { former: None, fence: Some(grant.fence) })
+            Ok(Set::Done { former: None, fences: vec![grant.fence] })
         }
         Ok(Acquired::Queued(_)) => Ok(Set::Queued),
         Ok(Acquired::NotGranted) | Err(LockError::MaxWaiters(_) | LockError::Grace | LockError::Deadlock(_)) => {
@@ -256,8 +291,8 @@ fn take_over<K: Keys, C: Park>(
     takeovers: &[Takeover<'_>],
 ) -> Result<TakenOver, ErrorReply> {
     let taken = manager.turn(rules).take_mutexes_over(db, takeovers)?;
-    if let TakenOver::All(grants) = taken {
-        manager.observer.statistics.adopted_acquires += u64::from(grants > 0);
+    if let TakenOver::All(fences) = &taken {
+        manager.observer.statistics.adopted_acquires += u64::from(!fences.is_empty());
     }
     Ok(taken)
 }
@@ -312,7 +347,12 @@ fn set_several<'h, H: CommandHost<'h>>(
             Set::OtherFamily if condition == Several::Always => return Err(errors::WRONG_TYPE),
             Set::NotNow if condition == Several::Always => return Err(errors::NOT_NOW),
             Set::OtherFamily | Set::NotNow | Set::Refused(_) => reply_set(&mut host, original, false),
-            Set::Done { .. } | Set::Queued => reply_set(&mut host, original, true),
+            Set::Done { fences, .. } => {
+                fences.into_iter().for_each(|fence| host.note_granted_here(names[0], fence));
+                reply_set(&mut host, original, true);
+            }
+            // MSETNX never waits.
+            Set::Queued => return Err(errors::INTERNAL_ERROR),
         },
     }
     Ok(())
@@ -343,7 +383,7 @@ fn decide_several<K: Keys, C: Park>(
     let lease = Some(Lease::Persist);
     let takeovers: Vec<_> = pairs.iter().map(|(name, owner)| Takeover { name, owner: *owner, lease }).collect();
     match take_over(manager, rules, db, &takeovers)? {
-        TakenOver::All(_) => Ok(Set::Done { former: None, fence: None }),
+        TakenOver::All(fences) => Ok(Set::Done { former: None, fences }),
         TakenOver::NotNow => Ok(Set::NotNow),
     }
 }
@@ -371,18 +411,24 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
 /// DELIFEQ, DELEX … IFEQ.
 fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let Some(token) = parse::released_token(args) else { return run_original(host, args) };
-    if host.run_original(args)? == Ran::Answered {
-        return Ok(());
-    }
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
-    let released =
-        host.decide(keys, None, |manager, rules| manager.turn(rules).release(key, token, &Portion::Mutex, Work::Done))?;
-    match released {
-        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Err(errors::WRONG_TYPE),
-        released => host.integer(i64::from(released? == Released::Gone)),
+    let decided = host.decide(keys, None, |manager, rules| {
+        let mut turn = manager.turn(rules);
+        match turn.exclusive_holder(key, Family::Mutex)? {
+            Some(_) => turn.release(key, token, &Portion::Mutex, Work::Done).map(Some),
+            None => Ok(None),
+        }
+    });
+    match decided {
+        Err(error) if error == errors::READ_ONLY => run_original(host, args),
+        Ok(Ok(None) | Err(KeyError::WrongType)) => run_original(host, args),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        decided => {
+            host.integer(i64::from(decided?? == Some(Released::Gone)));
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 /// GET.

@@ -90,18 +90,18 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     }
 }
 
-/// HDEL: all holds of these owners.
+/// HDEL: all holds of the owner, if it is among these. Not of the waiter that follows it.
 fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let all = Portion::Reentrant(Count::Exactly(0));
     let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
-        let mut deleted = 0;
-        for owner in &args[2..] {
-            let released = manager.turn(rules).release(key, owner.bytes(), &all, Work::Done)?;
-            deleted += i64::from(released == Released::Gone);
-        }
-        Ok(deleted)
+        let mut turn = manager.turn(rules);
+        let holder = turn.exclusive_holder(key, Family::Reentrant)?;
+        let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
+        let Some((owner, _)) = holder.filter(|(owner, _)| is_named(owner.as_bytes())) else { return Ok(0) };
+        let released = turn.release(key, owner.as_bytes(), &all, Work::Done)?;
+        Ok(i64::from(released == Released::Gone))
     });
     match decided {
         Err(error) if error == errors::READ_ONLY => run_original(host, args),

@@ -5,7 +5,7 @@ use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::LockError;
 use lock::manager::release::Work;
 use lock::manager::session::RenewRequest;
-use lock::value::claim::{LockRequest, Portion};
+use lock::value::claim::{Family, LockRequest, Portion};
 use lock::value::outcome::Grant;
 use lock::value::owner::OwnerRef;
 use smallvec::SmallVec;
@@ -44,13 +44,17 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let request = LockRequest { owner, claim: command.claim, lease: command.lease };
     if let &[key] = keys {
         if let Some(granted) = host.acquire_uncontended(key, &request, terms.session) {
-            reply_granted(host, &request, granted?);
+            let granted = granted?;
+            if prefix.family() == Family::Mutex {
+                host.note_granted_here(key.bytes(), granted.fence);
+            }
+            reply_granted(host, &request, granted);
             return Ok(());
         }
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
     let WaitOptions { block, coalesce: coalesces, .. } = command.wait;
-    let wait = block.map(|limit| Wait { limit, may_come_back, coalesces });
+    let wait = block.map(|limit| Wait { limit, may_come_back, coalesces, lease_ends: None });
     acquire_among_others(host, prefix, keys, &request, wait, terms)
 }
 
@@ -69,7 +73,12 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
         manager.turn(rules).acquire(AcquireRequest { db, names, request: *request, wait, session })
     })?;
     match acquired.map_err(|error| refusal(host, error))? {
-        Acquired::Granted(grant) => reply_granted(host, request, grant),
+        Acquired::Granted(grant) => {
+            if prefix.family() == Family::Mutex {
+                names.iter().for_each(|name| host.note_granted_here(name, grant.fence));
+            }
+            reply_granted(host, request, grant);
+        }
         Acquired::NotGranted => host.null(),
         // The client is blocked, or got its reply when it was parked.
         Acquired::Queued(_) => {}

@@ -295,12 +295,16 @@ impl<'a> CommandHost<'a> for Call<'a> {
         NonZeroU64::new(self.server.settings.borrow().adopt_wait_ms).map(WaitLimit::Ms)
     }
 
-    fn note_granted_here(self, fence: Fence) {
-        self.server.granted_here.borrow_mut().insert(fence, self.client);
+    fn note_granted_here(self, key: &[u8], fence: Fence) {
+        let settings = self.server.settings.borrow();
+        if settings.adopt_wait_ms > 0 && settings.adopted.may_hold_adopted(key) {
+            self.server.granted_here.borrow_mut().insert((fence, self.connection()));
+        }
     }
 
     fn is_granted_here(self, fence: Fence) -> bool {
-        self.server.granted_here.borrow().get(&fence) == Some(&self.client)
+        let granted = self.server.granted_here.borrow();
+        granted.contains(&(fence, None)) || granted.contains(&(fence, Some(self.client)))
     }
 
     fn is_out_of_memory(self) -> bool {

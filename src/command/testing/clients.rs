@@ -82,8 +82,8 @@ pub struct AllClients {
     pub waiting: BTreeMap<RequestId, WaitingClient>,
     /// Grants that were told in this turn, and to which connections.
     pub told: Vec<(RequestId, ClientId)>,
-    /// Which connection was granted a lock by a SET.
-    pub granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
+    /// Which connection was granted a mutex; `None`: a command that has none.
+    pub granted_here: Rc<RefCell<BTreeSet<(Fence, Option<ClientId>)>>>,
 }
 
 impl AllClients {
@@ -144,8 +144,8 @@ impl Clients for &mut AllClients {
             true => reply::adopted_wait_outcome(&mut connection.outbox, outcome),
             false => reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome),
         }
-        if let (true, WaitOutcome::Granted { fence, .. }) = (is_adopted, outcome) {
-            self.granted_here.borrow_mut().insert(fence, client);
+        if let WaitOutcome::Granted { fence, .. } = outcome {
+            self.granted_here.borrow_mut().insert((fence, Some(client)));
         }
         match outcome {
             WaitOutcome::Granted { .. } => {

@@ -1,7 +1,7 @@
 //! The parts of the simulated server, and a command that runs on it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use lock::host::simulated::{KeyEvent, Keyspace, Stored};
@@ -22,7 +22,7 @@ pub struct SimulatedServer {
     pub(super) keyspace: RefCell<Keyspace>,
     pub(super) clients: RefCell<AllClients>,
     /// The clients' own table, which a command asks while it has them borrowed.
-    pub(super) granted_here: Rc<RefCell<BTreeMap<Fence, ClientId>>>,
+    pub(super) granted_here: Rc<RefCell<BTreeSet<(Fence, Option<ClientId>)>>>,
     pub(super) log: RefCell<LockLog>,
     pub(super) settings: RefCell<Settings>,
     /// The values of keys that are strings.

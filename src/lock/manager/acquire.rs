@@ -10,11 +10,11 @@ use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::{self, Search};
 use crate::queue::place::Rank;
-use crate::queue::placement::new_place;
+use crate::queue::placement::{new_place, SearchBudget};
 use crate::queue::request::{Arrival, NewRequest, OwnerId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant, KeyError};
-use crate::value::time::{Now, WaitLimit};
+use crate::value::time::{Now, Timestamp, WaitLimit};
 
 /// A request to acquire one or several locks of one database.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,8 @@ pub struct Wait {
     pub may_come_back: bool,
     /// COALESCE: the release of the lock answers the request. Only in a request for one mutex.
     pub coalesces: bool,
+    /// The lease ends by then, whenever it begins: a grant after it is none. `None`: the lease is a length of time.
+    pub lease_ends: Option<Timestamp>,
 }
 
 /// The answer to a request to acquire.
@@ -103,7 +105,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
 
     /// The request that this one repeats, unless it is ending: its client has disconnected, or LOCK.CANCEL has named
     /// it.
-    fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
+    pub(super) fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
         let retried =
             self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;
         if let Some(ending) = self.manager.waits.backlog.endings.take(retried) {
@@ -135,9 +137,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let mut new = request.to_queue(open.manager, earlier, rank);
         if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
             drop(open);
-            self.find_place(&mut new);
+            self.find_place(&mut new, &mut SearchBudget::default());
             if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
-                return self.grant_among_waiters(request, earlier.retried);
+                return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);
             }
             open = self.reopen(key);
         }
@@ -171,9 +173,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             return Ok(Acquired::NotGranted);
         }
         let mut new = request.to_queue(self.manager, earlier, Rank::Normal);
-        self.find_place(&mut new);
+        self.find_place(&mut new, &mut SearchBudget::default());
         if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
-            return self.grant_among_waiters(request, earlier.retried);
+            return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
         if let Some(search) = may_queue(self.manager, &new)? {
@@ -230,12 +232,13 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         behind.all(|key| new.names.len() > 1 && holders.is_held_by(key, new.owner()))
     }
 
-    /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards.
-    fn grant_among_waiters(
+    /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards. Returns the
+    /// grant of the first key.
+    pub(super) fn grant_among_waiters(
         &mut self,
         request: &AcquireRequest<'_>,
         retried: Option<RequestId>,
-    ) -> Result<Acquired, LockError> {
+    ) -> Result<Grant, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
         let same = retried.and_then(|id| Some((id, self.manager.queues().request(id)?)));
@@ -248,7 +251,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         self.manager.observer.count_grant(waited);
         let grant = first_of(&grants);
         if self.manager.queues().is_empty() {
-            return Ok(Acquired::Granted(grant));
+            return Ok(grant);
         }
         if let Some(Waited { request: same, .. }) = waited {
             take_over(self.manager, &mut self.host.clients, same);
@@ -266,7 +269,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
                 false => _ = self.serve(queue),
             }
         }
-        Ok(Acquired::Granted(grant))
+        Ok(grant)
     }
 
     /// Dismisses the waiters that can never fit the new LIMIT of their queue, and serves the others.
@@ -278,10 +281,10 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     }
 
     /// Moves a request that repeats none to the place that it gets among requests for several keys.
-    pub(super) fn find_place(&mut self, new: &mut NewRequest<'_>) {
+    pub(super) fn find_place(&mut self, new: &mut NewRequest<'_>, budget: &mut SearchBudget) {
         if self.manager.waits.needs_place(new) {
             let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
-            new.place = new_place(self.manager.queues(), &mut holders, new);
+            new.place = new_place(self.manager.queues(), &mut holders, new, budget);
         }
     }
 
@@ -315,8 +318,8 @@ fn enqueue<C: Park>(
     let since = retried.and_then(|id| manager.queues().request(id)).map_or(now.instant(), |queued| queued.since);
     retried.into_iter().for_each(|retried| take_over(manager, clients, retried));
     let until = wait.limit.until(now.instant());
-    let Wait { may_come_back, coalesces, .. } = wait;
-    let id = manager.waits.enter(Arrival { new, since, until, session, may_come_back, coalesces });
+    let Wait { may_come_back, coalesces, lease_ends, .. } = wait;
+    let id = manager.waits.enter(Arrival { new, since, until, session, may_come_back, coalesces, lease_ends });
     // Park the client before anything can answer the request.
     if !clients.park(id) {
         let queues = manager.queues().request(id).map(|queued| queued.queues.clone());

@@ -3,12 +3,13 @@
 //!
 //! A count of 0 is a hold still: its owner ends it by another command, and no other owner may come in between.
 
-use super::acquire::{AcquireRequest, Acquired};
+use super::acquire::AcquireRequest;
 use super::lock_manager::LockError;
 use super::observer::EndedBy;
 use super::turn::Turn;
 use crate::host::{Effect, Entry, Keys, Park};
 use crate::key::KeyRef;
+use crate::queue::placement::SearchBudget;
 use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
 use crate::value::outcome::KeyError;
 use crate::value::owner::OwnerRef;
@@ -58,7 +59,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// Changes how often the owner holds a reentrant mutex. A free key is granted, without a lease.
     ///
     /// # Errors
-    /// The key holds something else, or the number would be none.
+    /// The key holds something else, or the number would be none: below 0, or 0 on a free key.
     pub fn change_holds(
         &mut self,
         key: KeyRef<'_>,
@@ -85,14 +86,18 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     }
 
     fn take_free(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>, change: CountChange) -> Result<Counted, LockError> {
-        let claim = Claim::Reentrant(Count::Exactly(change.applied_to(0).map_err(KeyError::from)?));
+        let holds = match change.applied_to(0).map_err(KeyError::from)? {
+            0 => return Err(KeyError::Invalid(InvalidClaim::HoldsFewer(0)).into()),
+            holds => holds,
+        };
+        let claim = Claim::Reentrant(Count::Exactly(holds));
         let request = LockRequest { owner, claim, lease: Lease::Persist };
         let request = AcquireRequest { db: key.db, names: &[key.name], request, wait: None, session: None };
-        match self.acquire(request) {
-            Ok(Acquired::Granted(grant)) => Ok(Counted::Holds { now: grant.holds, before: None }),
-            Ok(Acquired::NotGranted | Acquired::Queued(_)) | Err(LockError::Grace) => Ok(Counted::NotNow),
-            Err(error) => Err(error),
+        if !self.may_be_granted_now(&request, &mut SearchBudget::default())? {
+            return Ok(Counted::NotNow);
         }
+        let grant = self.grant_free(&request)?;
+        Ok(Counted::Holds { now: grant.holds, before: None })
     }
 }
 

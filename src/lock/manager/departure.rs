@@ -220,7 +220,7 @@ mod tests {
             db: 0,
             names,
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit, may_come_back, coalesces: false }),
+            wait: Some(Wait { limit, may_come_back, coalesces: false, lease_ends: None }),
             session: None,
         };
         match fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request) {

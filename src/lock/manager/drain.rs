@@ -11,7 +11,7 @@ use crate::host::{Clients, Gate, Keys, WaitOutcome};
 use crate::key::RequestId;
 use crate::queue::deadlock;
 use crate::queue::place::{Place, Rank};
-use crate::queue::placement::new_place;
+use crate::queue::placement::{new_place, SearchBudget};
 use crate::queue::request::{NewRequest, OwnerId, QueueId};
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
@@ -176,7 +176,8 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let place = queues.last_place(Rank::Normal);
         let (request, owner_id) = (queued.request(), Some(queued.owner_id));
         let new = NewRequest { db: queued.db, names: &names, request, owner_id, place, replaces: Some(id) };
-        let new = NewRequest { place: new_place(queues, &mut holders, &new), ..new };
+        let place = new_place(queues, &mut holders, &new, &mut SearchBudget::default());
+        let new = NewRequest { place, ..new };
         let search = deadlock::search_for(queues, &new);
         match search.and_then(|search| search.find(queues, &mut holders, &new)) {
             None => {

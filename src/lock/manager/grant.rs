@@ -54,10 +54,12 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         if self.manager.waits.is_over(id, queued, self.now) {
             return Attempt::Stuck;
         }
-        let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
+        let (owner, session) = (queued.owner.clone(), queued.session);
+        let (asked, lease) = (queued.lease, queued.lease_from(self.now.timestamp()));
         let name = waiting.key.clone();
         let waited = Waited { request: id, ms: self.now.instant().ms_since(queued.since) };
-        let request = LockRequest { owner: owner.as_ref(), claim: queued.claim.under_limit(waiting.limit), lease };
+        let claim = queued.claim.under_limit(waiting.limit);
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: lease.unwrap_or(asked) };
         match self.admission(&request) {
             Ok(Admission::AlreadyHeld) => {}
             Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(owner.as_bytes()) => {}
@@ -67,6 +69,9 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             }
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
             Err(error) => return self.dismiss(id, WaitOutcome::Impossible(error)),
+        }
+        if lease.is_none() {
+            return self.dismiss(id, WaitOutcome::TimedOut);
         }
         if !self.clients.may_be_granted(id, &[self.key.name], waited.ms) {
             return self.dismiss(id, WaitOutcome::NotPermitted);

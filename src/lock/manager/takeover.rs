@@ -4,7 +4,7 @@
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
 //! granted as ever: behind earlier requests, and not in a grace.
 
-use super::acquire::{AcquireRequest, Acquired, Earlier};
+use super::acquire::{AcquireRequest, Earlier};
 use super::grant::GrantedBy;
 use super::lock_manager::LockError;
 use super::observer::EndedBy;
@@ -13,9 +13,10 @@ use super::turn::Turn;
 use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::place::Rank;
+use crate::queue::placement::SearchBudget;
 use crate::value::claim::{Claim, Family, LockRequest};
 use crate::value::fence::Fence;
-use crate::value::outcome::{Admission, KeyError};
+use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::{Deadline, Lease, Now};
 
@@ -31,10 +32,10 @@ pub struct Takeover<'a> {
 }
 
 /// What became of a takeover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakenOver {
-    /// Each owner holds its mutex. The number of grants; the others were held by their owners already.
-    All(usize),
+    /// Each owner holds its mutex. The fences of the grants; the others were held by their owners already.
+    All(Vec<Fence>),
     /// A free key cannot be granted now: nothing was changed.
     NotNow,
 }
@@ -58,49 +59,64 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// # Errors
     /// A key holds something else.
     pub fn take_mutexes_over(&mut self, db: i32, takeovers: &[Takeover<'_>]) -> Result<TakenOver, LockError> {
-        let (mut free, mut held) = (Vec::new(), Vec::new());
+        let (mut free, mut held, mut may_be_granted) = (Vec::new(), Vec::new(), true);
+        // For all keys together: each search for a place takes up to some milliseconds.
+        let mut budget = SearchBudget::default();
         for takeover in takeovers {
             let key = KeyRef { db, name: takeover.name };
             match self.exclusive_holder(key, Family::Mutex)? {
                 Some(_) => held.push(takeover),
-                None if self.may_be_granted_now(key, takeover.owner)? => free.push(takeover),
-                None => return Ok(TakenOver::NotNow),
+                None => {
+                    may_be_granted &= self.may_be_granted_now(&takeover.of_free(db), &mut budget)?;
+                    free.push(takeover);
+                }
             }
         }
-        let mut grants = 0;
+        if !may_be_granted {
+            return Ok(TakenOver::NotNow);
+        }
+        let mut grants = Vec::new();
         // Free keys first: an owner that loses a key no longer stands before a request for several keys that wants it.
-        for takeover in free.into_iter().chain(held) {
-            grants += usize::from(self.take_one_over(db, takeover)? == Taken::Granted);
+        for takeover in free {
+            grants.push(self.grant_free(&takeover.of_free(db))?.fence);
+        }
+        for takeover in held {
+            grants.extend(self.take_held_over(db, takeover)?);
         }
         Ok(TakenOver::All(grants))
     }
 
     /// Whether a free key may be granted to a request that does not wait.
-    fn may_be_granted_now(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Result<bool, LockError> {
-        let names = &[key.name];
-        let request = LockRequest { owner, claim: Claim::Mutex, lease: Lease::Persist };
-        let request = AcquireRequest { db: key.db, names, request, wait: None, session: None };
-        let owner_id = self.manager.queues().owner_id(key.db, owner.as_bytes());
+    pub(super) fn may_be_granted_now(
+        &mut self,
+        request: &AcquireRequest<'_>,
+        budget: &mut SearchBudget,
+    ) -> Result<bool, LockError> {
+        let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let mut new = request.to_queue(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
-        self.find_place(&mut new);
-        match self.admission_in_queue(&request, &new, Admission::Admit) {
+        self.find_place(&mut new, budget);
+        match self.admission_in_queue(request, &new, Admission::Admit) {
             Ok(admission) => Ok(admission == Admission::Admit),
             Err(LockError::Grace) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    fn take_one_over(&mut self, db: i32, takeover: &Takeover<'_>) -> Result<Taken, LockError> {
+    /// Grants a free key, which may be granted now. Nothing is decided again: of several keys all are taken, or none.
+    pub(super) fn grant_free(&mut self, request: &AcquireRequest<'_>) -> Result<Grant, LockError> {
+        let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
+        let retried = self.find_retried(request, owner_id);
+        self.grant_among_waiters(request, retried)
+    }
+
+    /// Returns the fence, if the owner did not hold it already.
+    fn take_held_over(&mut self, db: i32, takeover: &Takeover<'_>) -> Result<Option<Fence>, LockError> {
         let Takeover { name, owner, lease } = *takeover;
         let mut open = self.reopen(KeyRef { db, name });
         let Some((lock, until)) = open.entry.lock_and_until() else {
+            // It is over by now: a key ends only by a command, or with the time, and both stand still.
             drop(open);
-            let request = LockRequest { owner, claim: Claim::Mutex, lease: lease.unwrap_or(Lease::Persist) };
-            let request = AcquireRequest { db, names: &[name], request, wait: None, session: None };
-            return match self.acquire(request)? {
-                Acquired::Granted(_) => Ok(Taken::Granted),
-                Acquired::NotGranted | Acquired::Queued(_) => Ok(Taken::NotGranted),
-            };
+            return Ok(Some(self.grant_free(&takeover.of_free(db))?.fence));
         };
         if lock.is_held_by(owner.as_bytes()) {
             if lease.is_some() {
@@ -108,22 +124,21 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
                 open.manager.observer.renewed(open.key, owner.as_bytes());
             }
             open.manager.deliveries.confirm(db, &[name], owner.as_bytes());
-            return Ok(Taken::Held);
+            return Ok(None);
         }
         let lease = lease.unwrap_or_else(|| left_of(until, open.now));
-        open.replace_holder(&LockRequest { owner, claim: Claim::Mutex, lease })?;
-        Ok(Taken::Granted)
+        open.replace_holder(&LockRequest { owner, claim: Claim::Mutex, lease })
     }
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Breaks the hold of a mutex and grants the mutex to the owner of the request: one effect for both.
-    fn replace_holder(&mut self, request: &LockRequest<'_>) -> Result<(), LockError> {
+    fn replace_holder(&mut self, request: &LockRequest<'_>) -> Result<Option<Fence>, LockError> {
         // Before the hold is broken: without a fence nothing is changed.
         let next = self.manager.next_fence(self.now)?;
-        let Some(lock) = self.entry.content().lock() else { return Ok(()) };
+        let Some(lock) = self.entry.content().lock() else { return Ok(None) };
         let Some((former, fence)) = lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)) else {
-            return Ok(());
+            return Ok(None);
         };
         self.manager.observer.statistics.count_stored(lock.held_family(), None);
         lock.evict(former.as_bytes());
@@ -135,19 +150,17 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.manager.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
         self.manager.observer.count_grant(None);
         queue.into_iter().for_each(|queue| self.manager.waits.gained(queue, request.owner.as_bytes()));
-        Ok(())
+        Ok(Some(next))
     }
 }
 
-/// What became of one mutex.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// Its owner was granted it.
-    Granted,
-    /// Its owner held it already.
-    Held,
-    /// Something came first.
-    NotGranted,
+impl<'a> Takeover<'a> {
+    /// The request for a key that is free.
+    fn of_free(&'a self, db: i32) -> AcquireRequest<'a> {
+        let lease = self.lease.unwrap_or(Lease::Persist);
+        let request = LockRequest { owner: self.owner, claim: Claim::Mutex, lease };
+        AcquireRequest { db, names: std::slice::from_ref(&self.name), request, wait: None, session: None }
+    }
 }
 
 /// The lease that ends when the key would have ended.
@@ -171,7 +184,8 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<TakenOver, LockError> {
+    /// How many were granted; `None`: not now.
+    fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<Option<usize>, LockError> {
         let owners: Vec<Owner> = pairs.iter().map(|(_, name)| owner(name)).collect();
         let takeovers: Vec<_> = pairs
             .iter()
@@ -179,14 +193,18 @@ mod tests {
             .map(|((name, _), owner)| Takeover { name, owner: owner.as_ref(), lease })
             .collect();
         let now = fixture.server.now();
-        fixture.manager.turn(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)
+        let taken = fixture.manager.turn(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)?;
+        Ok(match taken {
+            TakenOver::All(fences) => Some(fences.len()),
+            TakenOver::NotNow => None,
+        })
     }
 
     #[test]
     fn another_owner_takes_a_mutex_over_in_one_effect_with_a_new_fence() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let before = fixture.stored().0.fence();
-        assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(TakenOver::All(1)));
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(Some(1)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("b"))]);
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
         assert!(fixture.stored().0.fence() > before);
@@ -197,7 +215,7 @@ mod tests {
     #[test]
     fn waiters_stay_in_the_queue_and_are_served_after_the_new_holder() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
-        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::All(1)));
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(Some(1)));
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
         fixture.release("b", crate::value::claim::Portion::Mutex).unwrap();
         assert_eq!(fixture.holders(), format!("{:?}", owner("w")));
@@ -207,12 +225,12 @@ mod tests {
     fn a_holder_renews_its_lease_which_may_become_shorter() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let fence = fixture.stored().0.fence();
-        assert_eq!(take(&mut fixture, &[(b"k", "a")], Lease::from_ms(50)), Ok(TakenOver::All(0)));
+        assert_eq!(take(&mut fixture, &[(b"k", "a")], Lease::from_ms(50)), Ok(Some(0)));
         let until = fixture.stored().1;
         assert!(until < Deadline::Never && fixture.stored().0.fence() == fence);
-        assert_eq!(take(&mut fixture, &[(b"k", "a")], None), Ok(TakenOver::All(0)));
+        assert_eq!(take(&mut fixture, &[(b"k", "a")], None), Ok(Some(0)));
         assert_eq!(fixture.stored().1, until, "the deadline was kept");
-        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::All(1)));
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(Some(1)));
         assert_eq!(fixture.stored().1, until, "the new holder's too");
     }
 
@@ -230,10 +248,10 @@ mod tests {
     fn a_free_key_is_taken_only_where_it_would_be_granted() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
         fixture.server.keyspace.delete(&key());
-        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::NotNow));
-        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"k", "b")], None), Ok(TakenOver::NotNow));
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(None));
+        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"k", "b")], None), Ok(None));
         assert!(fixture.server.keyspace.primary.is_empty(), "all or nothing");
-        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"m", "c")], None), Ok(TakenOver::All(2)));
+        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"m", "c")], None), Ok(Some(2)));
     }
 
     /// An owner that holds one of its keys stands before a request for both, until it loses that one.
@@ -242,7 +260,7 @@ mod tests {
         for pairs in [[(&b"k"[..], "u"), (b"l", "t")], [(b"l", "t"), (b"k", "u")]] {
             let mut fixture = Fixture::of(&[("t", MUTEX)]);
             fixture.acquire_all("z", &[b"k", b"l"], MUTEX, None, Lease::Persist);
-            assert_eq!(take(&mut fixture, &pairs, None), Ok(TakenOver::All(2)), "{pairs:?}");
+            assert_eq!(take(&mut fixture, &pairs, None), Ok(Some(2)), "{pairs:?}");
             assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"l")), "{pairs:?}");
         }
     }
@@ -252,7 +270,7 @@ mod tests {
         let mut fixture = Fixture::default();
         let instant = fixture.server.now().instant();
         fixture.manager.begin_grace(instant, 500);
-        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(TakenOver::NotNow));
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(None));
     }
 
     #[test]

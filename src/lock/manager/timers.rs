@@ -184,6 +184,7 @@ mod tests {
                 limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()),
                 may_come_back: false,
                 coalesces: false,
+                lease_ends: None,
             }),
             session: None,
         };

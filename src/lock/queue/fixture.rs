@@ -74,6 +74,7 @@ impl Fixture {
             session: None,
             may_come_back: true,
             coalesces: false,
+            lease_ends: None,
         });
         self.note_holders(names);
         id

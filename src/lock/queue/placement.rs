@@ -6,13 +6,37 @@ use super::queues::WaitQueues;
 use super::request::{NewRequest, QueuedRequest};
 use crate::host::Keys;
 
-/// The search for the first request that waits for the owner visits at most this many requests and keys, which takes
-/// some milliseconds. An owner with more of them ahead takes the last place. Fewer in tests, so that they exceed it.
-const MOST_STEPS: usize = if cfg!(test) { 400 } else { 40_000 };
+/// How many more requests and keys a command's searches for places may visit: with all of them they take some
+/// milliseconds. Where too many are ahead, the owner takes the last place.
+#[derive(Debug)]
+pub struct SearchBudget {
+    left: usize,
+}
+
+impl Default for SearchBudget {
+    /// Fewer in tests, so that they exceed it.
+    fn default() -> SearchBudget {
+        SearchBudget { left: if cfg!(test) { 400 } else { 40_000 } }
+    }
+}
+
+impl SearchBudget {
+    /// Visits so many. False: they were too many.
+    fn visit(&mut self, count: usize) -> bool {
+        let left = self.left.checked_sub(count);
+        self.left = left.unwrap_or(0);
+        left.is_some()
+    }
+}
 
 /// The place of a request that is queued now; `new` has the last place of its rank.
-pub fn new_place<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Place {
-    let first = first_that_wants_held(queues, holders, new);
+pub fn new_place<K: Keys>(
+    queues: &WaitQueues,
+    holders: &mut Holders<'_, K>,
+    new: &NewRequest<'_>,
+    budget: &mut SearchBudget,
+) -> Place {
+    let first = first_that_wants_held(queues, holders, new, budget);
     first.and_then(|first| first.before(new.place.arrival)).unwrap_or_else(|| new.place.clone())
 }
 
@@ -22,6 +46,7 @@ fn first_that_wants_held<'q, K: Keys>(
     queues: &'q WaitQueues,
     holders: &mut Holders<'_, K>,
     new: &NewRequest<'_>,
+    budget: &mut SearchBudget,
 ) -> Option<&'q Place> {
     if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
         return None;
@@ -30,11 +55,11 @@ fn first_that_wants_held<'q, K: Keys>(
     if may_hold.is_empty() {
         return None;
     }
-    let mut steps = 0;
+    let mut is_spent = false;
     let mut wants_held = |queued: &QueuedRequest| {
-        steps += 1 + queued.queues.len();
+        is_spent |= !budget.visit(1 + queued.queues.len());
         let mut keys = queued.queues.iter().filter(|id| may_hold.contains(**id)).filter_map(|id| queues.get(*id));
-        steps > MOST_STEPS || keys.any(|queue| holders.is_held_by(queue.key.as_ref(), new.owner()))
+        is_spent || keys.any(|queue| holders.is_held_by(queue.key.as_ref(), new.owner()))
     };
     let mut first: Option<&Place> = None;
     for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
@@ -43,7 +68,7 @@ fn first_that_wants_held<'q, K: Keys>(
         let mut of_others = several.filter(|queued| queued.owner.as_bytes() != new.owner());
         first = of_others.find(|queued| wants_held(queued)).map(|queued| &queued.place).or(first);
     }
-    first.filter(|_| steps <= MOST_STEPS)
+    first.filter(|_| !is_spent)
 }
 
 #[cfg(test)]
@@ -63,7 +88,12 @@ mod tests {
         let new = NewRequest { db: 0, names: &names(keys), request, owner_id, place, replaces: None };
         let now = fixture.server.now().timestamp();
         let mut keys = &mut fixture.server.keyspace;
-        new_place(&fixture.queues, &mut Holders::new(&mut keys, &fixture.ended, now), &new)
+        new_place(
+            &fixture.queues,
+            &mut Holders::new(&mut keys, &fixture.ended, now),
+            &new,
+            &mut SearchBudget::default(),
+        )
     }
 
     /// Columns: the owner and the keys of a request ahead, a key that `a` holds, and whether a new request of `a` for

@@ -193,7 +193,7 @@ impl WaitQueues {
 impl WaitQueues {
     /// Puts a request into the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let Arrival { new, since, until, session, may_come_back, coalesces } = arrival;
+        let Arrival { new, since, until, session, may_come_back, coalesces, lease_ends } = arrival;
         let NewRequest { db, names, request, owner_id, place, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
@@ -220,6 +220,7 @@ impl WaitQueues {
             session,
             may_come_back,
             coalesces,
+            lease_ends,
             owner_id,
             listed_under,
             may_wait_elsewhere: false,

@@ -1,11 +1,13 @@
 //! A queued request: its claim, when it was queued, when it times out, and its place in the wait queues of its keys.
 
+use std::num::NonZeroU64;
+
 use super::place::Place;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
-use crate::value::time::{Instant, Lease};
+use crate::value::time::{Instant, Lease, Timestamp};
 
 /// The wait queue of a key, for as long as it exists. Ids are not reused.
 #[derive(Clone, Default, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +86,8 @@ pub struct Arrival<'a> {
     pub may_come_back: bool,
     /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
+    /// When its lease ends, whenever it begins; `None`: the lease is a length of time.
+    pub lease_ends: Option<Timestamp>,
 }
 
 /// A request that is queued, or keeps its place while its client is away.
@@ -111,6 +115,8 @@ pub struct QueuedRequest {
     pub may_come_back: bool,
     /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
+    /// When its lease ends, whenever it begins; `None`: the lease is a length of time.
+    pub lease_ends: Option<Timestamp>,
     /// The id of its owner.
     pub owner_id: OwnerId,
     /// The queue under which its owner lists it: the smallest of `queues`.
@@ -138,6 +144,14 @@ impl QueuedRequest {
     /// Owner, claim and lease.
     pub fn request(&self) -> LockRequest<'_> {
         LockRequest { owner: self.owner.as_ref(), claim: self.claim, lease: self.lease }
+    }
+
+    /// The lease of a grant at this time; `None`: it would have ended.
+    pub fn lease_from(&self, now: Timestamp) -> Option<Lease> {
+        match self.lease_ends {
+            None => Some(self.lease),
+            Some(ends) => NonZeroU64::new(ends.ms_since(now)).map(Lease::Ms),
+        }
     }
 
     /// Whether its client waits; a kept place is no waiter.

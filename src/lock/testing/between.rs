@@ -50,7 +50,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
         &key,
         "newcomer",
         claim,
-        Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false }),
+        Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false, lease_ends: None }),
     );
     assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
@@ -117,12 +117,19 @@ impl Rules {
         let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: queued.coalesces });
+        let wait = Some(Wait {
+            limit: WaitLimit::Forever,
+            may_come_back: true,
+            coalesces: queued.coalesces,
+            lease_ends: None,
+        });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // If no places are kept, a request loses its place when its connection ends.
         let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
         let has_place = keeps_place && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
+        // A client that does not know the module takes up no place whose request waits.
+        let has_place = has_place && queued.claim != Claim::AdoptedMutex;
         let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         match acquired {

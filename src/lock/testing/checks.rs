@@ -38,14 +38,19 @@ impl Before {
     /// A step that takes no hold away must not remove a hold with a running lease.
     pub fn check_no_holder_was_displaced(&self, step: &Step, rules: &Rules) {
         use Command::{Acquire, Break, Cancel, Release, Renew};
-        let mut broken = None;
+        let (mut broken, mut taken) = (None, Vec::new());
         let released = match step {
             Step::Send(Release { owner, .. }) => Some(owner.as_bytes()),
             Step::Send(Break { key, owner }) => {
                 broken = Some((to_key(key), owner.map(str::as_bytes)));
                 None
             }
-            Step::Send(Acquire(_) | Renew { .. } | Cancel { .. }) | Step::Pass(_) | Step::Save => None,
+            Step::Send(Command::TakeOver { pairs, .. }) => {
+                taken.extend(pairs.iter().map(|(key, _)| to_key(key)));
+                None
+            }
+            Step::Send(Acquire(_) | Renew { .. } | Cancel { .. } | Command::Count { .. }) => None,
+            Step::Pass(_) | Step::Save => None,
             Step::Lag | Step::CatchUp | Step::Happen(Event::Unblocked(_) | Event::GraceSet(_)) => None,
             _ => return,
         };
@@ -55,6 +60,7 @@ impl Before {
             let is_broken = broken
                 .as_ref()
                 .is_some_and(|(broken, whose)| broken == key && whose.is_none_or(|whose| whose == owner.as_bytes()));
+            let is_broken = is_broken || taken.contains(key);
             let is_over = until.is_over(now) || released == Some(owner.as_bytes()) || rules.manager.has_due();
             let is_held = || match rules.server.keyspace.primary.get(key) {
                 Some(Stored::Lock(lock, until)) => {

@@ -51,6 +51,11 @@ pub enum Holds {
 pub enum Claim {
     /// The mutex.
     Mutex,
+    /// The mutex, by `SET key owner NX` of a client that does not know the module: no token of a holder is its own.
+    Adopted {
+        /// The lease is `PXAT`: it ends so long after the request, whenever it begins.
+        is_absolute: bool,
+    },
     /// A reentrant mutex.
     Reentrant(Holds),
     /// `READ`.
@@ -67,7 +72,7 @@ impl Claim {
     /// The family that it belongs to.
     pub fn kind(self) -> Kind {
         match self {
-            Claim::Mutex => Kind::Mutex,
+            Claim::Mutex | Claim::Adopted { .. } => Kind::Mutex,
             Claim::Reentrant(_) => Kind::Reentrant,
             Claim::Read(_) | Claim::Write(_) => Kind::ReadWrite,
             Claim::Permits(..) | Claim::Slot(_) => Kind::Semaphore,
@@ -77,7 +82,7 @@ impl Claim {
     /// The holds that it names; a mutex is held once.
     pub fn holds(self) -> Holds {
         match self {
-            Claim::Mutex | Claim::Slot(_) => Holds::Exactly(1),
+            Claim::Mutex | Claim::Adopted { .. } | Claim::Slot(_) => Holds::Exactly(1),
             Claim::Reentrant(holds) | Claim::Read(holds) | Claim::Write(holds) | Claim::Permits(_, holds) => holds,
         }
     }
@@ -86,10 +91,19 @@ impl Claim {
     pub fn is_retry_of(self, other: Claim) -> bool {
         match (self, other) {
             (Claim::Permits(_, holds), Claim::Permits(_, before)) => holds == before,
-            (Claim::Slot(_), Claim::Slot(_)) => true,
+            (Claim::Slot(_), Claim::Slot(_)) | (Claim::Adopted { .. }, Claim::Adopted { .. }) => true,
             _ => self == other,
         }
     }
+}
+
+/// What becomes of a count in a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// HINCRBY
+    By(i64),
+    /// HSET
+    To(u32),
 }
 
 /// A request to acquire.
@@ -158,6 +172,26 @@ pub enum Command {
         /// The owner of the request.
         owner: Word,
     },
+    /// `SET key owner` without NX, or MSET: each owner holds its mutex from now on, or nothing changes.
+    TakeOver {
+        /// The connection.
+        client: u64,
+        /// Distinct keys, each with its owner.
+        pairs: Vec<(Word, Word)>,
+        /// The lease, or `PERSIST`; `None` for KEEPTTL.
+        lease: Option<Option<Ms>>,
+    },
+    /// `HINCRBY key owner n` or `HSET key owner n`: the owner holds a reentrant mutex so often.
+    Count {
+        /// The connection.
+        client: u64,
+        /// The lock.
+        key: Word,
+        /// The field.
+        owner: Word,
+        /// The number.
+        change: Change,
+    },
 }
 
 /// The number of a grant in the order of the model's grants; the fences of a server are matched to it.
@@ -183,6 +217,14 @@ pub enum Outcome<F = Grant> {
     Broken(u32),
     /// `LOCK.CANCEL`
     Cancelled(bool),
+    /// The number of mutexes that have a new holder; the others were held by their owners already.
+    TakenOver(u32),
+    /// The count in a hash now, and before; `None`: the key was free.
+    Counted(u32, Option<u32>),
+    /// The hash has another field.
+    HeldByAnother,
+    /// A free key that cannot be granted now.
+    NotNow,
     /// An error.
     Refused(Refusal),
 }

@@ -27,6 +27,8 @@ impl Counted {
     pub fn reply(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Granted(..) => self.grants_immediate += 1,
+            Outcome::TakenOver(grants) => self.grants_immediate += u64::from(grants),
+            Outcome::Counted(now, before) if before.is_none_or(|before| before <= now) => self.grants_immediate += 1,
             Outcome::NotGranted => self.not_granted += 1,
             Outcome::Refused(Refusal::Deadlock) => self.deadlocks += 1,
             Outcome::Refused(Refusal::MaxWaiters) => self.max_waiters_refusals += 1,

@@ -39,8 +39,8 @@ impl Model {
                 for h in holders {
                     let session = h.session.map(|(_, due)| wait_ahead(due));
                     let (owner, until) = (label(h.owner), ahead(h.until));
-                    write!(text, "{owner} {} {} {:?} {:?} {until} {session:?},", h.holds, h.reads, h.slot, h.lease)
-                        .expect("a string takes all");
+                    let held = (h.holds, h.stays_at_0, h.reads, h.slot, h.lease);
+                    write!(text, "{owner} {held:?} {until} {session:?},").expect("a string takes all");
                 }
             }
         }
@@ -50,7 +50,8 @@ impl Model {
             let away = request.away.map(|(_, until)| until - monotonic);
             let (keys, claim, is_upgrade, coalesce) = (&asked.keys, asked.claim, request.is_upgrade, asked.coalesce);
             let held = &request.held;
-            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce} {held:?},")
+            let ends = request.lease_ends.map(|ends| ends.saturating_sub(wall));
+            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce} {held:?} {ends:?},")
                 .expect("a string takes all");
         }
         let grace = self.grace.map(|(_, until)| until - monotonic);

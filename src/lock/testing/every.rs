@@ -28,8 +28,10 @@ struct World {
 }
 
 const ONE: Holds = Holds::By(1);
+const SET_NX: Claim = Claim::Adopted { is_absolute: false };
+const SET_NX_PXAT: Claim = Claim::Adopted { is_absolute: true };
 
-static WORLDS: [World; 8] = [
+static WORLDS: [World; 10] = [
     World {
         name: "mutexes",
         keys: &[("a", Kind::Mutex), ("b", Kind::Mutex)],
@@ -73,6 +75,20 @@ static WORLDS: [World; 8] = [
         keys: &[("a", Kind::Mutex), ("w", Kind::ReadWrite)],
         claims: &[&[Claim::Mutex], &[Claim::Read(ONE), Claim::Write(ONE)]],
         steps: World::all,
+        sends_in_parallel: true,
+    },
+    World {
+        name: "mutexes of clients that do not know the module",
+        keys: &[("a", Kind::Mutex), ("b", Kind::Mutex)],
+        claims: &[&[Claim::Mutex, SET_NX, SET_NX_PXAT], &[SET_NX]],
+        steps: World::adopted,
+        sends_in_parallel: true,
+    },
+    World {
+        name: "reentrant mutexes that count in a hash",
+        keys: &[("e", Kind::Reentrant)],
+        claims: &[&[Claim::Reentrant(ONE), Claim::Reentrant(Holds::Exactly(2))]],
+        steps: World::counted,
         sends_in_parallel: true,
     },
     World {
@@ -127,6 +143,60 @@ impl World {
             }
         }
         for (key, _) in self.keys {
+            steps.push(Step::Send(Command::Break { key, owner: None }));
+        }
+        steps
+    }
+
+    /// SET, with NX and without, and MSET, beside native requests for one key and for both.
+    fn adopted(&self) -> Vec<Step> {
+        let mut steps = self.endings();
+        for (client, owner) in (0..).zip(OWNERS) {
+            for ((key, _), claims) in self.keys.iter().zip(self.claims) {
+                for claim in *claims {
+                    let block = if *claim == Claim::Mutex { 0 } else { LEASE / 2 };
+                    steps.push(ask(client, owner, &[key], *claim, Some(block)));
+                }
+                steps.push(ask(client, owner, &[key], SET_NX, None));
+                let take = |lease| Step::Send(Command::TakeOver { client, pairs: vec![(*key, owner)], lease });
+                steps.extend([take(None), take(Some(Some(LEASE)))]);
+                let (keys, claim, failed) = (vec![*key], Claim::Mutex, false);
+                steps.push(Step::Send(Command::Release { keys, owner, claim, failed }));
+            }
+            steps.push(ask(client, owner, &["a", "b"], Claim::Mutex, Some(0)));
+            let other = OWNERS[(client as usize + 1) % OWNERS.len()];
+            for pairs in [vec![("a", owner), ("b", owner)], vec![("b", other), ("a", owner)]] {
+                steps.push(Step::Send(Command::TakeOver { client, pairs, lease: Some(None) }));
+            }
+        }
+        steps
+    }
+
+    /// HINCRBY and HSET beside native requests.
+    fn counted(&self) -> Vec<Step> {
+        let mut steps = self.endings();
+        for (client, owner) in (0..).zip(OWNERS) {
+            for claim in self.claims[0] {
+                steps.push(ask(client, owner, &["e"], *claim, Some(0)));
+                let (keys, failed) = (vec!["e"], false);
+                steps.push(Step::Send(Command::Release { keys, owner, claim: *claim, failed }));
+            }
+            for change in [Change::By(1), Change::By(-1), Change::To(2), Change::To(0)] {
+                steps.push(Step::Send(Command::Count { client, key: "e", owner, change }));
+            }
+            let kind = Kind::Reentrant;
+            steps.push(Step::Send(Command::Renew { keys: vec!["e"], owner, kind, lease: Some(Some(LEASE)) }));
+        }
+        steps
+    }
+
+    /// What ends holds and waits of any family.
+    fn endings(&self) -> Vec<Step> {
+        let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2), Step::SetClock(80), Step::Failover(0)];
+        steps.extend((0..).zip(OWNERS).map(|(client, _)| Step::Happen(Event::ClientGone(client))));
+        steps.push(Step::Deafen(0, Command::Break { key: self.keys[0].0, owner: None }));
+        for (key, _) in self.keys {
+            steps.push(Step::Happen(Event::Deleted(key)));
             steps.push(Step::Send(Command::Break { key, owner: None }));
         }
         steps
@@ -249,6 +319,23 @@ impl World {
             paths = next;
         }
     }
+}
+
+fn ask(client: u64, owner: Word, keys: &[Word], claim: Claim, block: Option<Ms>) -> Step {
+    let (number, session, coalesce, notify) = (0, false, false, false);
+    let (keys, lease) = (keys.to_vec(), Some(LEASE));
+    Step::Send(Command::Acquire(Acquire {
+        number,
+        client,
+        keys,
+        owner,
+        claim,
+        lease,
+        block,
+        session,
+        coalesce,
+        notify,
+    }))
 }
 
 /// Whether the client of this step waits.

@@ -28,7 +28,9 @@ impl Model {
                     // "The smallest number from 0 that no other holder has."
                     let is_taken = |slot: &u32| lock.holders.iter().any(|holder| holder.slot == Some(*slot));
                     let slot = (0..).find(|slot| !is_taken(slot)).filter(|_| matches!(claim, Claim::Slot(_)));
-                    lock.holders.push(Holder { owner, grant, holds: 0, reads: 0, slot, lease, until, session: None });
+                    let (holds, stays_at_0, reads, session) = (0, false, 0, None);
+                    let holder = Holder { owner, grant, holds, stays_at_0, reads, slot, lease, until, session };
+                    lock.holders.push(holder);
                 }
             }
             let Some(holder) = self.holder(key, owner) else { continue };
@@ -38,6 +40,7 @@ impl Model {
                 Holds::Exactly(exactly) => exactly,
             };
             *holder.count(*claim) = after;
+            holder.stays_at_0 = false;
             (holder.grant, holder.lease, holder.until) = (grant, *lease, holder.until.max(until));
             if asked.session {
                 holder.session = Some((asked.client, Until::Never));
@@ -49,10 +52,14 @@ impl Model {
         if let Some(limit) = claim.limit().map(|_| limit) {
             self.set_limit(keys[0], limit);
         }
-        // The owner learns of its holds by this reply, even if an earlier grant was not delivered.
-        self.undelivered
-            .retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
+        self.granted_on.push((grant, asked.client));
+        keys.iter().for_each(|key| self.is_told(key, owner));
         (grant, counts)
+    }
+
+    /// The owner learns of its holds by this reply, even if an earlier grant was not delivered.
+    pub(super) fn is_told(&mut self, key: Word, owner: Word) {
+        self.undelivered.retain(|other| other.owner != owner || !other.held.iter().any(|(held, ..)| *held == key));
     }
 
     /// A new grant.
@@ -66,7 +73,10 @@ impl Model {
     pub fn adopt(&mut self, key: Word, owner: Word, open: (Option<Ms>, Option<u64>), grant: Grant) {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
-        holder.grant = grant;
+        let before = std::mem::replace(&mut holder.grant, grant);
+        let also: Vec<_> = self.granted_on.iter().filter(|(of, _)| *of == before).map(|(_, on)| (grant, *on)).collect();
+        self.granted_on.extend(also);
+        let Some(holder) = self.holder(key, owner) else { return };
         if (holder.lease, holder.session.map(|(client, _)| client)) != open {
             holder.lease = open.0;
             holder.session = open.1.map(|client| (client, Until::Never));

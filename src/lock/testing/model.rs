@@ -10,6 +10,10 @@
 //!   requests that are queued later get DEADLOCK stays open;
 //! - a request that comes back ahead of others, and is served, makes another request of its owner wait for ever: it
 //!   gets DEADLOCK;
+//! - HSET … 0, and HINCRBY to 0, on a free key are no lock: here an error;
+//! - KEEPTTL with another token in the last millisecond of the key: the new holder has one more;
+//! - a retry with a token that several clients have in common takes the foremost kept place;
+//! - the wall clock passes the PXAT of a waiting SET: nil, when its turn comes, and it keeps no place;
 //! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
 //! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
 //!   kept;
@@ -64,6 +68,8 @@ pub struct Holder {
     pub grant: Grant,
     /// Exclusive or write holds, or permits.
     pub holds: u32,
+    /// A count in a hash that has fallen to 0: "its owner still holds, with holds 0".
+    pub stays_at_0: bool,
     /// Read holds.
     pub reads: u32,
     /// The number of its one permit, if it asked for a slot.
@@ -111,6 +117,8 @@ pub struct Request {
     pub is_upgrade: bool,
     /// A running number: the order in which places were taken.
     pub arrival: u64,
+    /// PXAT: when its lease ends, by the wall clock.
+    pub lease_ends: Option<Ms>,
     /// For a kept place: the departure of its client, and when the place is dropped.
     pub away: Option<(u64, Ms)>,
     /// Of the keys of an MLOCK: those that its owner held when this was last looked at.
@@ -169,6 +177,8 @@ pub struct Model {
     pub(super) answers: Vec<(u64, Answer)>,
     pub(super) silent_ends: SilentEnds,
     pub(super) grants: u64,
+    /// The connections on which requests were granted, by grant: a repeated request may come on another one.
+    pub(super) granted_on: Vec<(Grant, u64)>,
     pub(super) departures: u64,
     /// How many MLOCKs were decided anew.
     pub(super) decided_anew: u64,
@@ -197,6 +207,8 @@ impl Model {
             Command::Renew { keys, owner, kind, lease } => self.renew(keys, owner, *kind, *lease),
             Command::Break { key, owner } => self.break_holds(key, *owner),
             Command::Cancel { key, owner } => self.cancel(key, owner),
+            Command::TakeOver { client, pairs, lease } => self.take_mutexes_over(*client, pairs, *lease),
+            Command::Count { client, key, owner, change } => self.change_count(*client, key, owner, *change),
         };
         self.settle();
         outcome.unwrap_or_else(Outcome::Refused)
@@ -207,6 +219,8 @@ impl Model {
         let limit = asked.claim.limit().unwrap_or(0);
         let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
         let find_same = |requests: &[Request]| requests.iter().position(|other| other.is_retried_by(asked));
+        let is_absolute = *claim == Claim::Adopted { is_absolute: true };
+        let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| self.now.wall + lease);
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
         if let Some(kept) = find_same(&self.requests).filter(|kept| self.requests[*kept].away.is_some()) {
             if self.requests[kept].is_upgrade && !is_upgrade {
@@ -244,7 +258,7 @@ impl Model {
         self.arrivals += 1;
         let since = retried.map_or(self.now.monotonic, |retried| self.requests[retried].since);
         let (arrival, held) = (self.arrivals, self.held_of(asked));
-        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival, away: None, held };
+        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival, lease_ends, away: None, held };
         let mut requests = self.requests.clone();
         match (kept, retried) {
             (Some(kept), _) => {
@@ -294,13 +308,16 @@ impl Model {
             let (held, grant) = (*holder.count(claim), holder.grant);
             let left = match claim.holds() {
                 _ if claim == Claim::Mutex => 0,
+                // "DEL, HDEL or RLOCK.RELEASE end it."
+                _ if holder.stays_at_0 => 0,
                 _ if held == 0 => return Ok(Outcome::NotHeld),
                 Holds::By(fewer) => held.checked_sub(fewer).ok_or(Refusal::Invalid)?,
                 Holds::Exactly(left) if left > held => return Err(Refusal::Invalid),
                 Holds::Exactly(left) => left,
             };
-            if left < held {
+            if left < held || holder.stays_at_0 {
                 *holder.count(claim) = left;
+                holder.stays_at_0 = false;
                 self.holders_changed(key);
                 if !failed && claim == Claim::Mutex {
                     self.answer_all_that_coalesce(key, grant);
@@ -373,6 +390,101 @@ impl Model {
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 
+    /// "The token holds it now: the same token renews, another one replaces the holder under a new fence. Only on a held
+    /// key does it take over": a free one is granted as by LOCK.ACQUIRE, or nothing changes.
+    fn take_mutexes_over(
+        &mut self,
+        client: u64,
+        pairs: &[(Word, Word)],
+        lease: Option<Option<Ms>>,
+    ) -> Result<Outcome, Refusal> {
+        pairs.iter().try_for_each(|(key, _)| self.check_kind(key, Kind::Mutex))?;
+        let is_free = |model: &Model, key: Word| model.value(key).is_none();
+        let asks = |key: Word, owner: Word| Acquire {
+            number: 0,
+            client,
+            keys: vec![key],
+            owner,
+            claim: Claim::Mutex,
+            lease: lease.unwrap_or(None),
+            block: None,
+            session: false,
+            coalesce: false,
+            notify: false,
+        };
+        let (free, held): (Vec<_>, Vec<_>) = pairs.iter().copied().partition(|(key, _)| is_free(self, key));
+        if free.iter().any(|(key, owner)| !self.may_be_granted_free(key, owner)) {
+            return Ok(Outcome::NotNow);
+        }
+        for (key, owner) in &free {
+            self.grant_free(&asks(key, owner));
+        }
+        let mut grants = free.len() as u32;
+        for (key, owner) in held {
+            if self.holds(key, owner) {
+                lease.into_iter().for_each(|lease| self.start_lease_again(key, owner, Some(lease)));
+                self.is_told(key, owner);
+                continue;
+            }
+            let now = self.now.wall;
+            let Some(Value::Lock(lock)) = self.value_mut(key) else { continue };
+            let left = match lock.until {
+                Until::At(last) => Some(last.saturating_sub(now).max(1)),
+                Until::Never => None,
+            };
+            lock.holders.clear();
+            self.grant(&Acquire { lease: lease.unwrap_or(left), ..asks(key, owner) }, 0);
+            grants += 1;
+        }
+        Ok(Outcome::TakenOver(grants))
+    }
+
+    /// "RLOCK of that owner with so many holds. A count that falls to 0 stays; a second owner is an error; below 0 is an
+    /// error."
+    fn change_count(&mut self, client: u64, key: Word, owner: Word, change: Change) -> Result<Outcome, Refusal> {
+        self.check_kind(key, Kind::Reentrant)?;
+        let changed = |count: u32| match change {
+            Change::By(by) => u32::try_from(i64::from(count) + by).map_err(|_| Refusal::Invalid),
+            Change::To(count) => Ok(count),
+        };
+        if self.value(key).is_some() {
+            let Some(holder) = self.holder(key, owner) else { return Ok(Outcome::HeldByAnother) };
+            let before = holder.holds;
+            holder.holds = changed(before)?;
+            holder.stays_at_0 = holder.holds == 0;
+            let now = holder.holds;
+            self.is_told(key, owner);
+            return Ok(Outcome::Counted(now, Some(before)));
+        }
+        let count = changed(0)?;
+        if count == 0 {
+            return Err(Refusal::Invalid);
+        }
+        if !self.may_be_granted_free(key, owner) {
+            return Ok(Outcome::NotNow);
+        }
+        let (keys, claim) = (vec![key], Claim::Reentrant(Holds::Exactly(count)));
+        let (session, coalesce, notify) = (false, false, false);
+        let asked =
+            Acquire { number: 0, client, keys, owner, claim, lease: None, block: None, session, coalesce, notify };
+        self.grant_free(&asked);
+        Ok(Outcome::Counted(count, None))
+    }
+
+    fn may_be_granted_free(&self, key: Word, owner: Word) -> bool {
+        self.is_first(key, self.new_place(&[key], owner, false)) && self.grace_admits(&[key], owner)
+    }
+
+    /// "A grant to the same request ends" a kept place.
+    fn grant_free(&mut self, asked: &Acquire) {
+        let is_same = |other: &Request| other.is_retried_by(asked) && other.away.is_some();
+        if let Some(same) = self.requests.iter().position(is_same) {
+            self.take_over(same, asked.client);
+            self.silent_ends.granted += 1;
+        }
+        self.grant(asked, 0);
+    }
+
     /// A free key with waiters keeps the family of its queue.
     fn check_kind(&self, key: Word, kind: Kind) -> Result<(), Refusal> {
         match self.value(key) {
@@ -404,13 +516,15 @@ impl Model {
             return Err(Refusal::Invalid);
         }
         let wanted = match claim.holds() {
-            _ if claim == Claim::Mutex => 1,
+            _ if claim.kind() == Kind::Mutex => 1,
             Holds::By(more) => held + more,
             Holds::Exactly(exactly) if exactly < held => return Err(Refusal::Invalid),
             Holds::Exactly(exactly) => exactly,
         };
         let others = || holders.iter().filter(|holder| holder.owner != owner);
         let is_blocked = match claim {
+            // "Never as a retry: the token that holds is refused too, as SET would."
+            Claim::Adopted { .. } => !holders.is_empty(),
             Claim::Mutex | Claim::Reentrant(_) | Claim::Read(_) if mine.is_some() => return Ok(Say::Has),
             Claim::Write(_) if held > 0 => return Ok(Say::Has),
             Claim::Mutex | Claim::Reentrant(_) | Claim::Write(_) => others().next().is_some(),

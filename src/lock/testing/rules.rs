@@ -4,15 +4,19 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
-use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
+use super::contract::{
+    Acquire, Answer, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes,
+};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
 use crate::host::{Gate, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::counted_holds::{CountChange, Counted};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::{RenewRequest, Renewed};
+use crate::manager::takeover::{TakenOver, Takeover};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::{Grant, KeyError, Released};
@@ -100,18 +104,46 @@ impl Rules {
                 let cancelled = self.manager.turn(&mut host).cancel(to_key(key).as_ref(), owner.as_bytes());
                 cancelled.map_or_else(refused, |cancelled| Outcome::Cancelled(cancelled == Cancelled::Some))
             }
+            Command::TakeOver { pairs, lease, .. } => {
+                let lease = lease.map(to_lease);
+                let takeover = |(key, owner): &(&'static str, &'static str)| Takeover {
+                    name: key.as_bytes(),
+                    owner: to_owner(owner),
+                    lease,
+                };
+                let takeovers: Vec<_> = pairs.iter().map(takeover).collect();
+                match self.manager.turn(&mut host).take_mutexes_over(0, &takeovers) {
+                    Ok(TakenOver::All(grants)) => Outcome::TakenOver(grants.len() as u32),
+                    Ok(TakenOver::NotNow) => Outcome::NotNow,
+                    Err(error) => refused_to_lock(error),
+                }
+            }
+            Command::Count { key, owner, change, .. } => {
+                let change = match change {
+                    Change::By(by) => CountChange::By(*by),
+                    Change::To(count) => CountChange::To(*count),
+                };
+                match self.manager.turn(&mut host).change_holds(to_key(key).as_ref(), to_owner(owner), change) {
+                    Ok(Counted::Holds { now, before }) => Outcome::Counted(now, before),
+                    Ok(Counted::HeldByAnother) => Outcome::HeldByAnother,
+                    Ok(Counted::NotNow) => Outcome::NotNow,
+                    Err(error) => refused_to_lock(error),
+                }
+            }
         }
     }
 
     fn acquire(&mut self, asked: &Acquire) -> Outcome<Fence> {
         let now = &self.server.now();
-        let owner = OwnerRef::new(asked.owner.as_bytes()).expect("an owner's name is short");
+        let owner = to_owner(asked.owner);
+        let is_absolute = asked.claim == Claim::Adopted { is_absolute: true };
+        let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| now.timestamp().plus_ms(lease));
         let limit = asked.block.map(|block| NonZeroU64::new(block).map_or(WaitLimit::Forever, WaitLimit::Ms));
         let request = AcquireRequest {
             db: 0,
             names: &names(&asked.keys),
             request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
-            wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce }),
+            wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce, lease_ends }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
         let is_own = |(id, _): &(RequestId, _)| self.numbers.get(id).is_some_and(|number| number >> 32 == asked.client);
@@ -133,15 +165,7 @@ impl Rules {
             }
             Ok(Acquired::Queued(_)) => Outcome::Queued,
             Ok(Acquired::NotGranted) => Outcome::NotGranted,
-            Err(LockError::Key(error)) => refused(error),
-            Err(LockError::Deadlock(cycle)) => {
-                let named: Vec<_> = cycle.iter().map(|edge| edge.owner.as_bytes()).collect();
-                assert!(!named.is_empty(), "a cycle is named");
-                assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
-                Outcome::Refused(Refusal::Deadlock)
-            }
-            Err(LockError::MaxWaiters(_)) => Outcome::Refused(Refusal::MaxWaiters),
-            Err(LockError::Grace) => Outcome::Refused(Refusal::Grace),
+            Err(error) => refused_to_lock(error),
         }
     }
 
@@ -353,6 +377,10 @@ pub(super) fn to_key(word: &str) -> Key {
     Key::new(0, word.as_bytes())
 }
 
+fn to_owner(word: &'static str) -> OwnerRef<'static> {
+    OwnerRef::new(word.as_bytes()).expect("an owner's name is short")
+}
+
 fn names<'a>(keys: &[&'a str]) -> Vec<&'a [u8]> {
     keys.iter().map(|key| key.as_bytes()).collect()
 }
@@ -363,6 +391,20 @@ fn to_lease(ms: Option<Ms>) -> Lease {
 
 fn refused(error: KeyError) -> Outcome<Fence> {
     Outcome::Refused(refusal(error))
+}
+
+fn refused_to_lock(error: LockError) -> Outcome<Fence> {
+    match error {
+        LockError::Key(error) => refused(error),
+        LockError::Deadlock(cycle) => {
+            let named: Vec<_> = cycle.iter().map(|edge| edge.owner.as_bytes()).collect();
+            assert!(!named.is_empty(), "a cycle is named");
+            assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
+            Outcome::Refused(Refusal::Deadlock)
+        }
+        LockError::MaxWaiters(_) => Outcome::Refused(Refusal::MaxWaiters),
+        LockError::Grace => Outcome::Refused(Refusal::Grace),
+    }
 }
 
 fn refusal(error: KeyError) -> Refusal {
@@ -408,6 +450,7 @@ fn count(holds: Holds) -> value::Count {
 fn claim(claim: Claim) -> value::Claim {
     match claim {
         Claim::Mutex => value::Claim::Mutex,
+        Claim::Adopted { .. } => value::Claim::AdoptedMutex,
         Claim::Reentrant(holds) => value::Claim::Reentrant(count(holds)),
         Claim::Read(holds) => value::Claim::ReadWrite(value::Mode::Read, count(holds)),
         Claim::Write(holds) => value::Claim::ReadWrite(value::Mode::Write, count(holds)),

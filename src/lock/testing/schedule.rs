@@ -132,7 +132,8 @@ pub fn chosen_schedule(choices: &[u8], longest: usize) -> (Cast, Vec<Step>) {
 fn step(rng: &mut Rng, cast: &Cast) -> Step {
     let key = |rng: &mut Rng| rng.pick(cast.keys).0;
     match rng.below(100) {
-        0..=39 => Step::Send(acquire(rng, cast)),
+        0..=35 => Step::Send(acquire(rng, cast)),
+        36..=39 => Step::Send(adopted(rng, cast)),
         40..=53 => Step::Send(release(rng, cast)),
         54..=55 => Step::Send(break_holds(rng, cast)),
         56..=58 => together(rng, cast),
@@ -218,6 +219,10 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
     let session = rng.once_in(6);
     let lease = if !session && rng.once_in(8) { None } else { Some(rng.pick(&[3, 30, 100, 400])) };
     let claim = claim(rng, kind);
+    if claim == Claim::Mutex && keys.len() == 1 && rng.once_in(3) {
+        let client = (2 * who + rng.below(2)) as u64;
+        return set_nx(rng, keys, cast.owners[who], client);
+    }
     let block = (!rng.once_in(5)).then(|| rng.pick(&[0, 0, 10, 50, 300]));
     let coalesce = block.is_some() && keys.len() == 1 && claim == Claim::Mutex && rng.once_in(2);
     Command::Acquire(Acquire {
@@ -234,8 +239,38 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
     })
 }
 
+/// `SET key owner NX` under some `lock.adopt-wait`. Only with a lease it waits, at most to its end.
+fn set_nx(rng: &mut Rng, keys: Vec<Word>, owner: Word, client: u64) -> Command {
+    let lease = (!rng.once_in(6)).then(|| rng.pick(&[3, 30, 100, 400]));
+    let wait = lease.filter(|_| !rng.once_in(4)).map(|lease| (lease, rng.pick(&[10, 50, 300])));
+    let is_absolute = lease.is_some() && rng.once_in(3);
+    let claim = Claim::Adopted { is_absolute };
+    let block = wait.map(|(lease, ms)| if is_absolute { ms.min(lease) } else { ms });
+    let (number, session, coalesce, notify) = (0, false, false, false);
+    Command::Acquire(Acquire { number, client, keys, owner, claim, lease, block, session, coalesce, notify })
+}
+
+/// Another command on a lock of `lock.adopt`.
+fn adopted(rng: &mut Rng, cast: &Cast) -> Command {
+    let (keys, kind) = keys(rng, cast);
+    let who = rng.below(cast.owners.len());
+    let client = (2 * who + rng.below(2)) as u64;
+    if kind == Kind::Reentrant {
+        let change =
+            rng.pick(&[Change::By(1), Change::By(2), Change::By(-1), Change::By(-2), Change::To(1), Change::To(0)]);
+        return Command::Count { client, key: keys[0], owner: cast.owners[who], change };
+    }
+    let owner = |rng: &mut Rng| if rng.once_in(3) { rng.pick(cast.owners) } else { cast.owners[who] };
+    let pairs: Vec<_> = keys.into_iter().map(|key| (key, owner(rng))).collect();
+    // MSET has no lease.
+    let lease =
+        if pairs.len() > 1 { Some(None) } else { rng.pick(&[None, Some(None), Some(Some(20)), Some(Some(300))]) };
+    Command::TakeOver { client, pairs, lease }
+}
+
 fn together(rng: &mut Rng, cast: &Cast) -> Step {
-    let command = |rng: &mut Rng| match rng.below(7) {
+    let command = |rng: &mut Rng| match rng.below(8) {
+        7 => adopted(rng, cast),
         0..=2 => match acquire(rng, cast) {
             Command::Acquire(asked) => {
                 Command::Acquire(Acquire { block: None, session: false, coalesce: false, ..asked })

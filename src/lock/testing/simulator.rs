@@ -150,15 +150,21 @@ impl Simulation {
     }
 
     /// A request that would wait for ever is refused when it is queued. Only what no request asks for closes a deadlock
-    /// later: a lock that comes to a waited-for key, a smaller LIMIT that comes with a grant, an upgrade in a grace
-    /// that keeps readers waiting, or the end of one of several requests of an owner.
+    /// later: a lock that comes to a waited-for key, or that an owner with other requests takes over, a smaller LIMIT
+    /// that comes with a grant, an upgrade in a grace that keeps readers waiting, or the end of one of several requests
+    /// of an owner.
     fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
         let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
+        let takes_over = |command: &Command| matches!(command, Command::TakeOver { .. });
         self.may_be_endless |= self.model.has_grace();
         let is_lowered = self.limits().iter().zip(limits).any(|(limit, before)| limit < before);
         self.may_be_endless |= match step {
             Step::Happen(event) => comes(event),
-            Step::Together(_, events) => is_lowered || events.iter().any(comes),
+            Step::Send(command) if takes_over(command) => true,
+            Step::Together(commands, events) => {
+                is_lowered || events.iter().any(comes) || commands.iter().any(takes_over)
+            }
+            Step::SendAgain => is_lowered || self.last_command.as_ref().is_some_and(takes_over),
             _ => is_lowered && self.outcome != Some(Outcome::Queued),
         };
         let endless = self.model.endless_waits();

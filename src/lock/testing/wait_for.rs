@@ -9,6 +9,10 @@ impl Model {
     /// queue with it. So does a request ahead of others, if another one of its owner would still wait.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { number, owner, keys, claim, .. } = &requests[new].asked;
+        // "An adopted wait, being bounded, is no edge of the deadlock search": it ends by itself.
+        if matches!(claim, Claim::Adopted { .. }) {
+            return false;
+        }
         let is_ahead = requests[new + 1..].iter().any(|behind| keys.iter().any(|key| behind.waits_for(key)));
         let mut with = self.with_requests(requests.iter());
         // Only a new LIMIT refuses waiters at once. One that RENAME has made too large gets its error at the head.
@@ -35,7 +39,8 @@ impl Model {
     }
 
     fn with_requests<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> Model {
-        let waiting = requests.filter(|request| request.away.is_none());
+        let ends = |request: &Request| matches!(request.asked.claim, Claim::Adopted { .. });
+        let waiting = requests.filter(|request| request.away.is_none() && !ends(request));
         Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
     }
 

@@ -31,6 +31,13 @@ impl Model {
         !self.answers.is_empty()
     }
 
+    /// Whether this mutex is held by a grant on one of these connections.
+    pub fn is_granted_on(&self, key: Word, clients: &[u64]) -> bool {
+        let Some(Value::Lock(lock)) = self.value(key) else { return false };
+        let is_on = |(grant, client): &(Grant, u64)| lock.holders[0].grant == *grant && clients.contains(client);
+        self.granted_on.iter().any(is_on)
+    }
+
     /// How many MLOCKs were decided anew since the start.
     pub fn decided_anew(&self) -> u64 {
         self.decided_anew
@@ -300,7 +307,15 @@ impl Model {
                 let request = self.requests.remove(index);
                 self.answers.push((request.asked.number, Answer::Refused(refusal)));
             } else if let Some(index) = self.next_to_be_served() {
-                let Request { asked, .. } = self.requests.remove(index);
+                let Request { mut asked, lease_ends, .. } = self.requests.remove(index);
+                if let Some(ends) = lease_ends {
+                    asked.lease = Some(ends.saturating_sub(self.now.wall));
+                    if asked.lease == Some(0) {
+                        self.answers.push((asked.number, Answer::TimedOut));
+                        self.silent_ends.timed_out += 1;
+                        continue;
+                    }
+                }
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
                 self.answers.push((asked.number, Answer::Granted(grant, counts[0].2)));
                 if self.deaf.contains(&asked.number) {
@@ -433,7 +448,7 @@ impl Model {
     /// Any change of holders sets the key's time to live to their latest deadline; without a holder the key is removed.
     pub(super) fn holders_changed(&mut self, key: Word) {
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
-        lock.holders.retain(|holder| holder.holds + holder.reads > 0);
+        lock.holders.retain(|holder| holder.stays_at_0 || holder.holds + holder.reads > 0);
         match lock.holders.iter().map(|holder| holder.until).max() {
             Some(last) => lock.until = last,
             None => self.values.retain(|(name, _)| *name != key),
@@ -535,7 +550,9 @@ impl Request {
 
     /// Whether `other` repeats this request: same owner, keys, mode and permits.
     pub(super) fn is_retried_by(&self, other: &Acquire) -> bool {
-        self.asked.owner == other.owner
+        // "It takes up only a place whose request waits no more."
+        (self.away.is_some() || !matches!(other.claim, Claim::Adopted { .. }))
+            && self.asked.owner == other.owner
             && self.asked.keys.len() == other.keys.len()
             && self.asked.keys.iter().all(|key| other.keys.contains(key))
             && other.claim.is_retry_of(self.asked.claim)

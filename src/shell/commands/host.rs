@@ -197,12 +197,15 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         settings::adopt_wait()
     }
 
-    fn note_granted_here(self, fence: Fence) {
-        granted_here::note(fence, ClientId(self.client_id()));
+    #[inline]
+    fn note_granted_here(self, key: &[u8], fence: Fence) {
+        if granted_here::may_be_asked(key) {
+            granted_here::note(fence, connection_of(self));
+        }
     }
 
     fn is_granted_here(self, fence: Fence) -> bool {
-        granted_here::is_by(fence, ClientId(self.client_id()))
+        granted_here::may_be_by(fence, ClientId(self.client_id()))
     }
 
     fn is_out_of_memory(self) -> bool {

@@ -133,6 +133,44 @@ fn the_log_tells_of_a_long_hold_that_a_del_ended() {
 }
 
 #[test]
+fn commands_that_compare_the_token_themselves_release_and_hand_over() {
+    let server = adopting();
+    let mut client = server.client();
+    let mut known = 0;
+    for (name, option) in [("DELIFEQ", ""), ("DELEX", "IFEQ ")] {
+        if client.run(&format!("COMMAND INFO {name}")).items()[0].is_null() {
+            continue;
+        }
+        known += 1;
+        let delete = |client: &mut Client, token: &str| client.run(&format!("{name} lock:k {option}{token}"));
+        assert_eq!(delete(&mut client, "a"), Reply::Int(0), "{name}: a free key");
+        assert!(set_nx(&mut client, "lock:k", "a"));
+        let mut waiter = Waiter::park(&server, "LOCK.ACQUIRE lock:k b PX 60000 BLOCK 0");
+        assert_eq!(delete(&mut client, "other"), Reply::Int(0), "{name}");
+        assert_eq!(delete(&mut client, "a"), Reply::Int(1), "{name}");
+        waiter.granted("b");
+        assert_eq!(delete(&mut client, "b"), Reply::Int(1), "{name}");
+        client.cmd(&["SET", "lock:k", ""]);
+        assert_eq!(client.cmd(&["GETSET", "lock:k", "text"]), Reply::bulk(""), "a string");
+        assert_eq!(delete(&mut client, "text"), Reply::Int(1), "{name}: a string");
+    }
+    if client.run("SET x a IFEQ a").is_error() {
+        return if known == 0 {
+            skip("the server compares no tokens")
+        };
+    }
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    assert!(is_null(&client.run("SET lock:k c IFEQ b PX 60000")));
+    assert_eq!(client.run("SET lock:k a IFEQ a PX 90000"), Reply::ok());
+    assert!(client.run("PTTL lock:k").int() > 60_000, "a renewal");
+    assert_eq!(client.run("SET lock:k b IFEQ a GET"), Reply::bulk("a"));
+    assert_eq!(client.run("GET lock:k"), Reply::bulk("b"));
+    assert!(is_null(&client.run("SET lock:k c IFEQ a PXAT 1")));
+    assert_eq!(client.run("SET lock:k c IFEQ b PXAT 1"), Reply::ok());
+    assert_eq!(client.run("EXISTS lock:k"), Reply::Int(0));
+}
+
+#[test]
 fn the_operator_sees_and_breaks_adopted_locks() {
     let server = adopting();
     let mut client = server.client();

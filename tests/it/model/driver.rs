@@ -6,6 +6,7 @@ use lock::testing::contract::Clocks;
 use lock::testing::schedule::{Cast, Step};
 
 use super::play::{put, Play, KEEP_PLACE, MAX_WAITERS};
+use super::wire::ADOPTED;
 use crate::support::skip::skip;
 use crate::support::Server;
 
@@ -40,7 +41,7 @@ impl Driver {
         let now = self.now;
         self.server.get_or_insert_with(|| {
             let settings = format!("max-waiters {MAX_WAITERS} keep-place {KEEP_PLACE}");
-            Server::builder().config(HZ).module_args(settings).clocks(put(now)).start()
+            Server::builder().config(HZ).config(ADOPTED).module_args(settings).clocks(put(now)).start()
         })
     }
 

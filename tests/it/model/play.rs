@@ -26,6 +26,9 @@ pub(super) const INSPECTED: Ms = 10 + LATE;
 /// How late the module may notice that the clock was set: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
 
+/// The connection by which the schedule itself asks.
+const CONTROL: u64 = 1 << 40;
+
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The clocks as a server takes them.
@@ -53,6 +56,8 @@ pub(super) struct Play<'s> {
     shortened: BTreeMap<Word, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
+    /// `lock.adopt-wait`; never 0, without which no grant would be noted.
+    pub(super) adopt_wait: Ms,
     /// Chooses between equivalent ways.
     pub(super) turn: usize,
     /// What was sent, for the report of a failure.
@@ -78,6 +83,7 @@ impl<'s> Play<'s> {
             shortened: BTreeMap::new(),
             has_lost: false,
             saved: None,
+            adopt_wait: 1,
             turn: 0,
             sent: Vec::new(),
         }
@@ -98,6 +104,7 @@ impl<'s> Play<'s> {
             "CONFIG SET lock.grace 0".to_string(),
             format!("CONFIG SET lock.keep-place {KEEP_PLACE}"),
             "CONFIG SET lock.max-waiters-per-key 0".to_string(),
+            format!("CONFIG SET lock.adopt-wait {}", self.adopt_wait),
             "FLUSHALL".to_string(),
         ] {
             self.native(&line)?;
@@ -191,8 +198,16 @@ impl<'s> Play<'s> {
     pub(super) fn send(&mut self, command: &Command) -> Result {
         let mut command = wire::sayable(command);
         self.last_command = Some(command.clone());
+        if wire::is_no_lock(&command, |key| self.model.value(key).cloned()) {
+            return Ok(());
+        }
         let connection = self.name_request(&mut command);
-        let line = wire::line(&command);
+        let line = wire::line(&command, self.now.wall);
+        if let Command::Acquire(Acquire { claim: Claim::Adopted { .. }, block: Some(wait), .. }) = command {
+            if std::mem::replace(&mut self.adopt_wait, wait) != wait {
+                self.native(&format!("CONFIG SET lock.adopt-wait {wait}"))?;
+            }
+        }
         if self.refuses_writes {
             let reply = match connection {
                 Some(number) => self.connection(number).run(&line),
@@ -230,10 +245,17 @@ impl<'s> Play<'s> {
 
     /// What the contract says of a command, once it is understood.
     pub(super) fn expect(&mut self, command: &Command) -> Outcome {
-        match wire::is_wrong_in_itself(command) {
-            true => Outcome::Refused(Refusal::Invalid),
-            false => self.model.play(command),
+        if wire::is_wrong_in_itself(command) {
+            return Outcome::Refused(Refusal::Invalid);
         }
+        let mut command = command.clone();
+        if let Command::Acquire(asked @ Acquire { claim: Claim::Adopted { .. }, .. }) = &mut command {
+            // "Never where the holder was granted on the same connection", which a script's may be.
+            if self.model.is_granted_on(asked.keys[0], &[asked.client, wire::SCRIPT]) {
+                asked.block = None;
+            }
+        }
+        self.model.play(&command)
     }
 
     pub(super) fn connection(&mut self, number: u64) -> &mut Client {
@@ -243,6 +265,9 @@ impl<'s> Play<'s> {
 
     /// Gives a request to acquire its number and a connection.
     pub(super) fn name_request(&mut self, command: &mut Command) -> Option<u64> {
+        if let Command::TakeOver { client, .. } | Command::Count { client, .. } = command {
+            *client = CONTROL;
+        }
         let Command::Acquire(asked) = command else { return None };
         let connection = self.clients.free(asked.client, self.server);
         asked.client = connection.number;
@@ -250,6 +275,9 @@ impl<'s> Play<'s> {
         asked.number = 1 + self.clients.requests.len() as u64;
         let sent = Sent { asked: asked.clone(), sent: self.now.monotonic, id, address };
         self.clients.requests.insert(asked.number, sent);
+        if wire::is_of_script(asked) {
+            asked.client = wire::SCRIPT;
+        }
         Some(number)
     }
 
@@ -323,14 +351,20 @@ impl<'s> Play<'s> {
         let decided_anew = self.model.decided_anew();
         for command in commands {
             let mut command = wire::sayable(command);
+            if wire::is_no_lock(&command, |key| self.model.value(key).cloned()) {
+                continue;
+            }
             self.name_request(&mut command);
-            if let Command::Acquire(asked) = &command {
+            if let Command::Acquire(asked) = &mut command {
                 assert!(!asked.session, "all of a transaction come from one connection");
+                if asked.client != wire::SCRIPT {
+                    asked.client = CONTROL;
+                }
             }
             if self.is_open(&command) {
                 continue;
             }
-            lines.push(wire::line(&command));
+            lines.push(wire::line(&command, self.now.wall));
             let outcome = self.expect(&command);
             expected.push((command, outcome));
             if self.model.has_answers() || self.model.decided_anew() > decided_anew {
@@ -382,7 +416,7 @@ impl<'s> Play<'s> {
         }
         let command = wire::sayable(command);
         let connection = self.clients.take_blocked_by(number).expect("it is blocked");
-        let (line, kill) = (wire::line(&command), format!("CLIENT KILL ID {}", connection.id));
+        let (line, kill) = (wire::line(&command, self.now.wall), format!("CLIENT KILL ID {}", connection.id));
         self.note(format!("{line}; {kill}"));
         let mut pipeline = Pipeline::default();
         pipeline.push(&line.split(' ').collect::<Vec<_>>());
@@ -423,6 +457,7 @@ impl<'s> Play<'s> {
         self.native("DEBUG SET-ACTIVE-EXPIRE 0")?;
         self.clients.listen(self.server);
         self.refuses_writes = false;
+        self.native(&format!("CONFIG SET lock.adopt-wait {}", self.adopt_wait))?;
         let saved = self.saved.clone().unwrap_or_default();
         self.model.restart(&saved, grace);
         self.settle(Vec::new())

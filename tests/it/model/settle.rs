@@ -78,7 +78,7 @@ impl Play<'_> {
         }
         if let Some((command, outcome, Some(number))) = replies.first().cloned() {
             let Some(reply) = self.connection(number).read_now().map_err(|error| error.to_string())? else {
-                let line = wire::line(&command);
+                let line = wire::line(&command, self.now.wall);
                 return Ok(Some(format!("{line} is not answered, but the contract says {outcome:?}")));
             };
             self.compare_outcome(&command, outcome, &reply)?;
@@ -89,17 +89,20 @@ impl Play<'_> {
     }
 
     pub(super) fn compare_outcome(&mut self, command: &Command, expected: Outcome, reply: &Reply) -> Result {
-        let outcome = wire::outcome(command, reply)?;
-        let is_same = match (outcome, expected) {
-            (Outcome::Granted(fence, holds), Outcome::Granted(grant, expected)) => {
-                self.fences.see(grant, fence)?;
-                holds == expected
-            }
-            (outcome, expected) => format!("{outcome:?}") == format!("{expected:?}"),
+        let is_same = match wire::is_adopted_reply(command, expected, reply) {
+            Some(is_same) => is_same,
+            None => match (wire::outcome(command, reply)?, expected) {
+                (Outcome::Granted(fence, holds), Outcome::Granted(grant, expected)) => {
+                    self.fences.see(grant, fence)?;
+                    holds == expected
+                }
+                (outcome, expected) => format!("{outcome:?}") == format!("{expected:?}"),
+            },
         };
+        let line = || wire::line(command, self.now.wall);
         match is_same {
             true => Ok(()),
-            false => Err(format!("{}: {reply:?}, but the contract says {expected:?}", wire::line(command))),
+            false => Err(format!("{}: {reply:?}, but the contract says {expected:?}", line())),
         }
     }
 
@@ -118,9 +121,10 @@ impl Play<'_> {
         let granted: Vec<Word> = told.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
         let mut at_once = Vec::new();
         for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(told) {
-            let (Some(fence), Some(grant)) = (fence, grant) else { continue };
+            let Some(grant) = grant else { continue };
             match granted.iter().filter(|other| **other == owner(number)).count() {
-                1 => fences.see(*grant, *fence)?,
+                // A SET is not told its fence.
+                1 => fence.iter().try_for_each(|fence| fences.see(*grant, *fence))?,
                 _ => at_once.push(owner(number)),
             }
         }

@@ -1,6 +1,7 @@
 //! Commands of the contract as words, and replies as outcomes of the contract.
 
 use lock::testing::contract::*;
+use lock::testing::model::Value;
 
 use crate::support::Reply;
 
@@ -16,6 +17,7 @@ pub fn sayable(command: &Command) -> Command {
     match &mut command {
         Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => *claim = sayable(*claim),
         Command::Renew { .. } | Command::Break { .. } | Command::Cancel { .. } => {}
+        Command::TakeOver { .. } | Command::Count { .. } => {}
     }
     command
 }
@@ -37,9 +39,96 @@ pub fn number_of(channel: &str) -> Option<u64> {
     channel.strip_prefix("request:")?.parse().ok()
 }
 
-/// The words of a command.
-pub fn line(command: &Command) -> String {
+/// The keys of `lock.adopt`.
+pub const ADOPTED: &str = "lock.adopt a,b,c,hash:e";
+
+/// Whether a lock of this family is adopted on the key.
+fn is_adopted(key: Word, kind: Kind) -> bool {
+    match kind {
+        Kind::Mutex => ["a", "b", "c"].contains(&key),
+        Kind::Reentrant => key == "e",
+        Kind::ReadWrite | Kind::Semaphore => false,
+    }
+}
+
+/// Whether the command is one of a client that does not know the module, on keys of which it makes no lock: with a
+/// string or another pattern, or for a count that is none.
+pub fn is_no_lock(command: &Command, value: impl Fn(Word) -> Option<Value>) -> bool {
     match command {
+        Command::Acquire(Acquire { claim: Claim::Adopted { .. }, keys, .. }) => !is_adopted(keys[0], Kind::Mutex),
+        Command::TakeOver { pairs, .. } => {
+            let is_lock = |key: Word| is_adopted(key, Kind::Mutex) && !matches!(value(key), Some(Value::Foreign));
+            !pairs.iter().all(|(key, _)| is_lock(key))
+        }
+        Command::Count { key, change, .. } => {
+            let is_count = matches!(change, Change::By(1..) | Change::To(1..));
+            !is_adopted(key, Kind::Reentrant) || value(key).is_none() && !is_count
+        }
+        _ => false,
+    }
+}
+
+/// The connections of scripts, which are none.
+pub const SCRIPT: u64 = u64::MAX;
+
+/// Whether a script sends it: with a lease, and without the wait that it would have otherwise.
+pub fn is_of_script(asked: &Acquire) -> bool {
+    matches!(asked.claim, Claim::Adopted { .. }) && asked.block.is_none() && asked.lease.is_some()
+}
+
+/// `SET key owner NX`, and when its lease ends.
+fn set_nx(asked: &Acquire, is_absolute: bool, wall: Ms) -> String {
+    let (key, owner) = (asked.keys[0], asked.owner);
+    let (unit, time) = match asked.lease {
+        None if asked.number % 2 == 0 => return format!("SETNX {key} {owner}"),
+        None => return format!("SET {key} {owner} NX"),
+        Some(lease) if is_absolute => ("PXAT", wall + lease),
+        Some(lease) => ("PX", lease),
+    };
+    match is_of_script(asked) {
+        true => {
+            let script = "return(redis.call('SET',KEYS[1],ARGV[1],'NX',ARGV[2],ARGV[3]))";
+            format!("EVAL {script} 1 {key} {owner} {unit} {time}")
+        }
+        false => format!("SET {key} {owner} {unit} {time} NX"),
+    }
+}
+
+/// Whether this is the reply to a command of a client that does not know the module; `None`: it is another command.
+pub fn is_adopted_reply(command: &Command, expected: Outcome, reply: &Reply) -> Option<bool> {
+    let has_code = |code: &str| matches!(reply, Reply::Error(text) if text.starts_with(code));
+    let (Command::Acquire(Acquire { claim: Claim::Adopted { .. }, .. })
+    | Command::TakeOver { .. }
+    | Command::Count { .. }) = command
+    else {
+        return None;
+    };
+    Some(match (command, expected) {
+        (Command::Acquire(_), Outcome::Granted(..)) => matches!(reply, Reply::Status(_) | Reply::Int(1)),
+        (Command::Acquire(_), _) => reply.is_null() || *reply == Reply::Int(0),
+        (_, Outcome::TakenOver(_)) => *reply == Reply::ok(),
+        (_, Outcome::NotNow) => has_code("TRYAGAIN "),
+        (Command::Count { change: Change::By(_), .. }, Outcome::Counted(now, _)) => *reply == Reply::Int(now.into()),
+        (_, Outcome::Counted(_, before)) => *reply == Reply::Int(before.is_none().into()),
+        (_, Outcome::Refused(Refusal::Invalid)) => has_code("ERR "),
+        _ => has_code("WRONGTYPE "),
+    })
+}
+
+/// The words of a command, at this time of the wall clock.
+pub fn line(command: &Command, wall: Ms) -> String {
+    match command {
+        Command::Acquire(asked @ Acquire { claim: Claim::Adopted { is_absolute }, .. }) => {
+            set_nx(asked, *is_absolute, wall)
+        }
+        Command::TakeOver { pairs, lease, .. } => match (&pairs[..], lease) {
+            ([(key, owner)], None) => format!("SET {key} {owner} KEEPTTL"),
+            ([(key, owner)], Some(None)) => format!("SET {key} {owner}"),
+            ([(key, owner)], Some(Some(ms))) => format!("SET {key} {owner} PX {ms}"),
+            _ => pairs.iter().fold("MSET".into(), |line, (key, owner)| format!("{line} {key} {owner}")),
+        },
+        Command::Count { key, owner, change: Change::By(by), .. } => format!("HINCRBY {key} {owner} {by}"),
+        Command::Count { key, owner, change: Change::To(count), .. } => format!("HSET {key} {owner} {count}"),
         Command::Acquire(asked) => {
             let mut line =
                 format!("{} {}{}", head(asked.claim.kind(), "ACQUIRE", &asked.keys), asked.owner, claim(asked.claim));
@@ -75,7 +164,8 @@ fn kind_of(command: &Command) -> Kind {
     match command {
         Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => claim.kind(),
         Command::Renew { kind, .. } => *kind,
-        Command::Break { .. } | Command::Cancel { .. } => Kind::Mutex,
+        Command::Count { .. } => Kind::Reentrant,
+        Command::Break { .. } | Command::Cancel { .. } | Command::TakeOver { .. } => Kind::Mutex,
     }
 }
 
@@ -100,7 +190,7 @@ fn claim(claim: Claim) -> String {
         Holds::Exactly(n) => format!(" HOLDS {n}"),
     };
     match claim {
-        Claim::Mutex => String::new(),
+        Claim::Mutex | Claim::Adopted { .. } => String::new(),
         Claim::Reentrant(n) => holds(n),
         Claim::Read(n) => format!(" READ{}", holds(n)),
         Claim::Write(n) => format!(" WRITE{}", holds(n)),
@@ -120,7 +210,8 @@ fn permits(holds: Holds) -> String {
 pub fn native(event: Event) -> Option<String> {
     Some(match event {
         Event::Deleted(key) => format!("DEL {key}"),
-        Event::Overwritten(key) => format!("SET {key} x"),
+        // An empty value is no token, so this is a string on a key of `lock.adopt`, too.
+        Event::Overwritten(key) => format!("EVAL return(redis.call('SET',KEYS[1],'')) 1 {key}"),
         Event::Renamed(from, to) => format!("RENAME {from} {to}"),
         Event::Flushed => "FLUSHALL".into(),
         Event::Expire(key, Some(ms)) => format!("PEXPIRE {key} {ms}"),
@@ -136,7 +227,7 @@ pub fn native(event: Event) -> Option<String> {
 
 /// The meaning of a reply to a command.
 pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String> {
-    let strange = || format!("{}: {reply:?}", line(command));
+    let strange = || format!("{}: {reply:?}", line(command, 0));
     if let Reply::Error(text) = reply {
         return refusal(text).map(Outcome::Refused).ok_or_else(strange);
     }
@@ -199,6 +290,13 @@ pub type Told<F> = (String, Option<F>);
 
 /// The reply of a blocked client.
 pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
+    if matches!(asked.claim, Claim::Adopted { .. }) {
+        match reply {
+            Reply::Status(text) if text == "OK" => return ("granted 1".into(), None),
+            reply if reply.is_null() => return ("nil".into(), None),
+            _ => {}
+        }
+    }
     match grant(asked, reply) {
         Some((fence, holds)) => (format!("granted {holds}"), Some(fence)),
         None if reply.is_nil() => ("nil".into(), None),
@@ -237,11 +335,15 @@ pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
     let (by_reply, by_message) = match answer {
         Answer::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
         Answer::Done(grant) => return ("done".into(), Some(grant)),
+        Answer::Cancelled | Answer::Superseded | Answer::Refused(_) if matches!(asked.claim, Claim::Adopted { .. }) => {
+            ("nil", "")
+        }
         Answer::TimedOut => ("nil", "timeout"),
         Answer::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
         Answer::Superseded => ("UNBLOCKED superseded by a newer request", "superseded"),
         Answer::Refused(Refusal::WrongType) => ("WRONGTYPE", "wrongtype"),
         Answer::Refused(Refusal::WrongKind) => ("WRONGKIND", "wrongkind"),
+        Answer::Refused(Refusal::Deadlock) => ("DEADLOCK", "unblocked"),
         Answer::Refused(_) => ("ERR", "unblocked"),
         Answer::TryAgain => ("TRYAGAIN", "moved"),
         Answer::Demoted => ("UNBLOCKED", "unblocked"),

@@ -96,7 +96,9 @@ impl<'q> OfOwner<'q> {
             })
         };
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
-        listed.range(range).map(|(_, id)| *id).find(is_retried)
+        // Of kept places of a token that several clients have in common, the foremost.
+        let retried = listed.range(range).map(|(_, id)| *id).filter(is_retried);
+        retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.place))
     }
 
     /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.

@@ -422,7 +422,8 @@ fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestI
     let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
     let new = NewRequest { db: 0, names: &names(key), request, owner_id, place, replaces: None };
     let since = fixture.server.now().instant();
-    let arrival = Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true };
+    let arrival =
+        Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true, lease_ends: None };
     fixture.queues.enter(arrival)
 }
 
