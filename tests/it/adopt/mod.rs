@@ -2,6 +2,7 @@
 //! a server has around it: files, replicas, clusters, permissions, the filter itself.
 
 mod described;
+mod disorder;
 mod lasting;
 mod nodes;
 mod permitted;
