@@ -15,7 +15,7 @@ use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
-use lock::value::claim::{Claim, Count, Mode, Portion};
+use lock::value::claim::{Claim, Count, Family, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
@@ -101,8 +101,103 @@ fn check_adopted(container: Container, words: &[&[u8]]) {
     }
     let token = &[b'x'; 40][..];
     assert!(parse::range(token, words).is_none_or(|range| range.len() <= token.len()));
-    let keys = AdoptedKeys::none().change(words[1]).unwrap_or_default();
-    assert!(!keys.may_hold_adopted(words[1]) || !keys.is_empty());
+    check_patterns(command.original, words);
+}
+
+/// The second word is a setting, and names keys in the other ones.
+fn check_patterns(original: Original, words: &[&[u8]]) {
+    let Ok(keys) = AdoptedKeys::none().change(words[1]) else { return };
+    let former = keys.change(b"").unwrap_or_default();
+    let globs = words[1].split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|glob| !glob.is_empty());
+    let globs: Vec<&[u8]> = globs.map(|glob| glob.strip_prefix(b"hash:").unwrap_or(glob)).collect();
+    for key in words.iter().filter(|key| key.len() * words[1].len() < 4_000) {
+        let matches = globs.iter().any(|glob| glob_matches(glob, key));
+        let is_set = [Family::Mutex, Family::Reentrant].iter().any(|family| keys.adopt(key, *family));
+        assert_eq!((keys.may_hold_adopted(key), is_set), (matches, matches), "{}", shown(words));
+        let still = (former.may_hold_adopted(key), former.adopt(key, Family::Mutex));
+        assert_eq!(still, (matches, false), "{}", shown(words));
+    }
+    let arg = |position: usize| words.get(position).copied();
+    if let Some(container) = keys.container_of(original, || words.len(), arg) {
+        let is_named = words[1..].iter().any(|key| keys.may_hold_adopted(key));
+        assert!(is_named && container == original.command().container, "{}", shown(words));
+    }
+}
+
+/// As KEYS: from the end of the glob, each end of the name that the rest of the glob matches.
+fn glob_matches(glob: &[u8], name: &[u8]) -> bool {
+    let mut elements: Vec<Element> = Vec::new();
+    let mut rest = glob;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        elements.push(match (first, behind) {
+            (b'*', _) => Element::Many,
+            (b'?', _) => Element::One(Box::new(|_| true)),
+            (b'\\', [literal, behind @ ..]) => {
+                rest = behind;
+                let literal = *literal;
+                Element::One(Box::new(move |byte| byte == literal))
+            }
+            (b'[', class) => {
+                let (class, behind) = class_of(class);
+                rest = behind;
+                Element::One(class)
+            }
+            (literal, _) => {
+                let literal = *literal;
+                Element::One(Box::new(move |byte| byte == literal))
+            }
+        });
+    }
+    let mut ends: Vec<bool> = (0..=name.len()).map(|from| from == name.len()).collect();
+    for element in elements.iter().rev() {
+        ends = match element {
+            Element::Many => (0..=name.len()).map(|from| ends[from..].contains(&true)).collect(),
+            Element::One(is_in) => {
+                (0..=name.len()).map(|from| from < name.len() && is_in(name[from]) && ends[from + 1]).collect()
+            }
+        };
+    }
+    ends[0]
+}
+
+/// A part of a glob.
+enum Element {
+    /// `*`
+    Many,
+    /// A byte of a class.
+    One(Box<dyn Fn(u8) -> bool>),
+}
+
+/// The class behind `[`, and what comes behind it. It may lack its end.
+fn class_of(class: &[u8]) -> (Box<dyn Fn(u8) -> bool>, &[u8]) {
+    let (is_negated, mut rest) = match class {
+        [b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let mut is_in = [false; 256];
+    loop {
+        match rest {
+            [] => break,
+            [b']', behind @ ..] => {
+                rest = behind;
+                break;
+            }
+            [b'\\', literal, behind @ ..] => {
+                is_in[usize::from(*literal)] = true;
+                rest = behind;
+            }
+            [one, b'-', other, behind @ ..] => {
+                (*one.min(other)..=*one.max(other)).for_each(|byte| is_in[usize::from(byte)] = true);
+                rest = behind;
+            }
+            [literal, behind @ ..] => {
+                is_in[usize::from(*literal)] = true;
+                rest = behind;
+            }
+        }
+    }
+    (Box::new(move |byte| is_in[usize::from(byte)] != is_negated), rest)
 }
 
 /// A request, printed: what comes before the options, then the options, in an order of its own.
