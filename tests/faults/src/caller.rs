@@ -92,6 +92,8 @@ impl Caller {
         lease: Duration,
         block: Option<Duration>,
     ) -> Outcome {
+        // A script does not wait.
+        let block = block.filter(|_| mode != Mode::Adopted);
         let mut request = mode.acquire(&lock.key, owner);
         request.extend(["PX".into(), lease.as_millis().to_string()]);
         if let Some(block) = block {
@@ -99,7 +101,7 @@ impl Caller {
         }
         let patience = self.patience + block.unwrap_or_default();
         self.call(lock, owner, Action::Acquire { mode, lease, block }, &request, patience, |reply| match reply {
-            nil if nil.is_nil() => Outcome::NotGranted,
+            nil if nil.is_null() => Outcome::NotGranted,
             grant => Outcome::Granted { fence: grant.fence() },
         })
     }

@@ -24,7 +24,7 @@ pub use caller::{Caller, Route, Wait};
 pub use cluster::{Cluster, Point, Takeover};
 pub use guarded::Guarded;
 pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTime};
-pub use lock::{companion, Kind, Lock, Mode};
+pub use lock::{companion, Kind, Lock, Mode, ADOPT};
 pub use observer::Observer;
 pub use report::{seconds, Row};
 pub use routes::Switch;

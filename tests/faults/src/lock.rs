@@ -18,6 +18,8 @@ pub enum Kind {
     },
     /// Two mutexes at once: its key and [`companion`] of it.
     Pair,
+    /// A mutex for native clients and for those that do not know the module: a key of [`ADOPT`].
+    Adopted,
 }
 
 /// A way to hold a lock.
@@ -33,7 +35,24 @@ pub enum Mode {
     },
     /// Both mutexes of a [`Kind::Pair`].
     Both,
+    /// The mutex, by SET, GET and DEL.
+    Adopted,
 }
+
+/// The setting of the servers on which a lock of [`Kind::Adopted`] is.
+pub const ADOPT: &str = "lock.adopt adopted*";
+
+/// `SET … NX PX`, or already its own, as after a lost reply; and the fence.
+const SET: &str = "local owner = redis.call('GET', KEYS[1]) \
+                   if owner == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[3]) \
+                   elseif not redis.call('SET', KEYS[1], ARGV[1], 'NX', ARGV[2], ARGV[3]) then return false end \
+                   return {ARGV[1], redis.call('LOCK.HELD', KEYS[1], ARGV[1])[1]}";
+
+const COMPARE_AND_EXPIRE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+                                  return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
+
+const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+                                  return redis.call('DEL', KEYS[1])";
 
 impl Lock {
     pub fn new(key: impl Into<String>, kind: Kind) -> Lock {
@@ -58,6 +77,7 @@ impl Kind {
             Kind::ReadWrite => vec![Mode::Read, Mode::Write],
             Kind::Semaphore { limit } => vec![Mode::Permit { limit }],
             Kind::Pair => vec![Mode::Both],
+            Kind::Adopted => vec![Mode::Mutex, Mode::Adopted],
         }
     }
 }
@@ -65,7 +85,7 @@ impl Kind {
 impl Mode {
     /// Whether a hold of the lock excludes all others, in any mode.
     pub fn is_exclusive(self) -> bool {
-        matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both)
+        matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both | Mode::Adopted)
     }
 
     /// The beginning of a request: safe to send again, also if the last reply was lost.
@@ -77,6 +97,7 @@ impl Mode {
             Mode::Write => words(&["RWLOCK.ACQUIRE", key, owner, "WRITE", "HOLDS", "1"]),
             Mode::Permit { limit } => words(&["SEM.ACQUIRE", key, owner, "LIMIT", &limit.to_string(), "HOLDS", "1"]),
             Mode::Both => words(&["MLOCK.ACQUIRE", "2", key, &companion(key), owner]),
+            Mode::Adopted => words(&["EVAL", SET, "1", key, owner]),
         }
     }
 
@@ -84,6 +105,7 @@ impl Mode {
         let command = format!("{}.RENEW", self.family());
         match self {
             Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
+            Mode::Adopted => words(&["EVAL", COMPARE_AND_EXPIRE, "1", key, owner]),
             _ => words(&[&command, key, owner]),
         }
     }
@@ -97,13 +119,14 @@ impl Mode {
             Mode::Read => words(&[&command, key, owner, "READ", "HOLDS", "0"]),
             Mode::Write => words(&[&command, key, owner, "WRITE", "HOLDS", "0"]),
             Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
+            Mode::Adopted => words(&["EVAL", COMPARE_AND_DELETE, "1", key, owner]),
         }
     }
 
     /// The reply of a release that gave the lock back.
     pub fn released(self) -> i64 {
         match self {
-            Mode::Mutex => 1,
+            Mode::Mutex | Mode::Adopted => 1,
             Mode::Both => 2,
             Mode::Reentrant | Mode::Read | Mode::Write | Mode::Permit { .. } => 0,
         }
@@ -111,7 +134,7 @@ impl Mode {
 
     fn family(self) -> &'static str {
         match self {
-            Mode::Mutex => "LOCK",
+            Mode::Mutex | Mode::Adopted => "LOCK",
             Mode::Reentrant => "RLOCK",
             Mode::Read | Mode::Write => "RWLOCK",
             Mode::Permit { .. } => "SEM",

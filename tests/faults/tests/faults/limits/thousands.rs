@@ -123,7 +123,7 @@ fn mode(lock: &Lock, number: usize) -> Mode {
 /// Takes the lock exclusively, or all its permits.
 fn hold_all(admin: &mut Client, lock: &Lock) -> Reply {
     match lock.kind {
-        Kind::Mutex | Kind::Pair => admin.cmd(&["LOCK.ACQUIRE", &lock.key, "admin", "PERSIST"]),
+        Kind::Mutex | Kind::Pair | Kind::Adopted => admin.cmd(&["LOCK.ACQUIRE", &lock.key, "admin", "PERSIST"]),
         Kind::Reentrant => admin.cmd(&["RLOCK.ACQUIRE", &lock.key, "admin", "PERSIST"]),
         Kind::ReadWrite => admin.cmd(&["RWLOCK.ACQUIRE", &lock.key, "admin", "WRITE", "PERSIST"]),
         Kind::Semaphore { limit } => {
