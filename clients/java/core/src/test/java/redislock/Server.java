@@ -171,12 +171,12 @@ final class Server implements AutoCloseable {
     }
   }
 
-  /** Waits for a state, 20 s at most. */
+  /** Waits for a state, 50 s at most. */
   static void until(BooleanSupplier state) {
-    long ends = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+    long ends = System.nanoTime() + TimeUnit.SECONDS.toNanos(50);
     while (!state.getAsBoolean()) {
       if (System.nanoTime() > ends) {
-        throw new AssertionError("the state did not come within 20 s");
+        throw new AssertionError("the state did not come within 50 s");
       }
       try {
         Thread.sleep(5);
