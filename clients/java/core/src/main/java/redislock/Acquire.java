@@ -208,8 +208,8 @@ class Acquire extends Task<@Nullable Grant> {
     }
     grant = Grant.of(list, deadline(sent));
     if (restarts() && isLate()) {
-      // The lease began with the grant, which may be a slice later than the request: asking again
-      // restarts it.
+      // The lease began with the grant, which may be later than the request by a slice, or by the
+      // making of a connection: asking again restarts it.
       return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
     }
     return granted();
@@ -242,7 +242,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** True if the lease is to begin again behind a late grant. */
   boolean restarts() {
-    return state == State.ASKED && mode == Mode.BLOCKING && patience.queues();
+    return state == State.ASKED;
   }
 
   private boolean isLate() {

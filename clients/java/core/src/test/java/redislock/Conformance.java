@@ -153,6 +153,21 @@ abstract class Conformance extends Cases {
   }
 
   @Test
+  void acquireOverAConnectionThatTakesLongIsNotLost() throws Exception {
+    try (Proxy proxy = new Proxy(server.port)) {
+      proxy.connectAfter(1500);
+      for (boolean waits : new boolean[] {false, true}) {
+        Mutex mutex = driven.locks(made, proxy.port).mutex("k").lease(ms(1000)).autoRenew();
+        try (Hold hold = waits ? mutex.acquire() : mutex.tryAcquire().orElseThrow()) {
+          Thread.sleep(1500);
+          assertFalse(hold.isLost());
+          assertTrue(hold.isHeld());
+        }
+      }
+    }
+  }
+
+  @Test
   void acquireWithoutWaitingEndsWhereNothingAnswers() throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       RedisLocks locks = driven.locks(made, proxy.port);

@@ -29,6 +29,7 @@ final class Proxy implements AutoCloseable {
   private volatile int passedBytes;
   private volatile String held;
   private volatile boolean silent;
+  private volatile long connectMs;
   private final List<String> packets = new CopyOnWriteArrayList<>();
   private volatile String split;
   private volatile CountDownLatch rest = new CountDownLatch(0);
@@ -65,6 +66,11 @@ final class Proxy implements AutoCloseable {
 
   void letGo() {
     rest.countDown();
+  }
+
+  /** Connections are made so late from now on. */
+  void connectAfter(long ms) {
+    connectMs = ms;
   }
 
   /** What came with one read, of the commands of locks. */
@@ -110,14 +116,23 @@ final class Proxy implements AutoCloseable {
         if (silent) {
           continue; // Accepted, and never served.
         }
-        Socket server = new Socket("127.0.0.1", target);
-        sockets.add(server);
-        new Pair(client, server).begin();
+        daemon(() -> connect(client));
       } catch (IOException e) {
         if (listener.isClosed()) {
           return;
         }
       }
+    }
+  }
+
+  private void connect(Socket client) {
+    try {
+      Thread.sleep(connectMs);
+      Socket server = new Socket("127.0.0.1", target);
+      sockets.add(server);
+      new Pair(client, server).begin();
+    } catch (IOException | InterruptedException e) {
+      quietly(client);
     }
   }
 
