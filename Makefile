@@ -179,8 +179,10 @@ lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet, staticcheck; 
 	@scripts/setup compiler libclang lint python go java
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
-	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
-	@echo 'no bash newer than the 3.2 of macOS'; ! grep -nE $(BASH_4) $$(grep -lE '^#!.*bash' scripts/* .ci/*)
+	@echo no line past 120 columns; \
+		! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts '*/run')
+	@echo 'no bash newer than the 3.2 of macOS'; \
+		! grep -nE $(BASH_4) $$(grep -lE '^#!.*bash' $$(git ls-files scripts '*/run'))
 	scripts/pictures --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
@@ -212,7 +214,7 @@ test-dist: ## what `make dist` made: contents, licences, first lock, the same by
 	@scripts/setup compiler libclang redis cli deb python node go java
 	@scripts/test-dist
 
-release: ## a release of the forge out of target/dist, with the notes of CHANGELOG.md; the release workflow calls it for a tag
+release: ## a release of the forge out of target/dist, with the notes of CHANGELOG.md; for the release workflow
 	@scripts/release
 
 test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
@@ -264,7 +266,7 @@ bench-clients: ## each client's lock beside its ecosystem's usual one, into docs
 	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
-bench-peers: ## beside etcd, ZooKeeper, Postgres, Redisson, …: docs/results/peers.md; Linux, root; BENCH=--quick prints only
+bench-peers: ## beside etcd, ZooKeeper, Postgres, Redisson, …: docs/results/peers.md; Linux, root; BENCH=--quick prints
 	@scripts/setup compiler libclang redis cli protoc peers lint python go java
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings

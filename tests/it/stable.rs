@@ -51,9 +51,9 @@ const SETTINGS: [(&str, &str); 12] = [
     ("lock.max-waiters-per-key", "0"),
 ];
 
-/// Commands in their order on one server, and below each the shape of its reply, or one in RESP2 and one in RESP3: `$` a
-/// bulk string, `:` an integer, `+` a status, `-` and the code of an error. A map has its keys in their order; one at the
-/// end may be added.
+/// Commands in their order on one server, and below each the shape of its reply, or one in RESP2 and one in RESP3: `$`
+/// for a bulk string, `:` for an integer, `+` for a status, `-` and the code of an error. A map has its keys in their
+/// order; one at the end may be added.
 const REPLIES: &str = "
 LOCK.ACQUIRE k a PX 30000
   [$ :]
