@@ -21,6 +21,7 @@ type asking struct {
 	began time.Time
 	ends  time.Time // of WithWait; zero: none
 	route route
+	link  *link // of its own: the one on which the grant came
 	// before and holds are the owner's count in this mode before the request, and after the grant.
 	before, holds int
 	// beside is the fence of the owner's holds in the other mode; 0: it has none.
@@ -268,6 +269,9 @@ func (a *asking) send(ctx context.Context, block time.Duration, words []any) (an
 	if failed := a.route.packet(ctx, block+a.lock.client.limit(late), command); failed != nil {
 		return answer{}, failed
 	}
+	if a.route.isOwn {
+		a.link = a.route.own.current()
+	}
 	return a.granted(ctx, command.Val(), sent)
 }
 
@@ -416,9 +420,8 @@ func (a *asking) keepLink() *link {
 	if !a.lock.isSession {
 		return nil
 	}
-	kept := a.route.link
-	a.route.link = nil
-	return kept
+	a.route.own = nil
+	return a.link
 }
 
 func (a *asking) wrongType(ctx context.Context) error {
@@ -491,20 +494,18 @@ func aside(done <-chan struct{}) bool {
 
 // replicated waits until enough replicas have received the grant, which was made on this same connection.
 func (a *asking) replicated() error {
-	l := a.lock
-	until := time.Now().Add(l.replicaTimeout)
+	l, link, until := a.lock, a.link, time.Now().Add(a.lock.replicaTimeout)
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
-		command := redis.NewCmd(a.ctx, "WAIT", l.replicas, milliseconds(wait))
 		// The cleanup after a reply that does not come is part of the time.
-		a.route.link.exchange(a.ctx, wait+late-kept, command)
+		reply, failed := link.ask(a.ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
 		}
-		if failed := failureOf(command.Err()); failed != nil {
+		if failed != nil {
 			return failed.error()
 		}
-		confirmed, _ := command.Val().(int64)
+		confirmed, _ := reply.(int64)
 		if confirmed >= int64(l.replicas) {
 			a.isUncertain = false
 			return nil

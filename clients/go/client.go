@@ -41,13 +41,7 @@ type cleanup struct {
 func New(client redis.UniversalClient, options ...Option) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[owner]*cleanup{}}
-	c.servers, c.err = serversOf(client)
-	switch client := client.(type) {
-	case *redis.Client:
-		c.timeout = max(0, client.Options().ReadTimeout)
-	case *redis.ClusterClient:
-		c.timeout = max(0, client.Options().ReadTimeout)
-	}
+	c.servers, c.timeout, c.err = serversOf(client)
 	return c
 }
 

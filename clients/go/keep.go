@@ -3,8 +3,6 @@ package redislock
 import (
 	"context"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // soonest is the shortest time for the reply to a renewal.
@@ -44,9 +42,8 @@ func (h *hold) keep() {
 func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 	f, ctx := &h.lock.family, h.lock.client.ctx
 	if now.session != nil {
-		command := redis.NewCmd(ctx, f.held(h.token)...)
-		now.session.exchange(ctx, late, command)
-		return command.Val() != nil, failureOf(command.Err())
+		reply, failed := now.session.ask(ctx, late, f.held(h.token)...)
+		return reply != nil, failed
 	}
 	// No reply is waited for beyond the deadline, nor for a release that waits for this renewal.
 	ctx, cancel := context.WithTimeout(h.ctx, max(time.Until(now.deadline), soonest))

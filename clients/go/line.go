@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// line is the connection to a node that all requests share which are answered at once. While replies are under way,
-// further requests gather, and go out together.
+// line is a connection to a node that is made anew after its end: the one that all requests share which are answered at
+// once, or one of a request's own. While replies are under way, further requests gather, and go out together.
 type line struct {
 	options *redis.Options
-	// interrupted is told of each end of the connection: requests that were queued over it have left the queue.
-	interrupted func()
+	// ended is told of each end of the connection: requests that were queued over it have left the queue.
+	ended func()
 
 	mu       sync.Mutex
 	link     *link
@@ -26,20 +26,16 @@ type line struct {
 // call is a packet: commands that go out one behind the other.
 type call struct {
 	commands []redis.Cmder
-	limit    time.Duration
 	isSent   bool
 	unsent   *failure // there was no connection
 	done     chan struct{}
 }
 
-// mostTogether limits how many packets go out together.
-const mostTogether = 1000
-
 // send returns when each command has its reply or error. The failure is one without any: there was no connection; or no
 // reply came within the limit, after which the connection counts as dead, and while the context lasts, after which the
 // replies are read and thrown away, and the commands are not the caller's any more.
 func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) *failure {
-	c := &call{commands: commands, limit: limit, done: make(chan struct{})}
+	c := &call{commands: commands, done: make(chan struct{})}
 	l.mu.Lock()
 	l.pending = append(l.pending, c)
 	if !l.isBusy {
@@ -57,7 +53,7 @@ func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.C
 		return &failure{err: context.Cause(ctx), isSent: l.leave(c)}
 	case <-timer.C:
 		isSent := l.leave(c)
-		l.drop(nil)
+		l.drop()
 		return &failure{err: errNoReply, isSent: isSent}
 	}
 }
@@ -74,16 +70,16 @@ func (l *line) leave(c *call) bool {
 func (l *line) run() {
 	for l.isNeeded() {
 		link, unsent := l.connected()
-		limit, commands := late, []redis.Cmder(nil)
+		var commands []redis.Cmder
 		l.mu.Lock()
-		batch := l.pending[:min(len(l.pending), mostTogether)]
-		l.pending = l.pending[len(batch):]
+		batch := l.pending
+		l.pending = nil
 		for _, c := range batch {
-			c.isSent, limit, commands = link != nil, min(limit, c.limit), append(commands, c.commands...)
+			c.isSent, commands = link != nil, append(commands, c.commands...)
 		}
 		l.mu.Unlock()
 		if link != nil && len(commands) > 0 {
-			link.exchange(context.Background(), limit, commands...)
+			link.exchange(context.Background(), commands...) // Each caller has its limit.
 		}
 		for _, c := range batch {
 			c.unsent = unsent
@@ -99,18 +95,18 @@ func (l *line) isNeeded() bool {
 	return l.isBusy
 }
 
+// current is the latest link, which may have ended; nil: none was made.
+func (l *line) current() *link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.link
+}
+
 // connected is the link, made anew where there is none.
 func (l *line) connected() (*link, *failure) {
-	l.mu.Lock()
-	current, isClosed := l.link, l.isClosed
-	l.mu.Unlock()
-	switch {
-	case isClosed:
-		return nil, &failure{err: ErrClosed}
-	case current != nil && !current.isEnded():
+	if current := l.current(); current != nil && !current.isEnded() {
 		return current, nil
 	}
-	l.drop(current)
 	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
 	defer cancel()
 	made, err := connect(ctx, l.options)
@@ -126,25 +122,15 @@ func (l *line) connected() (*link, *failure) {
 	l.link = made
 	go func() {
 		<-made.net.ended
-		l.drop(made)
+		l.ended()
 	}()
 	return made, nil
 }
 
-// drop closes the link, or whichever there is.
-func (l *line) drop(ended *link) {
-	l.mu.Lock()
-	if ended == nil {
-		ended = l.link
-	}
-	isCurrent := ended != nil && l.link == ended
-	if isCurrent {
-		l.link = nil
-	}
-	l.mu.Unlock()
-	if isCurrent {
-		ended.close()
-		l.interrupted()
+// drop ends the connection that there is.
+func (l *line) drop() {
+	if current := l.current(); current != nil {
+		current.close()
 	}
 }
 
@@ -152,5 +138,5 @@ func (l *line) close() {
 	l.mu.Lock()
 	l.isClosed = true
 	l.mu.Unlock()
-	l.drop(nil)
+	l.drop()
 }

@@ -53,40 +53,46 @@ func (w *watched) Close() error {
 
 // link is one connection to a server: made once, by the caller's options, and never replaced. A session ends with it.
 type link struct {
-	rdb  *redis.Client
-	conn *redis.Conn
-	net  *watched
-	mu   sync.Mutex // one exchange at a time
-	// isLate: closed since no reply came.
-	isLate, isClosed, isDialed atomic.Bool
+	rdb                *redis.Client
+	conn               *redis.Conn
+	net                *watched
+	mu                 sync.Mutex // one exchange at a time
+	isClosed, isDialed atomic.Bool
+}
+
+// within calls what may not hear that the context ends; unused is given its result then.
+func within[T any](ctx context.Context, call func() (T, error), unused func(T)) (T, error) {
+	type end struct {
+		value T
+		err   error
+	}
+	done := make(chan end, 1)
+	go func() {
+		value, err := call()
+		done <- end{value, err}
+	}()
+	select {
+	case end := <-done:
+		return end.value, end.err
+	case <-ctx.Done():
+		go func() {
+			if end := <-done; end.err == nil {
+				unused(end.value)
+			}
+		}()
+		var none T
+		return none, context.Cause(ctx)
+	}
 }
 
 // dial connects within the context's time. go-redis retries nothing on a link: its retries add up to many seconds, and
 // a release that it sent again would look like a loss.
 func dial(ctx context.Context, options *redis.Options) (*link, error) {
-	type dialed struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan dialed, 1)
-	go func() {
-		conn, err := options.Dialer(ctx, options.Network, options.Addr)
-		done <- dialed{conn, err}
-	}()
-	var conn net.Conn
-	select {
-	case end := <-done:
-		if end.err != nil {
-			return nil, end.err
-		}
-		conn = end.conn
-	case <-ctx.Done():
-		go func() {
-			if end := <-done; end.err == nil {
-				_ = end.conn.Close()
-			}
-		}()
-		return nil, context.Cause(ctx)
+	conn, err := within(ctx, func() (net.Conn, error) {
+		return options.Dialer(ctx, options.Network, options.Addr)
+	}, func(conn net.Conn) { _ = conn.Close() })
+	if err != nil {
+		return nil, err
 	}
 	l := &link{net: watch(conn)}
 	own := *options
@@ -114,7 +120,7 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 		return nil, err
 	}
 	ping := redis.NewStatusCmd(ctx, "PING")
-	l.exchange(ctx, undoFor, ping)
+	l.exchange(ctx, ping)
 	if err := ping.Err(); err != nil {
 		l.close()
 		return nil, err
@@ -122,13 +128,11 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 	return l, nil
 }
 
-// exchange sends commands and reads their replies, within the limit and while the context lasts: after that the link is
-// closed. Then each command has its reply or its error.
-func (l *link) exchange(until context.Context, limit time.Duration, commands ...redis.Cmder) {
+// exchange sends commands and reads their replies, while the context lasts: after that the link is closed. Then each
+// command has its reply or its error.
+func (l *link) exchange(until context.Context, commands ...redis.Cmder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	timer := time.AfterFunc(limit, l.giveUp)
-	defer timer.Stop()
 	defer context.AfterFunc(until, l.close)()
 	ctx := context.Background()
 	if len(commands) == 1 {
@@ -143,16 +147,20 @@ func (l *link) exchange(until context.Context, limit time.Duration, commands ...
 	for _, command := range commands {
 		if f := failureOf(command.Err()); f != nil && f.isSent {
 			l.close()
-			if l.isLate.Load() {
-				command.SetErr(errNoReply)
+			if until.Err() != nil {
+				command.SetErr(context.Cause(until))
 			}
 		}
 	}
 }
 
-func (l *link) giveUp() {
-	l.isLate.Store(true)
-	l.close()
+// ask is exchange of one command, whose reply comes within the limit.
+func (l *link) ask(ctx context.Context, limit time.Duration, words ...any) (any, *failure) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
+	defer cancel()
+	command := redis.NewCmd(ctx, words...)
+	l.exchange(ctx, command)
+	return command.Val(), failureOf(command.Err())
 }
 
 // close also ends what waits for a reply.

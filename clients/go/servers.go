@@ -20,7 +20,7 @@ type node struct {
 func newNode(options *redis.Options, isSharded bool) *node {
 	n := &node{options: options}
 	n.inbox.options, n.inbox.isSharded = options, isSharded
-	n.line.options, n.line.interrupted = options, n.inbox.interrupt
+	n.line.options, n.line.ended = options, n.inbox.interrupt
 	return n
 }
 
@@ -41,17 +41,18 @@ type servers struct {
 	tags  map[int]string
 }
 
-func serversOf(client redis.UniversalClient) (*servers, error) {
+// serversOf also tells how long the caller's sockets wait for a reply.
+func serversOf(client redis.UniversalClient) (*servers, time.Duration, error) {
 	s := &servers{channel: "redislock:" + randomHex(), nodes: map[string]*node{}, tags: map[int]string{}}
 	switch client := client.(type) {
 	case *redis.Client:
 		s.single = newNode(client.Options(), false)
+		return s, client.Options().ReadTimeout, nil
 	case *redis.ClusterClient:
 		s.cluster = client
-	default:
-		return nil, usage("a %T is neither a *redis.Client nor a *redis.ClusterClient", client)
+		return s, client.Options().ReadTimeout, nil
 	}
-	return s, nil
+	return s, 0, usage("a %T is neither a *redis.Client nor a *redis.ClusterClient", client)
 }
 
 // nodeOf is the node for a key; address, where a node has named another one.
@@ -67,25 +68,13 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoFor)
 	defer cancel()
-	type end struct {
-		client *redis.Client
-		err    error
+	// go-redis asks the nodes one after another.
+	client, err := within(ctx, func() (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) },
+		func(*redis.Client) {})
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan end, 1)
-	// go-redis asks the nodes one after another, and does not hear that the context ends.
-	go func() {
-		client, err := s.cluster.MasterForKey(ctx, key)
-		done <- end{client, err}
-	}()
-	select {
-	case end := <-done:
-		if end.err != nil {
-			return nil, end.err
-		}
-		return s.named(address, end.client.Options()), nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return s.named(address, client.Options()), nil
 }
 
 // named is the node at an address; without one, at that of the options.
@@ -121,7 +110,7 @@ func (s *servers) note(n *node, f *failure) (address string, isAsking bool) {
 	case "READONLY", "MASTERDOWN", "UNBLOCKED":
 		if s.cluster == nil && f.isTransient() {
 			// The sentinels are asked for the primary at each new connection.
-			n.line.drop(nil)
+			n.line.drop()
 			n.inbox.suspect()
 		}
 	case "CLUSTERDOWN", "": // The node may be gone.
@@ -190,10 +179,10 @@ type route struct {
 	// next is the node for the next request only, as the last one said; isAsking: the slot is on its way there.
 	next     string
 	isAsking bool
-	// isOwn: over a connection of its own, which is made anew after a failure.
-	isOwn  bool
-	link   *link
-	linked *node
+	// isOwn: over a connection of its own, to this node.
+	isOwn bool
+	own   *line
+	to    *node
 }
 
 func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any, *failure) {
@@ -219,11 +208,15 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 		all = append(all, command)
 	}
 	r.next, r.isAsking = "", false
+	l := &n.line
 	if r.isOwn {
-		failed = r.exchange(ctx, n, limit, all)
-	} else {
-		failed = n.line.send(ctx, limit, all)
+		if r.own == nil || r.to != n {
+			r.close()
+			r.own, r.to = &line{options: n.options, ended: func() {}}, n
+		}
+		l = r.own
 	}
+	failed = l.send(ctx, limit, all)
 	if failed == nil {
 		failed = failureOf(commands[0].Err())
 	}
@@ -236,27 +229,11 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 	return failed
 }
 
-// exchange is packet over a connection of its own.
-func (r *route) exchange(ctx context.Context, n *node, limit time.Duration, commands []redis.Cmder) *failure {
-	if r.link == nil || r.link.isEnded() || r.linked != n {
-		r.close()
-		connecting, cancel := context.WithTimeout(ctx, undoFor)
-		defer cancel()
-		made, err := connect(connecting, n.options)
-		if err != nil {
-			return &failure{err: err}
-		}
-		r.link, r.linked = made, n
-	}
-	r.link.exchange(ctx, limit, commands...)
-	return nil
-}
-
 // close ends the connection of its own.
 func (r *route) close() {
-	if r.link != nil {
-		r.link.close()
-		r.link = nil
+	if r.own != nil {
+		r.own.close()
+		r.own = nil
 	}
 }
 
