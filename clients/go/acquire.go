@@ -95,7 +95,8 @@ func (a *asking) checked(got answer) error {
 		beside = now.counts[1-a.lock.family.mode()] // Others may have been released meanwhile.
 	}
 	isShort := beside > 0 && got.holds >= 0 && got.holds < a.holds+beside
-	if isShort || (a.before > 0 && now.fence != got.fence) {
+	isKnown := now.isLost() && (a.before > 0 || a.beside != 0)
+	if isShort || isKnown || (a.before > 0 && now.fence != got.fence) {
 		a.hold.lose()
 		a.before, a.isUncertain = 0, true
 		return ErrLost

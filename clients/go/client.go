@@ -102,7 +102,12 @@ func (c *Client) lock(family family, options []Option) *Lock {
 
 // Settled returns when no cleanup runs any more: withdrawals of requests whose caller has gone, and releases that go on
 // in the background. A program calls it before it ends, or the leases end what is left. Its error is the context's.
-func (c *Client) Settled(ctx context.Context) error { return c.settled(ctx, owner{}) }
+func (c *Client) Settled(ctx context.Context) error {
+	if c.settled(ctx, owner{}) != nil {
+		return ctx.Err()
+	}
+	return nil
+}
 
 // settled returns when no cleanup of the owner runs.
 func (c *Client) settled(ctx context.Context, of owner) error {
@@ -116,7 +121,7 @@ func (c *Client) settled(ctx context.Context, of owner) error {
 		select {
 		case <-found.over:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

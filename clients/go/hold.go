@@ -403,7 +403,7 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 	case failed != nil && !isGone.Load():
 		inner.count(mode, h.holds) // It may be unlocked again.
 		return failed.error()
-	case failed == nil && isHeld && !wasLost:
+	case isHeld && !wasLost:
 		h.lock.tell(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
 		return nil
 	}
@@ -411,10 +411,10 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 	if isLast && !wasLost {
 		inner.tellLoss()
 	}
-	inner.lose()
 	if failed != nil {
 		return failed.error()
 	}
+	inner.lose() // The owner's other holds too.
 	return ErrLost
 }
 

@@ -188,8 +188,9 @@ func TestPlaceKeptOverShortSockets(t *testing.T) {
 		hold := locked(t, client.Mutex("k", redislock.WithLease(long)))
 		early := wait(t, server, short.Mutex("k", redislock.WithLease(long), kind, redislock.WithToken("early")), "k")
 		late := wait(t, server, client.Mutex("k", redislock.WithLease(long), redislock.WithToken("late")), "k")
-		asked := server.Calls("lock.acquire")
+		asked, began := server.Calls("lock.acquire"), time.Now()
 		servertest.Eventually(t, "more slices", func() bool { return server.Calls("lock.acquire") >= asked+4 })
+		isTrue(t, time.Since(began) > 8*time.Second, "slices are cut by the time-out of a socket: %v", time.Since(began))
 		servertest.Eventually(t, "both, in order", func() bool {
 			return slices.Equal(server.Waiters("k"), []string{"early", "late"})
 		})

@@ -127,6 +127,39 @@ func TestAFurtherHoldNeverShortensTheLease(t *testing.T) {
 	}
 }
 
+func TestAReleaseThatFailsInTheBackgroundLosesNoOtherHold(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client := over(t, proxy.Addr(), redislock.WithLease(long))
+	first := locked(t, client.Reentrant("r"))
+	second := locked(t, client.Reentrant("r", redislock.AsOwnerOf(first)))
+	ended, end := context.WithCancel(context.Background())
+	end()
+	proxy.Silence()
+	isTrue(t, second.Unlock(ended) == context.Canceled, "it waits for the server")
+	ok(t, client.Settled(context.Background())) // After 10 s.
+	isTrue(t, !first.IsLost(), "lost")
+	proxy.Speak()
+	unlock(t, first)
+	isTrue(t, server.IsFree("r"), "held")
+}
+
+func TestAnUpgradeOfAHoldThatIsLostMeanwhileIsGivenBack(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	rw := over(t, server.Addr()).RW("w")
+	reader := locked(t, rw.Read(redislock.WithLease(time.Second)))
+	other := locked(t, rw.Read())
+	upgrade := wait(t, server, rw.Write(redislock.AsOwnerOf(reader)), "w")
+	server.Ask("RWLOCK.RENEW", "w", reader.Token(), "PX", 60_000) // The local clock is ahead, as it were.
+	lost(t, reader)
+	unlock(t, other)
+	_, err := upgrade.result()
+	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
+	isTrue(t, errors.Is(reader.Unlock(context.Background()), redislock.ErrLost) && server.IsFree("w"), "held")
+}
+
 func TestAForgottenHoldIsLostAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)

@@ -20,6 +20,7 @@ type Proxy struct {
 	request []byte
 	fate    *fate
 	split   []byte
+	parted  bool
 	packets []string
 	done    int
 	silent  bool
@@ -66,7 +67,7 @@ func (p *Proxy) plan(request string, f fate) {
 	p.request, p.fate = []byte(request), &f
 }
 
-// SplitRequest delivers the next packet with these bytes up to them, and holds back the rest until Speak.
+// SplitRequest delivers the next packet with these bytes up to them, and holds back all requests then, until Speak.
 func (p *Proxy) SplitRequest(request string) { p.set(func() { p.split = []byte(request) }) }
 
 // Packets are the requests since the last call, as they came.
@@ -86,7 +87,7 @@ func (p *Proxy) Done() int {
 func (p *Proxy) Silence() { p.set(func() { p.silent = true }) }
 
 // Speak delivers the held-back data, as a network does that retransmits its packets.
-func (p *Proxy) Speak() { p.set(func() { p.silent = false }) }
+func (p *Proxy) Speak() { p.set(func() { p.silent, p.parted = false, false }) }
 
 // Disconnect ends every connection.
 func (p *Proxy) Disconnect() {
@@ -106,7 +107,7 @@ func (p *Proxy) set(change func()) {
 
 func (p *Proxy) close() {
 	_ = p.listener.Close()
-	p.set(func() { p.closed, p.silent = true, false })
+	p.set(func() { p.closed, p.silent, p.parted = true, false, false })
 	p.Disconnect()
 	p.running.Wait()
 }
@@ -137,10 +138,10 @@ func (p *Proxy) accept() {
 }
 
 // pass is false when the proxy is closed.
-func (p *Proxy) pass() bool {
+func (p *Proxy) pass(isRequest bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.silent {
+	for p.silent || isRequest && p.parted {
 		p.passes.Wait()
 	}
 	return !p.closed
@@ -150,7 +151,7 @@ func (p *Proxy) requests(client io.Reader, to io.Writer, mine chan *fate) {
 	buffer := make([]byte, 64*1024)
 	for {
 		length, err := client.Read(buffer)
-		if err != nil || !p.pass() {
+		if err != nil || !p.pass(true) {
 			return
 		}
 		at := -1
@@ -164,12 +165,12 @@ func (p *Proxy) requests(client io.Reader, to io.Writer, mine chan *fate) {
 				at = bytes.Index(buffer[:length], p.split)
 			}
 			if at >= 0 {
-				p.split, p.silent = nil, true
+				p.split, p.parted = nil, true
 			}
 		})
 		from := 0
 		if at >= 0 {
-			if _, err := to.Write(buffer[:at]); err != nil || !p.pass() {
+			if _, err := to.Write(buffer[:at]); err != nil || !p.pass(true) {
 				return
 			}
 			from = at
@@ -185,7 +186,7 @@ func (p *Proxy) replies(from io.Reader, to io.Writer, mine chan *fate) {
 	isHeld := false
 	for {
 		length, err := from.Read(buffer)
-		if err != nil || !p.pass() {
+		if err != nil || !p.pass(false) {
 			return
 		}
 		select {
