@@ -202,6 +202,41 @@ func TestAWaitWithATokenOfTheCallers(t *testing.T) {
 	isTrue(t, subscribed == 0 && server.IsFree("k"), "%d subscriptions", subscribed)
 }
 
+// The withdrawal of a request that was given up must not end the next grant of its token.
+func TestTheNextRequestOfATokenWaitsForTheCleanup(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client, ctx := over(t, proxy.Addr()), context.Background()
+	unlock(t, locked(t, client.Mutex("other")))
+	hold := locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+	lock := client.Mutex("k", redislock.WithLease(long), redislock.WithToken("me"))
+	first := wait(t, server, lock, "k")
+	proxy.Silence()
+	first.end()
+	_, err := first.result()
+	isTrue(t, err == context.Canceled, "%v", err)
+	second := begin(t, lock)
+	unlock(t, hold)
+	proxy.Speak()
+	granted := second.granted()
+	ok(t, client.Settled(ctx))
+	isTrue(t, must(granted.IsHeld(ctx))(t) && server.Holds("k") == 1, "the cleanup has released it")
+	unlock(t, granted)
+	// Nor beyond the time of its caller.
+	proxy.Silence()
+	ended, end := context.WithCancel(ctx)
+	first = begin(t, lock)
+	time.Sleep(50 * time.Millisecond)
+	first.end()
+	_, _ = first.result()
+	time.AfterFunc(100*time.Millisecond, end)
+	_, err = lock.Lock(ended)
+	isTrue(t, err == context.Canceled, "%v", err)
+	proxy.Speak()
+	ok(t, client.Settled(ctx))
+}
+
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
