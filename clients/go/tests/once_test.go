@@ -93,6 +93,8 @@ func TestOnceWithAThousandGoroutines(t *testing.T) {
 	}
 	all.Wait()
 	isTrue(t, c.made.Load() == 1 && server.IsFree("fill"), "made %d times", c.made.Load())
+	// The others are told that it is done, and take no lock.
+	isTrue(t, server.Calls("lock.release") < 300, "%d", server.Calls("lock.release"))
 }
 
 func TestOnceInTime(t *testing.T) {
