@@ -479,9 +479,10 @@ pub(crate) async fn release(
             }
             None => family.was_held(&reply)?,
         };
-        // This release finds nothing because an earlier one, with a lost reply, has released the lock; not so if the
-        // lock was known to be lost before. If this release finds some of several keys, no earlier one has run.
-        let was_held = was_held || (may_be_done && !was_lost && integer(&reply)? <= 0);
+        // This release finds nothing because an earlier one, with a lost reply, has released the lock. If this release
+        // finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the
+        // server still had.
+        let was_held = !was_lost && (was_held || (may_be_done && integer(&reply)? <= 0));
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }
 }

@@ -256,6 +256,11 @@ async fn loss_is_told() {
     assert_eq!(server.calls("lock.held") + server.calls("lock.renew"), calls);
     eventually("the lease's end", || server.is_free("k")).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
+    // The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    let guard = client.mutex("k").lease(Duration::from_millis(400)).acquire().await.unwrap();
+    server.client().run("PEXPIRE k 60000");
+    until_lost(&guard).await;
+    assert!(matches!(guard.release().await, Err(Error::LockLost)) && server.is_free("k"));
     // A renewal that cannot be sent: the deadline reports the loss.
     let mut stopped = Server::start();
     let lock = client_of(stopped.port()).mutex("k").lease(Duration::from_secs(1)).auto_renew();
