@@ -303,11 +303,16 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 }
 
 // Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
-// counts as unlocked. The other process calls [Lock.FromToken] within the lease.
+// counts as unlocked. The other process calls [Lock.FromToken] within the lease. A lock of a session ends here, with its
+// connection.
 func (h *Hold) Detach() string {
-	if counts := h.get().counts; h.isUnlocked.CompareAndSwap(false, true) && counts[0]+counts[1] == h.holds {
+	now := h.get()
+	if h.isUnlocked.CompareAndSwap(false, true) && now.counts[0]+now.counts[1] == h.holds {
 		h.over(wasReleased)
 		h.end(nil)
+		if now.session != nil {
+			now.session.close()
+		}
 	}
 	return h.token
 }

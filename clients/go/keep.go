@@ -33,7 +33,12 @@ func (h *hold) keep() {
 		h.set(func(*holding) { h.arm(min(h.again.pause(), now.lease/3)) })
 	case !isHeld:
 		h.lose()
-	case h.set(func(now *holding) { h.again = resend{}; h.extend(sent.Add(now.lease)) }) && now.session == nil:
+	case h.set(func(after *holding) {
+		h.again = resend{}
+		if after.lease == now.lease { // Else a renewal by hand came behind this one.
+			h.extend(sent.Add(now.lease))
+		}
+	}) && now.session == nil:
 		h.lock.tell(h.ctx, EventRenewed, h.token, now.fence, 0)
 	}
 }

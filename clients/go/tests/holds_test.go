@@ -90,6 +90,9 @@ func TestFromToken(t *testing.T) {
 	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
 	isTrue(t, !taken.IsLost(), "lost")
 	unlock(t, taken)
+	// Not of a session, which ends with its connection.
+	locked(t, here.Mutex("session", redislock.WithSession())).Detach()
+	servertest.Eventually(t, "a free lock", func() bool { return server.IsFree("session") })
 	// All that the token holds, and its slot.
 	first := locked(t, here.Reentrant("r"))
 	locked(t, here.Reentrant("r", redislock.AsOwnerOf(first)))
