@@ -76,13 +76,15 @@ func (a *asking) take() (*Hold, uint64, error) {
 	if a.coalesce {
 		dropped = workFailed
 	}
-	session := a.keepLink()
+	var session *link // The hold is bound to it.
+	if l.isSession {
+		session, a.route.own = a.link, nil
+	}
 	hold := publicHold(h, l, got, l.family.step(), dropped)
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
 		// The owner's holds in the other mode were released meanwhile.
-		h = newHold(a.ctx, l, h.token)
-		hold = publicHold(h, l, got, l.family.step(), dropped)
-		h.granted(mode, a.holds, got, l.atLeast, session)
+		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.family.step(), dropped)
+		hold.granted(mode, a.holds, got, l.atLeast, session)
 	}
 	return hold, 0, nil
 }
@@ -414,15 +416,6 @@ func (a *asking) told(ctx context.Context, n *node, message notice, sent time.Ti
 		}
 	}
 	return queued, nil
-}
-
-// keepLink hands the connection over to the hold that is bound to it.
-func (a *asking) keepLink() *link {
-	if !a.lock.isSession {
-		return nil
-	}
-	a.route.own = nil
-	return a.link
 }
 
 func (a *asking) wrongType(ctx context.Context) error {

@@ -168,31 +168,37 @@ type answer struct {
 	received time.Time
 }
 
+// numbersOf are those of an array, behind its first elements.
+func numbersOf(reply any, first int) []int64 {
+	items, _ := reply.([]any)
+	var numbers []int64
+	for _, item := range items[min(first, len(items)):] {
+		number, isNumber := item.(int64)
+		if !isNumber {
+			return nil
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers
+}
+
 // answerOf reads [token, fence], [token, fence, holds], [token, fence, 1, slot]; [nil, fence]; nil.
 func answerOf(reply any) (answer, *failure) {
 	if reply == nil {
 		return answer{outcome: notGranted}, nil
 	}
-	items, _ := reply.([]any)
-	if len(items) < 2 {
+	numbers := numbersOf(reply, 1)
+	if len(numbers) == 0 || numbers[0] < 0 {
 		return answer{}, unexpected(reply)
 	}
-	fence, isNumber := items[1].(int64)
-	if !isNumber || fence < 0 {
-		return answer{}, unexpected(reply)
-	}
-	found := answer{outcome: isGranted, fence: uint64(fence), slot: -1, holds: -1, received: time.Now()}
+	found := answer{outcome: isGranted, fence: uint64(numbers[0]), slot: -1, holds: -1, received: time.Now()}
 	switch {
-	case items[0] == nil:
+	case reply.([]any)[0] == nil:
 		found.outcome = isDone
-	case fence == 0:
+	case found.fence == 0:
 		found.outcome = isQueued
-	case len(items) == 4:
-		slot, isNumber := items[3].(int64)
-		if !isNumber || slot < 0 {
-			return answer{}, unexpected(reply)
-		}
-		found.slot = int(slot)
+	case len(numbers) == 3:
+		found.slot = int(numbers[2])
 	}
 	return found, nil
 }
@@ -209,15 +215,9 @@ func heldOf(reply any) (*heldReply, *failure) {
 	if reply == nil {
 		return nil, nil
 	}
-	items, _ := reply.([]any)
-	if len(items) < 3 {
+	n := numbersOf(reply, 0)
+	if len(n) < 3 {
 		return nil, unexpected(reply)
 	}
-	fence, isFence := items[0].(int64)
-	holds, isCount := items[1].(int64)
-	ttl, isTime := items[2].(int64)
-	if !isFence || !isCount || !isTime {
-		return nil, unexpected(reply)
-	}
-	return &heldReply{uint64(fence), int(holds), time.Duration(max(ttl, 0)) * time.Millisecond, ttl >= 0}, nil
+	return &heldReply{uint64(n[0]), int(n[1]), time.Duration(max(n[2], 0)) * time.Millisecond, n[2] >= 0}, nil
 }

@@ -303,7 +303,7 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 }
 
 // Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
-// counts as unlocked. The other process calls [Lock.FromToken] within the lease. A lock of a session ends here, with its
+// counts as unlocked. The other process calls [Lock.FromToken] within the lease. A session's lock ends here, with its
 // connection.
 func (h *Hold) Detach() string {
 	now := h.get()
