@@ -204,9 +204,12 @@ func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
 		ctx, end := context.WithCancel(context.Background())
 		commands := make(chan *redis.Cmd)
 		before := counted(server)
+		proxy.Packets()
 		proxy.SplitRequest("*")
 		go func() { commands <- exec(ctx, "INCR", "n") }()
-		time.Sleep(10 * time.Millisecond)
+		servertest.Eventually(t, "the command on its way", func() bool {
+			return strings.Contains(strings.Join(proxy.Packets(), ""), "LOCK.EXEC")
+		})
 		end()
 		command := <-commands
 		proxy.Speak()
