@@ -32,14 +32,7 @@ func watch(conn net.Conn) *watched {
 	return w
 }
 
-func (w *watched) Read(b []byte) (int, error) {
-	n, err := w.reads.Read(b)
-	if err == io.ErrClosedPipe {
-		err = io.EOF // Behind another error go-redis forgets the replies of a pipeline that it has read.
-	}
-	return n, err
-}
-
+func (w *watched) Read(b []byte) (int, error)        { return w.reads.Read(b) }
 func (w *watched) SetReadDeadline(t time.Time) error { return w.reads.SetReadDeadline(t) }
 
 func (w *watched) SetDeadline(t time.Time) error {
@@ -58,6 +51,21 @@ type link struct {
 	net                *watched
 	mu                 sync.Mutex // one exchange at a time
 	isClosed, isDialed atomic.Bool
+}
+
+// part is a command of a packet. Where the connection ends inside of the replies, go-redis fails all commands: this one
+// keeps a reply that was read before.
+type part struct {
+	*redis.Cmd
+	isRead bool
+}
+
+// SetErr is called with nil or the server's error when the reply was read.
+func (p *part) SetErr(err error) {
+	if !p.isRead {
+		p.isRead = err == nil || isReply(err)
+		p.Cmd.SetErr(err)
+	}
 }
 
 // within calls what may not hear that the context ends; unused is given its result then.

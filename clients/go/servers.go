@@ -205,7 +205,7 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 		if r.isAsking {
 			all = append(all, redis.NewCmd(ctx, "ASKING"))
 		}
-		all = append(all, command)
+		all = append(all, &part{Cmd: command})
 	}
 	r.next, r.isAsking = "", false
 	l := &n.line
