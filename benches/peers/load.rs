@@ -1,6 +1,6 @@
 //! The load: owners that take locks of one peer and write down when. A process of its own, so that what it costs is
-//! apart from the servers and from the run, and so that it can be killed. `peers/java/Load.java`, `peers/go/main.go` and
-//! `peers/python/load.py` are the same program in other languages.
+//! apart from the servers and from the run, and so that it can be killed. `peers/java/Load.java`, `peers/go/main.go`
+//! and `peers/python/load.py` are the same program in other languages.
 //!
 //! Says `ready`, waits for `go`, works until `stop`; then prints what was granted. It judges nothing.
 

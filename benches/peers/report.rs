@@ -261,14 +261,16 @@ impl Data {
             let of_it = OF_LANGUAGES.iter().filter(|setting| setting.language == Some(language));
             let peers: Vec<&str> = of_it.map(|setting| setting.name).collect();
             let name = language.name();
-            if skipped.iter().any(|skipped| skipped == name) {
-                sections.push(format!("### {name}\n\nNot measured: the machine has no tools for {name}."));
+            if !self.0["languages"][name].is_object() {
+                let is_skipped = skipped.iter().any(|skipped| skipped == name);
+                let why = if is_skipped { ": the machine has no tools for it" } else { "" };
+                sections.push(format!("### {name}\n\nNot measured in this run{why}."));
                 continue;
             }
             let [pair, contended] = [columns("pair"), columns("contended")].map(|columns| self.table(&peers, columns));
             sections.push(format!(
-                "### {name}\n\n![Hand-offs per second, {name}](peers/contended-{}.svg)\n\nA free lock:\n\n{}\n\n48 owners, \
-                 one lock:\n\n{}\n\nAfterwards:\n\n{}",
+                "### {name}\n\n![Hand-offs per second, {name}](peers/contended-{}.svg)\n\nA free lock:\n\n{}\n\n\
+                 48 owners, one lock:\n\n{}\n\nAfterwards:\n\n{}",
                 name.to_lowercase(),
                 pair?,
                 contended?,
@@ -281,8 +283,8 @@ impl Data {
     /// One row for each peer without consensus, beside the row of redis-lock that is as durable.
     fn ahead(&self) -> Outcome<String> {
         let mut table = String::from(
-            "| | beside | pairs a second | hand-offs a second | µs of a hand-off | of server CPU | of client CPU |\n| --- | \
-             --- | --- | --- | --- | --- | --- |",
+            "| | beside | pairs a second | hand-offs a second | µs of a hand-off | of server CPU | of client CPU |\n\
+             | --- | --- | --- | --- | --- | --- | --- |",
         );
         for setting in SETTINGS.iter().chain(OF_LANGUAGES) {
             let (Some(ours), theirs) = (setting.beside, setting.name) else { continue };
@@ -351,7 +353,7 @@ impl Data {
         Ok(table)
     }
 
-    /// Five rows: at equal durability beside the nearest service, one with consensus, and the lock that most have in Java.
+    /// Five rows: beside the nearest service that is as durable, one with consensus, and what most have in Java.
     fn readme(&self) -> Outcome<String> {
         let peers = [
             "redis-lock, no persistence",

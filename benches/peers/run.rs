@@ -90,7 +90,13 @@ pub fn main(words: &[String]) -> Outcome<()> {
         data: find("--data").unwrap_or_else(|| "peers.json".into()).into(),
         window: Duration::from_millis(if is_quick || is_short { 1000 } else { 2000 }),
         warm_up: Duration::from_millis(if is_quick || is_short { 2000 } else { 3000 }),
-        waiters: if is_quick { 500 } else { u64::MAX },
+        waiters: if is_quick {
+            500
+        } else if is_short {
+            1_000
+        } else {
+            u64::MAX
+        },
         locks: if is_quick { 1000 } else { 10_000 },
         patience: Duration::from_secs(if is_quick || is_short { 20 } else { 40 }),
     };

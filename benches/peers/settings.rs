@@ -29,8 +29,8 @@ pub struct Setting {
     /// From the documentation; the first is also measured.
     pub survives: [&'static str; 3],
     pub parts: &'static [&'static str],
-    /// The row of redis-lock with which it is compared: as durable, and of the same language. None: it is redis-lock, or
-    /// has consensus.
+    /// The row of redis-lock with which it is compared: as durable, and of the same language. None: it is redis-lock,
+    /// or has consensus.
     pub beside: Option<&'static str>,
 }
 

@@ -72,9 +72,9 @@ pub fn versions() -> Vec<(String, String)> {
         versions.push((name.to_string(), found.unwrap_or_default().to_string()));
     }
     let modules = include_str!("go/go.mod");
-    for name in ["github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"] {
-        let found = modules.split_once(&format!("{name} ")).and_then(|(_, rest)| rest.lines().next());
-        versions.push((name.to_string(), found.unwrap_or_default().trim_start_matches('v').to_string()));
+    for (name, path) in [("redsync", "go-redsync/redsync/v4 v"), ("go-redis", "redis/go-redis/v9 v")] {
+        let found = modules.split_once(path).and_then(|(_, rest)| rest.lines().next());
+        versions.push((name.to_string(), found.unwrap_or_default().to_string()));
     }
     let asked = Language::Python.load().map(|python| {
         let script = "import platform, redis; print(platform.python_version(), redis.__version__)";

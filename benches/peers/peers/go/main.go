@@ -1,5 +1,5 @@
-// Load is the load of load.rs, in Go: `load KIND name=value…` takes the same words and says the same lines. An owner is
-// a goroutine; one client of go-redis, with its pool as it comes, for each link.
+// Load is the load of load.rs, in Go: `load KIND name=value…` takes the same words and says the same lines. An owner
+// is a goroutine; one client of go-redis, with its pool as it comes, for each link.
 //
 //	redislock, redislock:renewed, redislock:session    the client of this repository
 //	redsync        its mutex: it asks again after 50 to 250 ms. As it comes it gives up after 32 tries; here it goes on,

@@ -65,7 +65,8 @@ public class Locks extends Load {
             case "redisson", "redisson:fair" -> {
                 RedissonClient redisson = redisson(lease);
                 boolean isFair = kind.endsWith("fair");
-                yield ofThreads(lock -> isFair ? redisson.getFairLock("lock-" + lock) : redisson.getLock("lock-" + lock));
+                LongFunction<RLock> fair = lock -> redisson.getFairLock("lock-" + lock);
+                yield ofThreads(isFair ? fair : lock -> redisson.getLock("lock-" + lock));
             }
             case "redisson:fenced" -> fenced(redisson(lease));
             case "spring", "spring:pubsub" -> {

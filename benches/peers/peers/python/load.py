@@ -1,5 +1,5 @@
-"""The load of load.rs, in Python: `load.py KIND name=value…` takes the same words and says the same lines. An owner is
-a thread; one client of redis-py, with its pool as it comes, for each link.
+"""The load of load.rs, in Python: `load.py KIND name=value…` takes the same words and says the same lines. An owner
+is a thread; one client of redis-py, with its pool as it comes, for each link.
 
     redislock, redislock:renewed, redislock:session    the client of this repository
     redis-py                                           its own Lock: it asks again after 100 ms
