@@ -283,7 +283,7 @@ impl Data {
     /// One row for each peer without consensus, beside the row of redis-lock that is as durable.
     fn ahead(&self) -> Outcome<String> {
         let mut table = String::from(
-            "| | beside | pairs a second | hand-offs a second | µs of a hand-off | of server CPU | of client CPU |\n\
+            "| | beside | pairs a second, ratio | hand-offs, ratio | µs of a hand-off | of server CPU | of client CPU |\n\
              | --- | --- | --- | --- | --- | --- | --- |",
         );
         for setting in SETTINGS.iter().chain(OF_LANGUAGES) {
@@ -295,7 +295,7 @@ impl Data {
             let ratio = |name| both(name).map_or("–".into(), |(ours, theirs)| digits(ours / theirs));
             let beside = |name, of: fn(f64) -> f64| {
                 both(name)
-                    .map_or("–".into(), |(ours, theirs)| format!("{} to {}", digits(of(ours)), digits(of(theirs))))
+                    .map_or("–".into(), |(ours, theirs)| format!("{} · {}", digits(of(ours)), digits(of(theirs))))
             };
             let cells = [
                 theirs.into(),
@@ -375,9 +375,8 @@ impl Data {
         let find = |peer: &&str| SETTINGS.iter().chain(OF_LANGUAGES).find(|setting| setting.name == *peer);
         for setting in peers.iter().filter_map(find) {
             write!(table, "\n| {} | {} |", setting.name, setting.language.map_or("Rust", Language::name))?;
-            columns
-                .iter()
-                .try_for_each(|(_, name, _)| write!(table, " {} |", digits(self.median(setting.name, name))))?;
+            let median = |name| self.figure(setting.name, name).map_or("–".into(), |figure| digits(figure.median));
+            columns.iter().try_for_each(|(_, name, _)| write!(table, " {} |", median(name)))?;
             write!(table, " {} |", setting.survives.join(" · "))?;
         }
         Ok(table + "\n")
