@@ -283,7 +283,7 @@ impl Data {
     /// One row for each peer without consensus, beside the row of redis-lock that is as durable.
     fn ahead(&self) -> Outcome<String> {
         let mut table = String::from(
-            "| | beside | pairs a second, ratio | hand-offs, ratio | µs of a hand-off | of server CPU | of client CPU |\n\
+            "| | beside | pairs a second, ratio | hand-offs, ratio | µs of a hand-off | server CPU | client CPU |\n\
              | --- | --- | --- | --- | --- | --- | --- |",
         );
         for setting in SETTINGS.iter().chain(OF_LANGUAGES) {
