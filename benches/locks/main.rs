@@ -33,7 +33,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
-  --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as the full run does
+  --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as a full run
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/results/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it

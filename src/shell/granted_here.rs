@@ -19,9 +19,9 @@ pub fn may_be_asked(key: &[u8]) -> bool {
     settings::adopt_wait().is_some() && MAIN.adopt.keys.borrow().may_hold_adopted(key)
 }
 
-/// The connection was granted a lock with this fence; `None`: a script was, or a call by another module. Which connection
-/// runs a script the server does not tell. A grant may have several: a request is repeated on another connection, for
-/// one of several keys that have the fence in common.
+/// The connection was granted a lock with this fence; `None`: a script was, or a call by another module. Which
+/// connection runs a script the server does not tell. A grant may have several: a request is repeated on another
+/// connection, for one of several keys that have the fence in common.
 pub fn note(fence: Fence, client: Option<ClientId>) {
     let mut grants = MAIN.adopt.granted.borrow_mut();
     grants.insert((fence, client));

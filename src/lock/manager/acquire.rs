@@ -38,7 +38,7 @@ impl<'a> AcquireRequest<'a> {
     }
 
     /// The request as it would be queued. Without BLOCK it repeats none.
-    pub(super) fn to_queue(&self, manager: &LockManager, earlier: Earlier, rank: Rank) -> NewRequest<'a> {
+    pub(super) fn queued(&self, manager: &LockManager, earlier: Earlier, rank: Rank) -> NewRequest<'a> {
         let replaces = earlier.retried.filter(|_| self.wait.is_some());
         manager.waits.new_request(self.db, self.names, self.request, earlier.owner_id, replaces, rank)
     }
@@ -134,7 +134,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             return Ok(Acquired::NotGranted);
         }
         let rank = Rank::of_upgrade(open.is_upgrade(&lock_request));
-        let mut new = request.to_queue(open.manager, earlier, rank);
+        let mut new = request.queued(open.manager, earlier, rank);
         if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
             drop(open);
             self.find_place(&mut new, &mut SearchBudget::default());
@@ -172,7 +172,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         if admission == Admission::Wait && wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
-        let mut new = request.to_queue(self.manager, earlier, Rank::Normal);
+        let mut new = request.queued(self.manager, earlier, Rank::Normal);
         self.find_place(&mut new, &mut SearchBudget::default());
         if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
             return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);

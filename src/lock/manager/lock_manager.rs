@@ -18,12 +18,12 @@ use crate::value::time::Now;
 /// Decides every request, and everything that follows without a request.
 ///
 /// A lock is a value under a key, and its holders are in it. A request opens the key, and what has ended by then is
-/// taken out first ([`Turn::open`](super::turn::Turn::open)). The lock says whether it admits the request; it is granted if no earlier request
-/// waits for the key. Otherwise it gets a place in the wait queue of each of its keys, once and for all, unless a search
-/// of the wait-for graph shows that it would wait for ever. The end of a hold serves the head of the queue while the key
-/// is still open: the lock is never free in between. What must not be decided where it is noticed, because the server
-/// allows no write there or the turn is over, goes into the backlog, and the drain opens the keys and decides by what it
-/// finds. Every unexpected change takes this one road.
+/// taken out first (`open`). The lock says whether it admits the request; it is granted if no earlier request
+/// waits for the key. Otherwise it gets a place in the wait queue of each of its keys, once and for all, unless a
+/// search of the wait-for graph shows that it would wait for ever. The end of a hold serves the head of the queue while
+/// the key is still open: the lock is never free in between. What must not be decided where it is noticed, because the
+/// server allows no write there or the turn is over, goes into the backlog, and the drain opens the keys and decides by
+/// what it finds. Every unexpected change takes this one road.
 ///
 /// State is owned by tables that know nothing of keys and clients: [`Waits`] (queues, places, timers, backlog),
 /// [`Bindings`] (sessions), [`Deliveries`], [`Observer`]. A decision needs several of them, the keys and the clients:
@@ -35,10 +35,9 @@ use crate::value::time::Now;
 ///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
 ///    [`LockManager::begin_grace`].
 /// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] where the key is not
-///    waited for; otherwise [`LockManager::turn`], and of it [`Turn::acquire`](super::turn::Turn::acquire), [`Turn::release`](super::turn::Turn::release), [`Turn::renew`](super::turn::Turn::renew),
-///    [`Turn::break_holds`](super::turn::Turn::break_holds), [`Turn::cancel`](super::turn::Turn::cancel) and what adopted commands ask.
-/// 3. **Time**, when [`LockManager::next_timer`] has come: [`Turn::tick`](super::turn::Turn::tick) and [`Turn::drain`](super::turn::Turn::drain); now and then
-///    [`Turn::inspect_some`](super::turn::Turn::inspect_some).
+///    waited for; otherwise [`LockManager::turn`], and of it `acquire`, `release`, `renew`, `break_holds`, `cancel` and
+///    what adopted commands ask.
+/// 3. **Time**, when [`LockManager::next_timer`] has come: `tick` and `drain` of a turn; now and then `inspect_some`.
 /// 4. **What has happened**: [`LockManager::observer`]; and [`LockManager::take_sooner`], [`LockManager::has_due`] tell
 ///    the host when to come again.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +72,7 @@ impl LockManager {
         !queues.is_empty() || queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
-    /// True if [`Turn::drain`](super::turn::Turn::drain) has something to do.
+    /// True if `drain` has something to do.
     pub fn has_due(&self) -> bool {
         !self.waits.backlog.is_empty()
             || self.queues().has_done()

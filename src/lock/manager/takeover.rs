@@ -93,7 +93,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         budget: &mut SearchBudget,
     ) -> Result<bool, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
-        let mut new = request.to_queue(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
+        let mut new = request.queued(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
         self.find_place(&mut new, budget);
         match self.admission_in_queue(request, &new, Admission::Admit) {
             Ok(admission) => Ok(admission == Admission::Admit),

@@ -189,8 +189,8 @@ impl Waits {
 impl Waits {
     /// Notes the lock under the key of a queue, `None` if there is none: its holders, and when the queue is to be
     /// served because a lease ends. Called after each grant and for each key that was opened to serve its queue. The
-    /// requests for several keys of an owner that has lost the key are to be decided anew. `granted`: the owner that was
-    /// just granted the key, if it is known.
+    /// requests for several keys of an owner that has lost the key are to be decided anew. `granted`: the owner that
+    /// was just granted the key, if it is known.
     pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>, granted: Option<OwnerId>) {
         if under.is_none() {
             self.queues.set_seen(queue, None);

@@ -128,8 +128,8 @@ impl QueueTable {
 
 /// Changes.
 impl QueueTable {
-    /// The queue of a key for a new request; and whether it is new. The emptied queue gets a new id too: queues that are
-    /// due together are served in the order of their ids, and the id may be known from before.
+    /// The queue of a key for a new request; and whether it is new. The emptied queue gets a new id too: queues that
+    /// are due together are served in the order of their ids, and the id may be known from before.
     pub(super) fn open(
         &mut self,
         key: KeyRef<'_>,

@@ -390,8 +390,8 @@ impl Model {
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 
-    /// "The token holds it now: the same token renews, another one replaces the holder under a new fence. Only on a held
-    /// key does it take over": a free one is granted as by LOCK.ACQUIRE, or nothing changes.
+    /// "The token holds it now: the same token renews, another one replaces the holder under a new fence. Only on a
+    /// held key does it take over": a free one is granted as by LOCK.ACQUIRE, or nothing changes.
     fn take_mutexes_over(
         &mut self,
         client: u64,
@@ -439,8 +439,8 @@ impl Model {
         Ok(Outcome::TakenOver(grants))
     }
 
-    /// "RLOCK of that owner with so many holds. A count that falls to 0 stays; a second owner is an error; below 0 is an
-    /// error."
+    /// "RLOCK of that owner with so many holds. A count that falls to 0 stays; a second owner is an error; below 0 is
+    /// an error."
     fn change_count(&mut self, client: u64, key: Word, owner: Word, change: Change) -> Result<Outcome, Refusal> {
         self.check_kind(key, Kind::Reentrant)?;
         let changed = |count: u32| match change {
