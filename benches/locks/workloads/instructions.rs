@@ -300,8 +300,8 @@ fn count_hand_offs(counter: &mut Counter, commands: HandOff, number: usize) -> i
     }
     let asks_again = number > 2;
     if asks_again {
-        for next in 1..number {
-            block_on(clients[next].send(&wait(next)))?;
+        for (next, client) in clients.iter_mut().enumerate().skip(1) {
+            block_on(client.send(&wait(next)))?;
             thread::sleep(PAUSE);
         }
     }

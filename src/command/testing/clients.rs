@@ -72,6 +72,9 @@ impl WaitingClient {
     }
 }
 
+/// Which connection was granted a mutex; `None`: a command that has none.
+pub type GrantedHere = BTreeSet<(Fence, Option<ClientId>)>;
+
 /// All connections, and the clients that wait.
 #[derive(Debug, Default)]
 pub struct AllClients {
@@ -82,8 +85,7 @@ pub struct AllClients {
     pub waiting: BTreeMap<RequestId, WaitingClient>,
     /// Grants that were told in this turn, and to which connections.
     pub told: Vec<(RequestId, ClientId)>,
-    /// Which connection was granted a mutex; `None`: a command that has none.
-    pub granted_here: Rc<RefCell<BTreeSet<(Fence, Option<ClientId>)>>>,
+    pub granted_here: Rc<RefCell<GrantedHere>>,
 }
 
 impl AllClients {

@@ -1,16 +1,15 @@
 //! The parts of the simulated server, and a command that runs on it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use lock::host::simulated::{KeyEvent, Keyspace, Stored};
 use lock::key::{ClientId, Key};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
-use lock::value::fence::Fence;
 
-use super::clients::{AllClients, Connection};
+use super::clients::{AllClients, Connection, GrantedHere};
 use super::resp::Encoder;
 use crate::adopted::AdoptedKeys;
 use crate::lock_log::LockLog;
@@ -22,7 +21,7 @@ pub struct SimulatedServer {
     pub(super) keyspace: RefCell<Keyspace>,
     pub(super) clients: RefCell<AllClients>,
     /// The clients' own table, which a command asks while it has them borrowed.
-    pub(super) granted_here: Rc<RefCell<BTreeSet<(Fence, Option<ClientId>)>>>,
+    pub(super) granted_here: Rc<RefCell<GrantedHere>>,
     pub(super) log: RefCell<LockLog>,
     pub(super) settings: RefCell<Settings>,
     /// The values of keys that are strings.

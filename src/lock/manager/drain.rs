@@ -80,14 +80,8 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Serves a queue that a walk has come to.
     fn visit(&mut self, queue: QueueId) -> Gate {
-        let queues = &mut self.turn.manager.waits.queues;
         // Until its key is open: it may have to wait for that, because the gate is closed.
-        queues.holders_may_differ(queue);
-        // Of a lock with several holders a copy by RESTORE has the same fence, but may have other holders and another
-        // LIMIT. A mutex with the same fence has the same holder: it is not tried again.
-        if queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
-            queues.set_seen(queue, None);
-        }
+        self.turn.manager.waits.value_may_differ(queue);
         self.turn.serve(queue)
     }
 

@@ -755,3 +755,22 @@ fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock
     world.happen(Event::Renamed("t", "s"));
     assert_eq!(world.ask(&["s"], "p", one(1), Some(0)), Outcome::Refused(Refusal::Deadlock));
 }
+
+/// A copy of a lock has the same fence, but another LIMIT: q's request, which fits only the LIMIT of the copy, is not
+/// refused by the one before, though a walk is to come to the key too.
+#[test]
+fn a_copy_brings_its_limit_where_a_walk_has_not_come_to_the_key_yet() {
+    let mut world = World::new();
+    let asked = |client, key, owner, claim, lease, block, session| {
+        let keys = vec![key];
+        Acquire { number: 0, client, keys, owner, claim, lease, block, session, coalesce: false, notify: false }
+    };
+    let one = Claim::Permits(1, Holds::By(1));
+    world.send(Command::Acquire(asked(4, "s", "q", one, Some(3), None, true)));
+    assert!(matches!(world.ask(&["s"], "o", Claim::Slot(2), None), Outcome::Granted(..)));
+    world.happen(Event::Restored("s", "t"));
+    world.pass(20);
+    let queued = world.send(Command::Acquire(asked(5, "t", "q", one, Some(30), Some(0), false)));
+    assert_eq!(queued, Outcome::Queued);
+    world.happen(Event::Restored("s", "t"));
+}

@@ -452,7 +452,7 @@ fn a_queue_that_was_emptied_is_found_by_the_next_request_only() {
     fixture.queues.set_seen(queue, Fence::new(7));
     fixture.queues.leave(id);
     let queues = &fixture.queues;
-    assert!(queues.is_empty() && queues.len() == 0 && queues.iter().next().is_none());
+    assert!(queues.is_empty() && queues.iter().next().is_none());
     assert!(queues.id_of(key("k").as_ref()).is_none() && queues.get(queue).is_none());
     assert!(queues.next_from(std::ops::Bound::Unbounded).is_none() && queues.all_in(queue).is_empty());
     assert!(!queues.of_owner(queues.owner_id(0, b"z")).may_be_waited_for(), "no request waits for the key of z");
