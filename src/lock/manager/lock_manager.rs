@@ -25,11 +25,10 @@ use crate::value::time::Now;
 /// server allows no write there or the turn is over, goes into the backlog, and the drain opens the keys and decides by
 /// what it finds. Every unexpected change takes this one road.
 ///
-/// State is owned by tables that know nothing of keys and clients: [`Waits`] (queues, places, timers, backlog),
-/// [`Bindings`] (sessions), [`Deliveries`], [`Observer`]. A decision needs several of them, the keys and the clients:
+/// State is owned by tables that know nothing of keys and clients: `Waits` (queues, places, timers, backlog),
+/// [`Bindings`] (sessions), `Deliveries`, [`Observer`]. A decision needs several of them, the keys and the clients:
 /// it is a method of [`Turn`](super::turn::Turn), which has the lock manager and the [`Host`](crate::host::Host), or of
-/// [`OpenKey`](super::open_key::OpenKey), which has them while a key is open. The calls, in the order in which they
-/// come:
+/// `OpenKey`, which has them while a key is open. The calls, in the order in which they come:
 ///
 /// 1. **Events**, which only mark what is due and need no host: [`LockManager::key_removed`] and the others of
 ///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
