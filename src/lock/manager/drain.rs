@@ -81,7 +81,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     /// Serves a queue that a walk has come to.
     fn visit(&mut self, queue: QueueId) -> Gate {
         // Until its key is open: it may have to wait for that, because the gate is closed.
-        self.turn.manager.waits.value_may_differ(queue);
+        self.turn.manager.waits.queues.holders_may_differ(queue);
         self.turn.serve(queue)
     }
 

@@ -225,18 +225,8 @@ impl Waits {
     pub fn touched(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
         let queue = self.queues.id_of(key)?;
         self.backlog.queues.insert(queue);
-        self.value_may_differ(queue);
-        Some(queue)
-    }
-
-    /// The value under the key of a queue may be another one. Of a lock with several holders a copy by RESTORE has the
-    /// same fence, but may have other holders and another LIMIT. A mutex with the same fence has the same holder: it is
-    /// not tried again.
-    pub fn value_may_differ(&mut self, queue: QueueId) {
         self.queues.holders_may_differ(queue);
-        if self.queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
-            self.queues.set_seen(queue, None);
-        }
+        Some(queue)
     }
 
     /// Every key of the database, or of all databases, may have changed.
