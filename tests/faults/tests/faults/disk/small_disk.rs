@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use support::{skip, Builder, Server};
+use support::{skip, until, Builder, Server};
 use tempfile::TempDir;
 
 /// A file beside the files of the server, to fill the disk.
@@ -75,9 +75,16 @@ impl SmallDisk {
         }
     }
 
-    /// Gives back what [`SmallDisk::fill`] used up.
+    /// Gives back what [`SmallDisk::fill`] used up, and waits until it can be used: once a server that was started
+    /// right after this found no room.
     pub fn free(&self) {
+        let some = vec![0; 1 << 20];
         fs::remove_file(self.filler()).expect("the disk was filled");
+        until("the disk has room", || {
+            let has_room = fs::write(self.filler(), &some).is_ok();
+            fs::remove_file(self.filler()).expect("it was just created");
+            has_room
+        });
     }
 
     /// The file as this process sees it, from outside of the namespace.
