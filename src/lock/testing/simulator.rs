@@ -151,13 +151,14 @@ impl Simulation {
 
     /// A request that would wait for ever is refused when it is queued. Only what no request asks for closes a deadlock
     /// later: a lock that comes to a waited-for key, or that an owner with other requests takes over, a smaller LIMIT
-    /// that comes with a grant, an upgrade in a grace that keeps readers waiting, or the end of one of several requests
-    /// of an owner.
+    /// of a request that will be served, an upgrade in a grace that keeps readers waiting, or the end of one of several
+    /// requests of an owner.
     fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
         let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
         let takes_over = |command: &Command| matches!(command, Command::TakeOver { .. });
         self.may_be_endless |= self.model.has_grace();
         let is_lowered = self.limits().iter().zip(limits).any(|(limit, before)| limit < before);
+        let endless = self.model.endless_waits();
         self.may_be_endless |= match step {
             Step::Happen(event) => comes(event),
             Step::Send(command) if takes_over(command) => true,
@@ -165,9 +166,11 @@ impl Simulation {
                 is_lowered || events.iter().any(comes) || commands.iter().any(takes_over)
             }
             Step::SendAgain => is_lowered || self.last_command.as_ref().is_some_and(takes_over),
-            _ => is_lowered && self.outcome != Some(Outcome::Queued),
+            Step::Send(Command::Acquire(asked)) if self.outcome == Some(Outcome::Queued) => {
+                is_lowered && endless.iter().all(|request| request.asked.owner != asked.owner)
+            }
+            _ => is_lowered,
         };
-        let endless = self.model.endless_waits();
         assert!(endless.is_empty() || self.may_be_endless, "they wait for ever: {endless:?}");
         self.may_be_endless = !endless.is_empty() || self.model.has_parallel_waits();
     }
