@@ -248,7 +248,8 @@ fn once_prints_what_the_screen_shows() {
     let _waiters = contended(&server);
     let output = at(&server, "top --once --interval 100ms");
     let lines: Vec<&str> = output.text().lines().collect();
-    assert!(lines[0].starts_with(&format!("127.0.0.1:{}   module 0.", server.port())), "{}", lines[0]);
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(lines[0].starts_with(&format!("127.0.0.1:{}   module {version}", server.port())), "{}", lines[0]);
     assert_eq!(lines[1], "locks 2 (mutex 2, reentrant 0, rw 0, semaphore 0)   waiters 3   sessions 0");
     assert_eq!(lines[2], "each second: hand-offs 0   grants 0   releases 0   leases expired 0   refused 0");
     let words: Vec<Vec<&str>> = lines[5..].iter().map(|line| line.split_whitespace().collect()).collect();
