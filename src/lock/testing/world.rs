@@ -348,10 +348,12 @@ impl Model {
         }
     }
 
-    /// The request goes to the place of its arrival.
+    /// The request goes to the place of its arrival in the queue of its key.
     pub(super) fn end_upgrade(&mut self, index: usize) {
         let request = Request { is_upgrade: false, ..self.requests.remove(index) };
-        let is_behind = |other: &Request| !other.is_upgrade && other.arrival > request.arrival;
+        let is_behind = |other: &Request| {
+            other.asked.keys.contains(&request.asked.keys[0]) && !other.is_upgrade && other.arrival > request.arrival
+        };
         let place = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
         self.requests.insert(place, request);
     }
