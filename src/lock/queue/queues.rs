@@ -357,8 +357,8 @@ impl WaitQueues {
         self.is_walk_awaited = !self.is_empty();
     }
 
-    /// Whether a key may hold another lock with the same fence. While a walk is awaited, the lock may be a copy by
-    /// RESTORE, which of several holders has others, and another LIMIT. A mutex with the same fence has the same holder.
+    /// Whether a key may hold another lock with the same fence. While a walk is awaited, a lock with several holders
+    /// may be a copy by RESTORE, with other holders and another LIMIT. A mutex with the same fence has the same holder.
     pub fn may_be_a_copy(&self, family: Family) -> bool {
         self.is_walk_awaited && !family.is_exclusive()
     }
