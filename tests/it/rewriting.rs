@@ -292,9 +292,14 @@ fn both_servers_start_again_after_a_failover() {
     let sentinel = Server::builder()
         .sentinel()
         .config(format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port()))
-        .config("sentinel down-after-milliseconds locks 1000")
+        .config("sentinel down-after-milliseconds locks 3000")
         .config("sentinel failover-timeout locks 5000")
         .start();
+    // With a second for both, the pause between two pings is as long as the silence that counts as a failure: a ping on
+    // a connection that Sentinel itself has ended made it fail over again. The rest as in the fault tests: faster.
+    for line in ["ping-period 400", "publish-period 250", "info-period 250", "tilt-trigger 60000"] {
+        assert_eq!(sentinel.client().run(&format!("SENTINEL DEBUG {line}")), Reply::ok(), "{line}");
+    }
     let replicas = |sentinel: &Server| sentinel.info("sentinel").text("master0").contains("slaves=1");
     until("Sentinel knows the replica", || replicas(&sentinel));
     primary.kill();
