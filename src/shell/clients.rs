@@ -30,9 +30,8 @@ use super::ffi::context::{guard, Ctx};
 use super::ffi::server::{is_connection, may_publish, publish, Audience, User};
 use super::ffi::string::{OwnedStr, Str};
 use super::granted_here;
-use super::keyspace::name::StrOfKey;
+use super::key_name::StrOfKey;
 use super::main_state::{KNOWN_CONNECTIONS, MAIN};
-use super::state;
 
 /// The waiting clients, by request.
 #[derive(Default)]
@@ -194,6 +193,9 @@ impl WaitingClients {
     }
 }
 
+/// Takes the delivery of a request's grant to its connection for over.
+pub type OnDelivered = fn(ClientId, RequestId);
+
 /// The clients of the rules during a turn: the waiting ones, and the command's own.
 pub struct TurnClients<'a> {
     /// The context of the callback that is running.
@@ -202,6 +204,8 @@ pub struct TurnClients<'a> {
     pub arguments: KeyArguments<'a, Str<'a>>,
     /// The clients that wait.
     pub clients: &'a mut WaitingClients,
+    /// Called once the reply with a grant is written.
+    pub on_delivered: OnDelivered,
     /// The client of the command. `None`: the command does not wait, or it is the timer's turn.
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,
 }
@@ -228,7 +232,8 @@ impl Park for TurnClients<'_> {
         };
         let client = ClientId(self.ctx.client_id());
         let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
-        let is_waited_for_by_sets = claim.family() == Family::Mutex && granted_here::may_be_asked(key);
+        let is_asked = || self.arguments.names.iter().any(|name| granted_here::may_be_asked(name));
+        let is_waited_for_by_sets = claim.family() == Family::Mutex && is_asked();
         let waiting = WaitingClient { client, owner, prefix, is_adopted, is_waited_for_by_sets, answer_by };
         self.clients.insert(request, waiting);
         true
@@ -277,6 +282,7 @@ impl Clients for TurnClients<'_> {
                     family: prefix.family(),
                     is_adopted,
                     outcome,
+                    on_delivered: self.on_delivered,
                 })));
                 match outcome {
                     WaitOutcome::Granted { .. } => {
@@ -384,6 +390,8 @@ struct Ready {
     is_adopted: bool,
     /// How the request ended.
     outcome: WaitOutcome,
+    /// For a grant.
+    on_delivered: OnDelivered,
 }
 
 /// The callbacks of every blocked client. Its data is a [`Ready`] or null.
@@ -397,13 +405,13 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         // SAFETY: as `CALLBACKS` says.
         let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
         let (client, request, outcome) = (ready.client, ready.request, ready.outcome);
-        let (owner, family) = (ready.owner.clone(), ready.family);
+        let (owner, family, on_delivered) = (ready.owner.clone(), ready.family, ready.on_delivered);
         match ready.is_adopted {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
             false => reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome),
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            state::note_delivered(client, request);
+            on_delivered(client, request);
         }
     });
     raw::REDISMODULE_OK as c_int

@@ -2,7 +2,7 @@
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`,
 //! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`,
-//! `event`, `slots`, `ffi`.
+//! `noticed_stall`, `event`, `key_name`, `slots`, `ffi`.
 
 mod adopt;
 mod background;
@@ -13,6 +13,7 @@ mod event;
 mod ffi;
 mod figures;
 mod granted_here;
+mod key_name;
 mod keyspace;
 mod main_state;
 mod noticed_stall;

@@ -49,7 +49,11 @@ pub fn of_command<'c, R>(
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
-        let mut host = Host { keys, clients: TurnClients { ctx, arguments, clients, waiter }, now };
+        let mut host = Host {
+            keys,
+            clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter },
+            now,
+        };
         let result = decide(manager, &mut host);
         inspections::follow_command(manager);
         report::take(ctx, now, manager, clients, log);
@@ -196,7 +200,11 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
             let arguments = KeyArguments { arguments: &[], names: &[] };
-            let mut host = Host { keys, clients: TurnClients { ctx, arguments, clients, waiter: None }, now };
+            let mut host = Host {
+                keys,
+                clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter: None },
+                now,
+            };
             // What the turn has no time for stays due.
             now.begin_turn();
             inspections::go_on(manager, &mut host);

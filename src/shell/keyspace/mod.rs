@@ -3,6 +3,5 @@
 pub mod datatype;
 pub mod effects;
 pub mod held_counts;
-pub mod name;
 pub mod removals;
 pub mod store;

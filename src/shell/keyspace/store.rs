@@ -18,13 +18,13 @@ use lock::value::owner::Owner;
 use lock::value::time::Deadline;
 use redis_module::raw;
 
-use super::name::StrOfKey;
 use super::{held_counts, removals};
 use crate::shell::adopt;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::{OwnedStr, Str};
+use crate::shell::key_name::StrOfKey;
 use crate::shell::main_state::{FREEING, MAIN};
 use crate::shell::replication::{self, Scope};
 
