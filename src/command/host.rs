@@ -147,7 +147,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// `lock.adopt-wait`: how long a SET … NX of a held lock waits. `None`: it does not.
     fn adopt_wait(self) -> Option<WaitLimit>;
 
-    /// Notes who was granted the mutex under this key, if a SET may wait for it.
+    /// Notes that this connection was granted the mutex under this key, if a SET may wait for it.
     fn note_granted_here(self, key: &[u8], fence: Fence);
 
     /// Whether this connection, or a script, which may be its own, was granted the mutex with this fence: it must not

@@ -45,7 +45,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     if let &[key] = keys {
         if let Some(granted) = host.acquire_uncontended(key, &request, terms.session) {
             let granted = granted?;
-            if prefix.family() == Family::Mutex {
+            if prefix.family() == Family::Mutex && host.adopt_wait().is_some() {
                 host.note_granted_here(key.bytes(), granted.fence);
             }
             reply_granted(host, &request, granted);
