@@ -80,8 +80,12 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Serves a queue that a walk has come to.
     fn visit(&mut self, queue: QueueId) -> Gate {
+        let queues = &mut self.turn.manager.waits.queues;
         // Until its key is open: it may have to wait for that, because the gate is closed.
-        self.turn.manager.waits.queues.holders_may_differ(queue);
+        queues.holders_may_differ(queue);
+        if queues.may_be_a_copy(queue) {
+            queues.set_seen(queue, None);
+        }
         self.turn.serve(queue)
     }
 

@@ -144,7 +144,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         match lock.family() {
             None => return Ok(()),
             Some(family) if family != waiting.family => return Err(InvalidClaim::WrongFamily(family).into()),
-            Some(family) if lock.fence() == waiting.seen && !waits.queues.may_be_a_copy(family) => return Ok(()),
+            Some(_) if lock.fence() == waiting.seen && !waits.queues.may_be_a_copy(queue) => return Ok(()),
             Some(_) => {}
         }
         let gained: Vec<Owner> = match lock.exclusive_owner() {

@@ -357,10 +357,11 @@ impl WaitQueues {
         self.is_walk_awaited = !self.is_empty();
     }
 
-    /// Whether a key may hold another lock with the same fence. While a walk is awaited, a lock with several holders
-    /// may be a copy by RESTORE, with other holders and another LIMIT. A mutex with the same fence has the same holder.
-    pub fn may_be_a_copy(&self, family: Family) -> bool {
-        self.is_walk_awaited && !family.is_exclusive()
+    /// Whether the key of a queue may hold another lock with the fence that was seen. While a walk is awaited, a lock
+    /// with several holders may be a copy by RESTORE, with other holders and another LIMIT. A mutex with the same fence
+    /// has the same holder.
+    pub fn may_be_a_copy(&self, id: QueueId) -> bool {
+        self.is_walk_awaited && self.get(id).is_some_and(|queue| !queue.family.is_exclusive())
     }
 
     /// The walk over the queues has ended.
