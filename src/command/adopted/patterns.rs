@@ -52,12 +52,13 @@ impl AdoptedKeys {
         let mut patterns: Vec<Pattern> = Vec::new();
         for pattern in set.into_iter().chain(former) {
             let is_same = |other: &Pattern| other.glob == pattern.glob && other.family == pattern.family;
-            if !patterns.iter().any(is_same) {
-                patterns.push(pattern);
+            if patterns.iter().any(is_same) {
+                continue;
             }
-        }
-        if patterns.len() > MOST_PATTERNS {
-            return Err(BadPatterns::TooMany);
+            if patterns.len() == MOST_PATTERNS {
+                return Err(BadPatterns::TooMany);
+            }
+            patterns.push(pattern);
         }
         Ok(AdoptedKeys { patterns })
     }
