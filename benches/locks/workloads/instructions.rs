@@ -313,7 +313,8 @@ fn count_hand_offs(counter: &mut Counter, commands: HandOff, number: usize) -> i
                 block_on(clients[next].send(&wait(next)))?;
                 thread::sleep(PAUSE);
             }
-            clients[holder].command(&[commands.end, KEY, &owners[holder]])?;
+            // The server may read it before the request of the client that is to wait.
+            while clients[holder].command(&[commands.end, KEY, &owners[holder]])? == Reply::Int(0) {}
             granted(block_on(clients[next].receive())?)?;
             if asks_again {
                 block_on(clients[holder].send(&wait(holder)))?;

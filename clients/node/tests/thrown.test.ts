@@ -8,9 +8,6 @@ import { suite } from "./world.js";
 
 const MINE = { name: "Error", message: "mine" };
 
-/** A second is promised; a busy machine takes longer (1,560 ms were seen). In ms. */
-const MOST = 1900;
-
 suite("work that throws", (each) => {
   for (const session of [false, true]) {
     for (const gone of ["silent", "stopped"] as const) {
@@ -29,7 +26,7 @@ suite("work that throws", (each) => {
           throw new Error("mine");
         };
         await assert.rejects(lock.using(fail), MINE);
-        assert.ok(performance.now() - began < MOST, `${performance.now() - began} ms`);
+        assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms`);
         // A session that is closed because of its end is not reported as lost.
         if (gone === "silent") assert.equal(lost, 0);
         proxy.accept();
@@ -41,7 +38,7 @@ suite("work that throws", (each) => {
           fail(hold);
         };
         await assert.rejects(block(), MINE);
-        assert.ok(performance.now() - began < MOST, `${performance.now() - began} ms`);
+        assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms`);
         proxy.accept();
         proxy.speak();
         await eventually(async () => (await server.info("k")) === null, "the release, long before the lease's end");
