@@ -218,7 +218,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// What the rules are to tell of.
+/// What the rules record beyond rare occurrences.
 pub fn observed() -> Observe {
     Observe {
         changes: SETTINGS.keyspace_events.value.load(Ordering::Relaxed),

@@ -1,6 +1,7 @@
 //! The work that is left for a later turn, because no write is allowed where it was noticed or because the turn was
-//! over. The drain takes one piece of each kind in rotation, so that no kind waits behind thousands of another. A piece
-//! that is put back, because the server refuses writes, comes after all others of its kind: nothing starves.
+//! over. The drain takes one piece of each kind in rotation, so that no kind waits behind thousands of another. A queue
+//! that is put back, because the server refuses writes, comes after all others. Of the other kinds the same piece comes
+//! again: a closed gate is closed for every key.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;

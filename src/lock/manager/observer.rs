@@ -3,7 +3,7 @@
 //! shell takes them when the turn is over. Nothing is decided here.
 //!
 //! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
-//! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
+//! them; the fast path (`uncontended`) records nothing, so what they concern does not take it.
 
 use super::lock_error::LockError;
 use super::session_bindings::Bindings;

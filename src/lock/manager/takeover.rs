@@ -1,5 +1,4 @@
-//! An owner takes mutexes over, whoever holds them: what a client that does not know the module means by `SET key
-//! token`.
+//! An owner takes mutexes over from any holder: what `SET key token` means when the client does not know the module.
 //!
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
 //! granted as ever: behind earlier requests, and not in a grace.

@@ -45,8 +45,8 @@
 //! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
 //! - an expired key or an ended holder that is still stored may come back when the wall clock is set back, as any key
 //!   of the server;
-//! - what time and EXPIRE do to a lock that nobody waits for is noticed when a command of the module touches it. In the
-//!   schedules one does before each EXPIRE, RENAME and RESTORE.
+//! - the end of a lease and EXPIRE of a lock without waiters are noticed when a command of the module touches the lock.
+//!   In the schedules such a command comes before each EXPIRE, RENAME and RESTORE.
 
 use super::contract::*;
 

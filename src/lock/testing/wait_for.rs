@@ -4,9 +4,10 @@ use super::contract::*;
 use super::model::{Model, Request};
 
 impl Model {
-    /// "Imagine that every owner that waits for nothing gave back all that it holds, and then those that were served by
-    /// that, and so on. A request that would still wait then gets DEADLOCK": the one at `new`, `requests` being the
-    /// queue with it. So does a request ahead of others, if another one of its owner would still wait.
+    /// The contract's rule: every owner that waits for nothing gives back all that it holds; so does every owner that
+    /// is served by that, and so on. A request that would still wait gets DEADLOCK: here the one at `new` in
+    /// `requests`, the queue with it. So does a request ahead of others, if another request of its owner would still
+    /// wait.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { number, owner, keys, claim, .. } = &requests[new].asked;
         // "An adopted wait, being bounded, is no edge of the deadlock search": it ends by itself.

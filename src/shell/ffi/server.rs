@@ -231,7 +231,7 @@ impl Drop for User<'_> {
 }
 
 /// Whether the user of the context's client may run this command with its keys; an error other than a refusal counts as
-/// yes. A refusal is in ACL LOG, as the server's own.
+/// yes. A refusal is in ACL LOG, as one of the command: the API does not tell whether a key was the reason.
 ///
 /// # Safety
 /// The client has a user: see [`has_user`].

@@ -45,8 +45,8 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         self.keys[key].waiting.first_key_value().map(|(_, request)| *request)
     }
 
-    /// Whether the request can be served now: all of its keys admit it, and it is the first of each, but for those that
-    /// its owner holds.
+    /// True if the request can be served now: every key that its owner does not hold admits it, and it is the first
+    /// there.
     fn is_next(&self, request: RequestIndex) -> bool {
         let asked = &self.requests[request];
         let shares = asked.keys.iter().map(|key| (*key, self.share(*key, asked.owner)));
