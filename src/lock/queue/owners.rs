@@ -109,6 +109,7 @@ impl Owners {
     }
 
     /// Forgets all owners without a request and a waited-for key.
+    #[cfg(any(test, feature = "testing"))]
     pub fn forget_unused(&mut self) {
         std::mem::take(&mut self.unused).into_iter().flatten().for_each(|id| self.remove_if_unused(id));
     }

@@ -18,12 +18,6 @@ pub struct QueueTable {
     // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
     by_key: BTreeMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
-    /// The queue that was emptied last, which only [`QueueTable::open`] finds. It and its names stay until another one
-    /// is emptied, or none was in a round of inspections: two clients that hand a lock to each other would make them
-    /// again each time.
-    emptied: Option<QueueId>,
-    /// Whether a queue was emptied since the last round of inspections ended.
-    was_emptied: bool,
 }
 
 /// Queries.
@@ -31,31 +25,19 @@ impl QueueTable {
     /// True if no key has a waiter, a kept place or an answered request without a reply.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.queues.is_empty()
     }
 
     /// The number of keys with waiters, kept places or answered requests without a reply.
     #[inline]
     pub fn len(&self) -> usize {
-        self.queues.len() - usize::from(self.emptied.is_some())
+        self.queues.len()
     }
 
     /// Whether a key of this name may have a wait queue: false is certain.
     #[inline]
     pub fn may_have(&self, name: &[u8]) -> bool {
         self.names.may_contain(name)
-    }
-
-    /// Whether no request waits for any key, or has done so a moment ago.
-    #[inline]
-    pub fn are_unused(&self) -> bool {
-        self.queues.is_empty()
-    }
-
-    /// Whether a request waits for the key, or has done so a moment ago: the key is probably held then.
-    #[inline]
-    pub fn was_waited_for(&self, key: KeyRef<'_>) -> bool {
-        self.find_with_emptied(key).is_some()
     }
 
     /// The id of a key's wait queue.
@@ -67,14 +49,9 @@ impl QueueTable {
         self.find(key)
     }
 
-    #[inline]
-    fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
-        self.find_with_emptied(key).filter(|id| self.emptied != Some(*id))
-    }
-
     /// Out of line: most keys have no wait queue.
     #[inline(never)]
-    fn find_with_emptied(&self, key: KeyRef<'_>) -> Option<QueueId> {
+    fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
     }
 
@@ -85,22 +62,21 @@ impl QueueTable {
 
     /// The wait queue, unless it is gone.
     pub fn get(&self, id: QueueId) -> Option<&WaitQueue> {
-        self.queues.get(&id).filter(|_| self.emptied != Some(id))
+        self.queues.get(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: QueueId) -> Option<&mut WaitQueue> {
-        self.queues.get_mut(&id).filter(|_| self.emptied != Some(id))
+        self.queues.get_mut(&id)
     }
 
     /// All wait queues, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (QueueId, &WaitQueue)> + '_ {
-        self.queues.iter().map(|(id, queue)| (*id, queue)).filter(|(id, _)| self.emptied != Some(*id))
+        self.queues.iter().map(|(id, queue)| (*id, queue))
     }
 
     /// The next queue in the order of the ids.
     pub fn next_from(&self, from: Bound<QueueId>) -> Option<(QueueId, &WaitQueue)> {
-        let mut from = self.queues.range((from, Bound::Unbounded)).map(|(id, queue)| (*id, queue));
-        from.find(|(id, _)| self.emptied != Some(*id))
+        self.queues.range((from, Bound::Unbounded)).map(|(id, queue)| (*id, queue)).next()
     }
 
     /// The number of requests that wait for the key.
@@ -128,30 +104,20 @@ impl QueueTable {
 
 /// Changes.
 impl QueueTable {
-    /// The queue of a key for a new request; and whether it is new. The emptied queue gets a new id too: queues that
-    /// are due together are served in the order of their ids, and the id may be known from before.
+    /// The queue of a key for a new request; and whether it is new.
     pub(super) fn open(
         &mut self,
         key: KeyRef<'_>,
         family: Family,
         new_id: impl FnOnce() -> QueueId,
     ) -> (QueueId, bool) {
-        let Some(id) = self.find_with_emptied(key) else {
+        let Some(id) = self.find(key) else {
             let (id, key) = (new_id(), key.to_key());
             self.by_key.entry(key.db).or_default().insert(key.name.clone(), id);
             self.names.insert(&key.name);
             self.queues.insert(id, WaitQueue::new(key, family));
             return (id, true);
         };
-        if self.emptied == Some(id) {
-            self.emptied = None;
-            let WaitQueue { key, .. } = self.queues.remove(&id).expect("the emptied queue exists");
-            let id = new_id();
-            let named = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(&key.name));
-            named.into_iter().for_each(|named| *named = id);
-            self.queues.insert(id, WaitQueue::new(key, family));
-            return (id, true);
-        }
         let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
         // Only kept places are left: the new request decides the family.
         if queue.waiters() == 0 && queue.family != family {
@@ -163,23 +129,6 @@ impl QueueTable {
 
     /// The last request has left the queue.
     pub(super) fn close(&mut self, id: QueueId) {
-        self.was_emptied = true;
-        let former = self.emptied.replace(id);
-        former.into_iter().for_each(|former| self.remove(former));
-    }
-
-    /// A round of inspections has ended. True if a queue was emptied in it.
-    pub(super) fn end_round(&mut self) -> bool {
-        std::mem::take(&mut self.was_emptied)
-    }
-
-    /// Removes the queue that was emptied last.
-    pub(super) fn forget_emptied(&mut self) {
-        let emptied = self.emptied.take();
-        emptied.into_iter().for_each(|id| self.remove(id));
-    }
-
-    fn remove(&mut self, id: QueueId) {
         let Some(queue) = self.queues.remove(&id) else { return };
         self.names.remove(&queue.key.name);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {

@@ -176,7 +176,7 @@ impl WaitQueues {
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
         let mut rest = self.clone();
-        rest.forget_unused();
+        rest.owners.forget_unused();
         rest.table.is_clean()
             && rest.requests.is_empty()
             && rest.owners.is_empty()
@@ -394,15 +394,6 @@ impl WaitQueues {
     /// A round of inspections has visited every key.
     pub fn end_round(&mut self) {
         self.rounds_to_know = self.rounds_to_know.saturating_sub(1);
-        if !self.table.end_round() {
-            self.forget_unused();
-        }
-    }
-
-    /// Removes what was kept for the next requests: the queue that was emptied last, and unused owners.
-    fn forget_unused(&mut self) {
-        self.table.forget_emptied();
-        self.owners.forget_unused();
     }
 
     /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another family, with kept places

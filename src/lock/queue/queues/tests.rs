@@ -444,40 +444,6 @@ fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on()
 }
 
 #[test]
-fn a_queue_that_was_emptied_is_found_by_the_next_request_only() {
-    let mut fixture = Fixture::default();
-    fixture.hold("z", "k", permits(3, 1));
-    let id = fixture.wait("a", "k", permits(3, 3));
-    let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
-    fixture.queues.set_seen(queue, Fence::new(7));
-    fixture.queues.leave(id);
-    let queues = &fixture.queues;
-    assert!(queues.is_empty() && queues.iter().next().is_none());
-    assert!(queues.id_of(key("k").as_ref()).is_none() && queues.get(queue).is_none());
-    assert!(queues.next_from(std::ops::Bound::Unbounded).is_none() && queues.all_in(queue).is_empty());
-    assert!(!queues.of_owner(queues.owner_id(0, b"z")).may_be_waited_for(), "no request waits for the key of z");
-    assert!(queues.was_waited_for(key("k").as_ref()) && !queues.are_unused());
-    fixture.wait("b", "k", MUTEX);
-    let again = fixture.queues.of_key(key("k").as_ref()).unwrap();
-    assert_eq!((again.family, again.limit, again.seen, again.waiters()), (Family::Mutex, None, None, 1));
-    assert!(fixture.queues.id_of(key("k").as_ref()) > Some(queue), "queues are served in the order of their ids");
-}
-
-#[test]
-fn one_emptied_queue_stays_until_no_queue_was_emptied_in_a_round_of_inspections() {
-    let mut fixture = Fixture::default();
-    let ids = [fixture.wait("a", "k", MUTEX), fixture.wait("b", "l", MUTEX)];
-    let known = |fixture: &Fixture| ["k", "l"].map(|name| fixture.queues.was_waited_for(key(name).as_ref()));
-    assert_eq!(known(&fixture), [true, true]);
-    ids.into_iter().for_each(|id| _ = fixture.queues.leave(id));
-    for is_known in [true, true, false] {
-        assert_eq!(known(&fixture), [false, is_known]);
-        fixture.queues.end_round();
-    }
-    assert!(fixture.queues.are_unused() && fixture.queues.owners.is_empty());
-}
-
-#[test]
 fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
     let mut fixture = Fixture::default();
     let done = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
