@@ -36,6 +36,8 @@ HELP = -F ':.*\#\# ' '/^[a-z-]+:.*\#\# / { text[$$1] = $$2; all = all " " $$1 } 
 		} \
 	}' Makefile
 
+# Scripts, wherever they lie. A program in a page begins so too.
+SCRIPTS = git grep -lE '^\#!/' -- ':!*.md'
 # What bash 3.2 does not know.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
@@ -180,9 +182,10 @@ lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet, staticcheck; 
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; \
-		! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts '*/run')
+		! LC_ALL=C.UTF-8 grep -nE '^.{121,}' \
+			$$(git ls-files '*.rs' '*.toml' '*.py' '*.ts' Makefile scripts '*/environment'; $(SCRIPTS) ':!scripts')
 	@echo 'no bash newer than the 3.2 of macOS'; \
-		! grep -nE $(BASH_4) $$(grep -lE '^#!.*bash' $$(git ls-files scripts '*/run'))
+		! grep -nE $(BASH_4) $$(git grep -lE '^#!.*bash' -- ':!*.md')
 	scripts/pictures --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

@@ -18,9 +18,9 @@ WRITTEN = ("benchmarks", "SUMMARY")
 TYPED = ["sh", "console", "dockerfile", "yaml", "crontab", "ini"]
 
 # An indented line that begins so is typed or pasted, with what is indented below it.
-BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|grep|helm|install|kubectl"
-BEGIN += r"|make|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock|redis-(cli|server)"
-BEGIN += r"|scripts/"
+BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|grep|helm|install"
+BEGIN += r"|kubectl|make|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock"
+BEGIN += r"|redis-(cli|server)|scripts/"
 CRON = r"\S+ \S+ \* \* \*"
 BEGIN += r"|systemctl|valkey-(cli|server)|include|loadmodule|lock\.|maxmemory|appendonly|user )\b|[A-Z_]+=|" + CRON
 

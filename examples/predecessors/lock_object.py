@@ -1,7 +1,7 @@
 """A lock object with two time-outs; its key holds the time at which the lock may be taken over (SETNX, GETSET).
 
-Known failure: **it oversells.** Its release deletes the key without a check of its owner. A holder that needed longer than
-`expires` frees the lock of the one that took over, which is well within its time, and a third comes in beside it.
+Known failure: **it oversells.** Its release deletes the key without a check of its owner. A holder that needed longer
+than `expires` frees the lock of the one that took over, which is well within its time, and a third comes in beside it.
 
 It compares the clocks of two machines besides.
 """

@@ -1,5 +1,5 @@
-"""A client of Redisson and one in Python, `rlock.py`, wait for each other on one lock that `hash:` adopts. Both wait for
-the unlock message, and would otherwise sleep until the holder's lease is over.
+"""A client of Redisson and one in Python, `rlock.py`, wait for each other on one lock that `hash:` adopts. Both wait
+for the unlock message, and would otherwise sleep until the holder's lease is over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One client of a Python library, unchanged: `worker.py LIBRARY turns|hold PORT KEY TURNS` (`run` tells what each does)."""
+"""One client of a Python library, unchanged: `worker.py LIBRARY turns|hold PORT KEY TURNS` (`run` has both modes)."""
 
 from __future__ import annotations
 

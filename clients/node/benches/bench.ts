@@ -391,6 +391,10 @@ async function main(): Promise<void> {
   await server.stop();
   const fair = ["longest wait, ms", "turns of a caller"];
   const perHandoff = ["requests per hand-off", "server CPU µs per hand-off"];
+  const cpu = "server CPU µs";
+  const sectionColumns = ["lock, INCR, release", "per second", cpu, `${WAITERS} callers: per second`, cpu];
+  const eachMade = ["seconds", "have it", "times made", "requests per caller", "server CPU ms"];
+  const patience = `(for at most ${PATIENCE_S} s)`;
   console.log(`## Node: this lock beside redlock and redis-semaphore
 
 Redis ${version} and Node ${process.version} on one machine (${cpus().length} CPUs), ${SECONDS} s each, one run.
@@ -406,15 +410,15 @@ ${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, ...fair], ro
 
 One INCR under a lock, by one caller and by ${WAITERS} callers over one connection:
 
-${table(["lock, INCR, release", "per second", "server CPU µs", `${WAITERS} callers: per second`, "server CPU µs"], inSections)}
+${table(sectionColumns, inSections)}
 
-${number(CALLERS)} callers over one connection wait, and each has one turn (for at most ${PATIENCE_S} s):
+${number(CALLERS)} callers over one connection wait, and each has one turn ${patience}:
 
 ${table(["lock", "a waiter", "seconds", "served", ...perHandoff, "connections"], rows.thousand)}
 
-${number(CALLERS)} callers over one connection miss one cache entry, which takes ${MAKING_MS} ms to make (for at most ${PATIENCE_S} s):
+${number(CALLERS)} callers over one connection miss one cache entry, which takes ${MAKING_MS} ms to make ${patience}:
 
-${table(["lock", "a caller", "seconds", "have it", "times made", "requests per caller", "server CPU ms"], rows.stampede)}`);
+${table(["lock", "a caller", ...eachMade], rows.stampede)}`);
   process.exit(0);
 }
 

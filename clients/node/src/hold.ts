@@ -125,8 +125,8 @@ export class Hold extends EventEmitter {
   }
 
   /**
-   * @internal The end of a block, which may have thrown: what the server answered within a second is reported, a loss or
-   * a refusal; not that it could not be asked.
+   * @internal The end of a block, which may have thrown: what the server answered within a second is reported, a loss
+   * or a refusal; not that it could not be asked.
    */
   async dispose(): Promise<void> {
     let answered: unknown;

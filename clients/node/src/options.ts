@@ -12,8 +12,8 @@ export interface AcquireOptions {
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
   token?: string | Buffer;
   /**
-   * A `NotAcquiredError` names the holder: one more request, only where it was not granted. Not of `tryAcquire`. Default:
-   * the lock's.
+   * A `NotAcquiredError` names the holder: one more request, only where it was not granted. Not of `tryAcquire`.
+   * Default: the lock's.
    */
   tellHolder?: boolean;
 }

@@ -1,7 +1,7 @@
 /**
- * A worker of the attack, over the Node client: `faults_worker.js LIBRARY PORT SEED`, with a name of libraries.ts. What
- * it prints is said in clients/faults/README.md. Lines of execution take locks, hold them and give them back, until stdin
- * has a line.
+ * A worker of the attack, over the Node client: `faults_worker.js LIBRARY PORT SEED`, with a name of libraries.ts.
+ * clients/faults/README.md says what it prints. Lines of execution take locks, hold them and give them back, until
+ * stdin has a line.
  */
 
 import { Lock, LockLostError, NotAcquiredError, type Hold } from "redis-lock-client";

@@ -47,9 +47,9 @@ _observers: "weakref.WeakKeyDictionary[Any, Observer]" = weakref.WeakKeyDictiona
 
 
 def observe(client: Any, observer: Optional[Observer]) -> None:
-    """Calls the observer with each `LockEvent` of the client's locks, in the thread or task where it happens; one for a
-    client, None: no more. It must not block. What it raises is logged, and changes no outcome. Not told: an acquire that is refused before
-    it is sent to the server."""
+    """Calls the observer with each `LockEvent` of the client's locks, in the thread or task where it happens. A client
+    has one observer; None takes it away. It must not block. What it raises is logged, and changes no outcome. An
+    acquire that is refused before it is sent to the server is not told."""
     if observer is not None and not callable(observer):
         raise TypeError(f"an observer is a function, not {observer!r}")
     with _mutex:
@@ -83,7 +83,8 @@ class Observed:
         logs = logger.isEnabledFor(logging.DEBUG)
         if observer is None and not logs:
             return
-        told = LockEvent(event, self._kind, tuple(map(_text, self._names)), shown(owner), fence or None, wait, hold, error)
+        names = tuple(map(_text, self._names))
+        told = LockEvent(event, self._kind, names, shown(owner), fence or None, wait, hold, error)
         if logs:
             logger.debug("%s", _line(told))
         if observer is not None:
