@@ -261,7 +261,7 @@ impl<'a> Bench<'a> {
         self.setting.language == Some(Language::Java) || self.setting.kind == "curator"
     }
 
-    /// The commands that Redis has run, those that scripts call included; None: it is no Redis.
+    /// How many commands Redis has run, including those that scripts called. `None`: the peer is no Redis.
     fn commands(&self) -> Option<f64> {
         let table = self.ask_redis(&["INFO", "commandstats"])?;
         let calls = table.lines().filter(|line| line.starts_with("cmdstat_") && !line.starts_with("cmdstat_info"));
@@ -418,7 +418,8 @@ fn spread(bench: &Bench) -> Outcome<Figures> {
     Ok(bench.window(&mut load)?.pairs())
 }
 
-/// Twenty locks are taken and released by two owners, of whom one waits: the keys that are there afterwards.
+/// Two owners take and release the same twenty locks, so that one of them waits; where the peer has no contended part,
+/// one owner. Returns how many keys are left of them a second later.
 fn left(bench: &Bench) -> Outcome<Figures> {
     let locks = 20;
     let owners = if bench.setting.parts.contains(&"contended") { 2 } else { 1 };

@@ -1,5 +1,5 @@
 //! Locks on Redis in other languages, each beside the client of this repository for that language. Their loads are
-//! programs of their own: `java/`, `go/`, `python/`, built by scripts/bench-peers, which says by PEERS_JAVA (a
+//! programs of their own: `java/`, `go/`, `python/`, built by benches/peers/run, which says by PEERS_JAVA (a
 //! classpath), PEERS_GO (a program) and PEERS_PYTHON (an interpreter) where they are; one that is not set is skipped.
 //!
 //! Forty-eight owners are threads of one process that has four clients with what comes as default, as four processes

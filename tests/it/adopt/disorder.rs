@@ -140,7 +140,7 @@ impl Player<'_> {
         }
     }
 
-    /// Gives it back, in one of the ways that a holder has. Nobody has taken it away.
+    /// Ends the hold by one of the commands that a holder may use. Each of them must find the lock still held.
     fn give_back(&mut self, held: Held) {
         let (token, both) = (held.token.as_str(), held.keys.len() == 2);
         if both && self.rng.below(2) == 0 {
