@@ -116,10 +116,9 @@ fn lines_end_at_column_120() {
 }
 
 /// The pages with the commands. The first says what `[lease]` and `[wait]` stand for.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 8] = [
     include_str!("../../docs/commands.md"),
     include_str!("../../docs/mutex.md"),
-    include_str!("../../docs/reentrant.md"),
     include_str!("../../docs/read-write.md"),
     include_str!("../../docs/semaphore.md"),
     include_str!("../../docs/several.md"),

@@ -39,11 +39,10 @@ use std::process::Command;
 const README: &str = include_str!("../../README.md");
 
 /// The pages with sessions, one page after another on a server of its own.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 14] = [
     ("docs/start.md", include_str!("../../docs/start.md")),
     ("docs/commands.md", include_str!("../../docs/commands.md")),
     ("docs/mutex.md", include_str!("../../docs/mutex.md")),
-    ("docs/reentrant.md", include_str!("../../docs/reentrant.md")),
     ("docs/read-write.md", include_str!("../../docs/read-write.md")),
     ("docs/semaphore.md", include_str!("../../docs/semaphore.md")),
     ("docs/several.md", include_str!("../../docs/several.md")),

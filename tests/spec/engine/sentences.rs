@@ -7,10 +7,9 @@ use std::path::Path;
 use crate::transcript::promises;
 use crate::CHAPTERS;
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 9] = [
     include_str!("../../../docs/commands.md"),
     include_str!("../../../docs/mutex.md"),
-    include_str!("../../../docs/reentrant.md"),
     include_str!("../../../docs/read-write.md"),
     include_str!("../../../docs/semaphore.md"),
     include_str!("../../../docs/several.md"),
