@@ -114,6 +114,17 @@ async def test_of_several_locks_the_loss_of_one_is_told_and_frees_the_others(
         assert server.info("b") is None and proxy.cuts == cut
 
 
+async def test_a_hold_that_is_known_to_be_lost_fails_though_the_server_keeps_it(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=0.4, at_least=60)
+    assert await actor.do(lock.acquire)
+    assert server.ask("PEXPIRE", "k", 600_000) == 1
+    assert await actor.do(lock.wait_lost, 30)
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    assert server.calls("lock.renew") == 1 and 0 < server.holders("k")[0]["ttl"] <= 60_000
+
+
 async def test_a_renewal_under_way_does_not_overwrite_the_release(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 import redislock.asyncio
 from apis import AsyncioApi
-from servers import Proxy, Server, eventually
+from servers import Proxy, Server, eventually, until
 from test_conformance import background
 from test_giving_up import KEPT_S
 
@@ -155,6 +155,19 @@ async def test_a_loss_under_an_error_is_told(api: Any, server: Server, caplog: A
         await raising(api, lock, lambda: server.ask("LOCK.BREAK", "k"), Boom())
     await eventually(lambda: told, "on_lost")
     assert "lost before it was released" in caplog.text and len(told) == 1 and told[0].fence > 0
+
+
+async def test_a_loss_by_the_local_clock_is_told_under_an_error(api: Any, server: Server, caplog: Any) -> None:
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=0.4)
+
+    def outlives_its_lease() -> None:
+        server.ask("PEXPIRE", "k", 60_000)
+        until(lambda: lock.lost, "the loss")
+
+    with caplog.at_level(logging.WARNING, "redislock"):
+        await raising(api, lock, outlives_its_lease, Boom())
+    await eventually(lambda: "lost before it was released" in caplog.text, "the warning")
+    assert server.info("k") is None
 
 
 async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any, server: Server) -> None:

@@ -332,6 +332,13 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
     await eventually(lambda: server.info("k") is None, "the lease's end")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
+    # The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    await actor.do(lock.acquire)
+    assert server.ask("PEXPIRE", "k", 60_000) == 1
+    assert await actor.do(lock.wait_lost, 30) and server.info("k") is not None
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    assert server.info("k") is None
     # A renewal that cannot be sent: the deadline reports the loss.
     told.clear()
     stopped = Server()
@@ -398,7 +405,9 @@ async def test_a_session_whose_check_fails_in_any_way_is_lost(api: Any, server: 
     await actor.do(fail)
     await eventually(lambda: told, "the callback")
     assert await actor.do(lambda: lock.lost)
-    await actor.do(lock.release)
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    assert server.info("k") is None
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 

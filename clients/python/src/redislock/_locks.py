@@ -463,7 +463,7 @@ class LockBase(Overridable):
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
-        release = Release(self.family, token, left, failed=failed)
+        release = Release(self.family, token, left, failed=failed, was_lost=hold.lost)
         renewals: Sequence[Background] = ()
         if last:
             hold.ended = True

@@ -97,13 +97,14 @@ class Request:
 @dataclass
 class Release:
     """The end of a hold: released down to `holds`, or left to a lease that ends at `kept_until`. `failed`: the work
-    under the lock was not done."""
+    under the lock was not done. `was_lost`: the hold was known to be lost before."""
 
     family: Family
     token: bytes
     holds: int
     kept_until: Optional[float] = None
     failed: bool = False
+    was_lost: bool = False
 
     def command(self) -> Tuple[Command, Callable[[Any], bool]]:
         """The command to send now, and how to read from its reply whether the token held the lock."""
@@ -429,7 +430,6 @@ def release(
     transport: Any, ending: Release, hold: Hold, resend: Optional[Resend] = None, within_s: Optional[float] = None
 ) -> Steps[bool]:
     """Ends the hold; False: lost before. A release whose reply was lost is resent."""
-    was_lost = hold.lost
     resend = resend or Resend(RELEASE_S)
     may_be_done = False
     while True:
@@ -451,9 +451,10 @@ def release(
             # At least one of the keys was lost: release the others, which the renewal did not change.
             ending.kept_until = None
             continue
-        # If this release finds nothing, an earlier one has released the lock, and its reply was lost; unless the lease
-        # was over by then. If this release finds some of several keys, no earlier one has run.
-        return was_held(reply) or (may_be_done and not was_lost and int(reply) <= 0)
+        # If this release finds nothing, an earlier one has released the lock, and its reply was lost. If this release
+        # finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the
+        # server still had.
+        return not ending.was_lost and (was_held(reply) or (may_be_done and int(reply) <= 0))
 
 
 def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
