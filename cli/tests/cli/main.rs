@@ -16,6 +16,7 @@ mod package;
 mod readme;
 mod run;
 mod screen;
+mod stable;
 mod tool;
 mod top;
 mod waiters;
