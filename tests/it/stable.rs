@@ -1,9 +1,13 @@
-//! What is stable from 1.0.0 on (docs/stability.md), as it was then: names, defaults and shapes, told apart from the
-//! pages and from the code. A line here may be added. One that changes or goes breaks programs, and needs a 2.0.0.
+//! What is stable from 1.0.0 on (docs/stability.md): the names, defaults and shapes of 1.0.0, written down here and not
+//! read from the pages or the code. Lines may be added. A line that changes or goes breaks programs: it needs a 2.0.0.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use crate::support::{Reply, Server};
 
-/// Each command as LOCK.HELP prints it. A newer version may add options to a line.
+/// Each command in the words of LOCK.HELP. A newer version may add options to its line.
 const COMMANDS: &str = "
 LOCK.ACQUIRE key token|* <lease> [BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]
 LOCK.RELEASE key token [FAILED]
@@ -230,4 +234,133 @@ fn shape(reply: &Reply) -> String {
         Reply::Double(_) => "double".into(),
         Reply::Bool(_) => "bool".into(),
     }
+}
+
+/// The public names of the clients: types, functions, methods, options. The client for Python has each of its types and
+/// functions for threads and for asyncio.
+const CLIENTS: [(&str, &str); 5] = [
+    (
+        "clients/python/src/redislock",
+        "DeadlockError Done Grant HeldError Holder Lock LockEvent LockInfo MaxWaitersError \
+         ModuleNotLoadedError MultiLock NotMadeError NotReplicatedError OpenTelemetry RLock RWLock Redis \
+         Semaphore WaitCancelledError WrongKindError WrongTypeError acquire execute extend from_token held lock \
+         lost make_token observe once owned read reacquire release remaining run single_flight wait_lost write \
+         at_least auto_renew blocking blocking_timeout on_lost raise_on_release_error replicas session timeout \
+         token",
+    ),
+    (
+        "clients/node/src",
+        "AcquireOptions CoalesceOptions DeadlockError Done Hold HolderInfo Lock LockError LockEvent LockInfo \
+         LockKind LockLostError LockOptions MaxWaitersError ModuleNotLoadedError MultiLock MutexOptions \
+         NotAcquiredError NotMadeError NotReplicatedError Observer PermitOptions RLock RWLock ReentrantOptions \
+         RedisClient ReleaseOptions RunOptions Semaphore SemaphoreOptions View WaitCancelledError WrongKindError \
+         WrongTypeError acquire atLeast autoRenew coalesce exec extend failed fence fromToken info lease locked \
+         lost makeToken mixed observe off on once openTelemetry owned permits read release remaining \
+         replicaTimeout replicas run session signal slot tellHolder token tryAcquire using wait within",
+    ),
+    (
+        "clients/rust/src",
+        "Client Coalesced Error Event EventKind Family Guard Holder HolderMode Info Kind Lock OpenTelemetry Owner \
+         acquire acquire_coalesced acquire_within as_owner_of at_least auto_renew cluster connect_timeout \
+         connections exec extend fence from_token global holds info is_held is_lost keys lease lock lost \
+         make_token mixed multi_lock mutex new observer once permits read_lock reentrant release release_failed \
+         remaining renew replicas reply_timeout run run_within semaphore semaphore_slot sentinel session settled \
+         slot tell_holder token try_acquire try_run write_lock",
+    ),
+    (
+        "clients/go",
+        "AsOwnerOf Client Close Coalesced Context Detach Do Done ErrCancelled ErrClosed ErrDeadlock ErrLost \
+         ErrNoModule ErrNotAcquired ErrNotMade ErrNotReplicated ErrTooManyWaiters ErrUnlocked ErrUsage \
+         ErrWrongKind ErrWrongType Event EventGranted EventKind EventLost EventNotGranted EventQueued \
+         EventReleased EventRenewed Exec Extend Fence FromContext FromToken Hold Holder Holders Info IsHeld \
+         IsLost Keys Kind Lock LockCoalesced Mode Multi Mutex New NotAcquiredError Once Option RW Read Reentrant \
+         Remaining Renew Semaphore Settled Slot Token TryExec TryLock Unlock UnlockFailed WithAtLeast \
+         WithAutoRenew WithLease WithMixed WithObserver WithPermits WithReplicas WithSession WithSlot \
+         WithTellHolder WithToken WithWait WithoutLease Write",
+    ),
+    (
+        "clients/java/core/src/main/java/redislock",
+        "DeadlockException Hold LockEvent LockException LockInfo LockLostException LockObserver \
+         MaxWaitersException ModuleNotLoadedException MultiMutex Mutex NotAcquiredException NotMadeException \
+         NotReplicatedException Outcome ReadWriteLocks RedisLock RedisLocks ReentrantMutex Semaphore ThreadLock \
+         WaitCancelledException WrongKindException WrongTypeException acquire acquireAsync acquireOrDone all \
+         asLock atLeast autoRenew close exec extend fence fromToken hold holder holds info isHeld isLocked isLost \
+         lease lost mixed mutex name observedBy once over permits readWrite reentrant release releaseFailed \
+         remaining replicas run semaphore session slot slots tellHolder token tryAcquire withPrefix within \
+         withoutLease",
+    ),
+];
+
+#[test]
+fn clients_keep_their_public_names() {
+    for (folder, names) in CLIENTS {
+        let declared = declared_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        for name in names.split_whitespace() {
+            assert!(declared.contains(name), "{folder} declares no {name}");
+        }
+    }
+}
+
+/// The names that the sources of a folder declare in public.
+fn declared_in(folder: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.expect("it can be read").path();
+        let file = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+        if path.is_dir() && file == "asyncio" {
+            names.extend(declared_in(&path));
+        }
+        let Some((_, language)) = file.rsplit_once('.').filter(|_| path.is_file() && !file.ends_with("_test.go"))
+        else {
+            continue;
+        };
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        // A method of an interface is public without the word.
+        let is_interface = text.contains("\npublic interface ") || text.contains("\npublic sealed interface ");
+        names.extend(text.lines().filter_map(|line| declared(line, language, is_interface)).map(str::to_string));
+    }
+    names
+}
+
+/// The name that a line declares in public, in the language of this ending of a file's name.
+fn declared<'a>(line: &'a str, language: &str, is_interface: bool) -> Option<&'a str> {
+    match language {
+        "py" => parameter(line).or_else(|| after(line.trim_start(), &["class ", "def ", "async def "])),
+        "rs" => after(line.trim_start(), &["pub fn ", "pub async fn ", "pub const fn ", "pub struct ", "pub enum "]),
+        "go" => {
+            let method = line.strip_prefix("func (").and_then(|rest| rest.split_once(") "));
+            let name = method.map_or_else(|| after(line, &["func ", "type ", "\t"]), |(_, rest)| Some(word(rest)));
+            name.filter(|name| name.starts_with(char::is_uppercase))
+        }
+        "ts" => {
+            let line = line.strip_prefix("export ").or_else(|| line.strip_prefix("  "))?;
+            let line = line.strip_prefix("override ").unwrap_or(line);
+            let kinds = ["class ", "interface ", "type ", "async function ", "function ", "async ", "get ", ""];
+            after(line, &kinds)
+        }
+        "java" if line.trim_start().starts_with("public ") || is_interface && line.starts_with("  ") => {
+            let kinds = [" class ", " interface ", " enum ", " record "];
+            let kind = kinds.iter().find_map(|kind| line.split_once(kind));
+            kind.map(|(_, rest)| word(rest)).or_else(|| line.split_once('(')?.0.rsplit(' ').next())
+        }
+        _ => None,
+    }
+}
+
+/// The parameter of Python that has this line to itself.
+fn parameter(line: &str) -> Option<&str> {
+    let name = word(line.trim_start());
+    let (before, rest) = line.split_once(": ")?;
+    (before.trim_start() == name && !name.is_empty() && rest.ends_with(',')).then_some(name)
+}
+
+/// The word behind one of these beginnings of a line.
+fn after<'a>(line: &'a str, beginnings: &[&str]) -> Option<&'a str> {
+    let rest = beginnings.iter().find_map(|beginning| line.strip_prefix(beginning))?;
+    Some(word(rest)).filter(|name| !name.is_empty())
+}
+
+fn word(text: &str) -> &str {
+    let end = text.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(text.len());
+    &text[..end]
 }
