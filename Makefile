@@ -120,12 +120,12 @@ test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/r
 	scripts/build
 	@$(MANY_FILES); $(RELEASED) tests/adopt/run
 
-test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
+test-all: ## the module's tests on the installed server and on those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
 	@$(METRICS_TOOLS)
 	@$(MANY_FILES); scripts/test-all
 
-test-newest: ## a cut of them on Redis 8.2 and Valkey 9.1, which need no build: every function of the module API
+test-newest: ## a part of the module's tests on Redis 8.2 and Valkey 9.1: every function of the module API
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all --newest
 
@@ -245,7 +245,7 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopt
 	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## the same in full, into docs/results/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
+bench: ## what a lock costs beside other ways to lock, into docs/results/benchmarks.md (SERVERS, REDIS_LOCK_BASE)
 	@scripts/setup compiler libclang redis valgrind
 	scripts/build
 	cargo build --release -p redis-lock-floor
@@ -253,7 +253,7 @@ bench: ## the same in full, into docs/results/benchmarks.md (SERVERS=path,path R
 	scripts/pictures
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
-bench-quick: ## the module beside other ways to lock, in some minutes, printed only
+bench-quick: ## a part of `make bench` in two or three minutes; it prints the figures and writes nothing
 	@scripts/setup compiler libclang redis
 	scripts/build
 	cargo build --release -p redis-lock-floor
