@@ -787,15 +787,16 @@ export async function release(
       const leftMs = Math.ceil(keptUntil - now());
       if (isKept && leftMs > 0) {
         const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
-        if (Number(reply) === 1) return true;
+        if (Number(reply) === 1) return !wasLost;
         // One of several locks was lost: the others are released.
         isKept = false;
         continue;
       }
       const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
-      // This release finds nothing because an earlier one, with a lost reply, has released the lock; not so if the lock
-      // was known to be lost before. If this release finds some of several keys, no earlier one has run.
-      return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost && Number(reply) <= 0);
+      // This release finds nothing because an earlier one, with a lost reply, has released the lock. If this release
+      // finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the server
+      // still had.
+      return !wasLost && (family.wasHeld(Number(reply)) || (mayBeDone && Number(reply) <= 0));
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       if (error.meansLost) {

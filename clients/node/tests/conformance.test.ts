@@ -303,6 +303,13 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.info("k")) === null, "the lease's end");
     await assert.rejects(hold.release(), LockLostError);
     await assert.rejects(hold.extend(), LockError);
+    // The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    hold = await new Lock(client, "k", { lease: 400 }).acquire();
+    assert.equal(await server.ask("PEXPIRE", "k", 60_000), 1);
+    await eventually(() => hold.lost, "the loss");
+    assert.notEqual(await server.info("k"), null);
+    await assert.rejects(hold.release(), LockLostError);
+    assert.equal(await server.info("k"), null);
     // A renewal that cannot be sent: the deadline reports the loss.
     const stopped = await world.server();
     hold = await new Lock((await world.connect(stopped)).client, "k", { lease: 1000, autoRenew: true }).acquire();

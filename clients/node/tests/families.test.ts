@@ -191,7 +191,7 @@ suite("families", (each) => {
       (await server.holders("rw")).map(({ mode }) => mode),
       ["read"],
     );
-    await reading.release();
+    await assert.rejects(reading.release(), LockLostError);
     assert.equal(await server.info("rw"), null);
   });
 
@@ -751,6 +751,17 @@ suite("families", (each) => {
     proxy.cutReply("MLOCK.RENEW");
     await assert.rejects(hold.release(), LockLostError);
     assert.deepEqual([proxy.cuts, await server.ask("DBSIZE")], [1, 0]);
+  });
+
+  each("with atLeast a hold that is known to be lost fails, though the server keeps it", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 400, atLeast: 120_000 }).acquire();
+    assert.equal(await server.ask("PEXPIRE", "k", 600_000), 1);
+    await eventually(() => hold.lost, "the loss");
+    await assert.rejects(hold.release(), LockLostError);
+    const left = await server.ask("PTTL", "k");
+    assert.deepEqual([await server.calls("lock.renew"), left > 30_000 && left <= 120_000], [1, true]);
   });
 
   each("with atLeast a release whose reply was lost is sent again", async (world) => {
