@@ -1,6 +1,6 @@
-//! What is stable of the command line from 1.0.0 on (docs/stability.md): the options and the fields of `--json` of 1.0.0,
-//! written down here and not read from the program. Lines may be added. A line that changes or goes breaks scripts: it
-//! needs a 2.0.0.
+//! What is stable of the command line from 1.0.0 on (docs/stability.md): the options and the fields of `--json` of
+//! 1.0.0, written down here and not read from the program. Lines may be added. A line that changes or goes breaks
+//! scripts: it needs a 2.0.0.
 
 use std::collections::BTreeSet;
 
