@@ -30,6 +30,8 @@ type asking struct {
 	// inner is a command that goes out behind the request, with the release (Exec); ran: it has its reply.
 	inner []any
 	ran   *redis.Cmd
+	// isUnconfirmed: the release behind inner has failed.
+	isUnconfirmed bool
 	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
 	isUncertain bool
 	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
@@ -82,6 +84,11 @@ func (a *asking) take() (*Hold, uint64, error) {
 	}
 	hold := publicHold(h, l, got, l.family.step(), dropped)
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
+		if h.get().state == wasLost { // Since it was checked: its deadline is over.
+			a.before, a.isUncertain = 0, true
+			a.withdraw()
+			return nil, 0, ErrLost
+		}
 		// The owner's holds in the other mode were released meanwhile.
 		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.family.step(), dropped)
 		hold.granted(mode, a.holds, got, l.atLeast, session)
@@ -137,9 +144,20 @@ func (a *asking) words(block time.Duration, channel string) []any {
 	return words
 }
 
+// untilClosed is the caller's context, which Close ends too.
+func (a *asking) untilClosed() (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(a.ctx)
+	stop := context.AfterFunc(a.lock.client.ctx, func() { end(ErrClosed) })
+	return ctx, func() {
+		stop()
+		end(nil)
+	}
+}
+
 // acquire asks until the lock is granted, the wait is over, or the context ends.
 func (a *asking) acquire() (answer, error) {
-	ctx := a.ctx
+	ctx, cancel := a.untilClosed()
+	defer cancel()
 	if a.lock.isWaiting && a.lock.wait > 0 {
 		a.ends = time.Now().Add(a.lock.wait)
 		// It covers the whole last attempt: connecting, the reply, the nodes of a cluster.
@@ -489,10 +507,12 @@ func aside(done <-chan struct{}) bool {
 // replicated waits until enough replicas have received the grant, which was made on this same connection.
 func (a *asking) replicated() error {
 	l, link, until := a.lock, a.link, time.Now().Add(a.lock.replicaTimeout)
+	ctx, cancel := a.untilClosed()
+	defer cancel()
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
 		// The cleanup after a reply that does not come is part of the time.
-		reply, failed := link.ask(a.ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
+		reply, failed := link.ask(ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -239,6 +240,39 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	servertest.Eventually(t, "nobody is queued", func() bool {
 		return len(server.Waiters("k")) == 0 && server.IsFree("s")
 	})
+}
+
+// Waits over a connection of their own, and pauses.
+func TestCloseEndsEachWait(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	there := over(t, server.Addr(), redislock.WithLease(long))
+	hold := locked(t, there.Mutex("k"))
+	server.Ask("SET", "old", "an old client's")
+	for name, lock := range map[string]func(*redislock.Client) *redislock.Lock{
+		"session":  func(c *redislock.Client) *redislock.Lock { return c.Mutex("k", redislock.WithSession()) },
+		"replicas": func(c *redislock.Client) *redislock.Lock { return c.Mutex("k", redislock.WithReplicas(1, long)) },
+		"token":    func(c *redislock.Client) *redislock.Lock { return c.Mutex("k", redislock.WithToken("me")) },
+		"pause":    func(c *redislock.Client) *redislock.Lock { return c.Mutex("old", redislock.WithMixed(time.Minute)) },
+		"count":    func(c *redislock.Client) *redislock.Lock { return c.Mutex("n", redislock.WithReplicas(1, long)) },
+	} {
+		client := over(t, server.Addr())
+		before := server.Calls("lock.acquire")
+		waiter := begin(t, lock(client))
+		servertest.Eventually(t, name, func() bool {
+			if name == "count" {
+				return strings.Contains(server.Ask("CLIENT", "LIST").(string), "cmd=wait ")
+			}
+			return len(server.Waiters("k")) == 1 || name == "pause" && server.Calls("lock.acquire") > before
+		})
+		client.Close()
+		began := time.Now()
+		_, err := waiter.result()
+		isTrue(t, errors.Is(err, redislock.ErrClosed) && time.Since(began) < time.Second, "%s: %v after %v", name, err,
+			time.Since(began))
+		servertest.Eventually(t, "nobody is queued", func() bool { return len(server.Waiters("k")) == 0 })
+	}
+	unlock(t, hold)
 }
 
 // A handler locks within the request's context; its client goes away while it waits.
