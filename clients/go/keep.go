@@ -18,7 +18,11 @@ func (h *hold) keep() {
 		h.lose()
 		return
 	case isForgotten, !h.lock.isRenewed && now.session == nil:
-		h.set(func(now *holding) { h.arm(time.Until(now.deadline)) })
+		h.set(func(now *holding) {
+			if !now.deadline.IsZero() {
+				h.arm(time.Until(now.deadline))
+			}
+		})
 		return
 	}
 	h.renewing.Lock()
@@ -51,7 +55,11 @@ func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 		return reply != nil, failed
 	}
 	// No reply is waited for beyond the deadline, nor for a release that waits for this renewal.
-	ctx, cancel := context.WithTimeout(h.ctx, max(time.Until(now.deadline), soonest))
+	limit := late
+	if !now.deadline.IsZero() {
+		limit = max(time.Until(now.deadline), soonest)
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, limit)
 	defer cancel()
 	r := h.lock.route()
 	reply, failed := r.send(ctx, late, f.renew(h.token, now.lease))

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -46,6 +47,13 @@ func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
 	}
 	if again.isOver(0) {
 		t.Error("a lease that has no end has ended")
+	}
+}
+
+func TestAForgottenHoldWithoutADeadlineHasNoTimer(t *testing.T) {
+	h := newHold(context.Background(), &Lock{}, "t")
+	if h.keep(); h.timer != nil {
+		t.Error("it fires at once, for ever")
 	}
 }
 

@@ -130,6 +130,29 @@ func TestAFurtherHoldNeverShortensTheLease(t *testing.T) {
 	}
 }
 
+func TestARenewalWithoutADeadlineWaitsForItsReply(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	renewed := make(chan redislock.Event, 1)
+	client := over(t, server.Addr(), redislock.WithObserver(func(e redislock.Event) {
+		if e.Kind == redislock.EventRenewed {
+			renewed <- e
+		}
+	}))
+	first := locked(t, client.Reentrant("r", redislock.WithLease(3*time.Second), redislock.WithAutoRenew()))
+	second := locked(t, client.Reentrant("r", redislock.WithoutLease(), redislock.AsOwnerOf(first)))
+	server.Ask("CLIENT", "PAUSE", 60_000, "WRITE")
+	servertest.Eventually(t, "a renewal that waits", func() bool {
+		return strings.Contains(server.Ask("CLIENT", "LIST").(string), "flags=b")
+	})
+	time.Sleep(300 * time.Millisecond)
+	server.Ask("CLIENT", "UNPAUSE")
+	<-renewed
+	isTrue(t, server.Calls("rlock.renew") == 1, "%d", server.Calls("rlock.renew"))
+	unlock(t, second)
+	unlock(t, first)
+}
+
 func TestAReleaseThatFailsInTheBackgroundLosesNoOtherHold(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
