@@ -56,7 +56,7 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 	}
 	a.route.close()
 	granted, ends := time.Since(a.began), EventReleased
-	if a.ran.Err() == ErrLost {
+	if a.ran.Err() == ErrLost || a.isUnconfirmed { // Without a confirmed release it counts as lost.
 		ends = EventLost
 	}
 	l.tell(ctx, EventGranted, a.hold.token, got.fence, granted)
@@ -109,7 +109,7 @@ func (a *asking) executed(command, released *redis.Cmd) *failure {
 	case failed.isTransient():
 		return &failure{err: failed.err, isSent: true}
 	}
-	a.ran = command
+	a.ran, a.isUnconfirmed = command, freed != nil
 	if freed != nil && !freed.meansLost() {
 		a.takeBack()
 	}

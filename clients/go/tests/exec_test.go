@@ -149,15 +149,18 @@ func TestExecHasItsReplyWhereOnlyTheReleaseHasNone(t *testing.T) {
 	}
 	// The release does not arrive.
 	proxy = servertest.NewProxy(t, server)
-	client := over(t, proxy.Addr(), redislock.WithLease(10*time.Minute))
+	events := make(chan redislock.EventKind, 2)
+	client := over(t, proxy.Addr(), redislock.WithLease(10*time.Minute), redislock.WithObserver(
+		func(e redislock.Event) { events <- e.Kind }))
 	proxy.SplitRequest("LOCK.RELEASE")
 	running := executing(context.Background(), client.Mutex("k"))
 	servertest.Eventually(t, "the command", func() bool { return counted(server) == "8" })
 	isTrue(t, len(server.Holders("k")) == 1, "not held")
-	time.Sleep(50 * time.Millisecond) // The command's reply.
+	servertest.Eventually(t, "its reply", func() bool { return strings.HasSuffix(proxy.Passed(), ":8\r\n") })
 	proxy.Disconnect()
 	proxy.Speak()
 	isTrue(t, must((<-running).Int64())(t) == 8, "another reply")
+	isTrue(t, <-events == redislock.EventGranted && <-events == redislock.EventLost, "told as released")
 	onlyTheCounterIsLeft(t, server)
 }
 

@@ -22,6 +22,7 @@ type Proxy struct {
 	split   []byte
 	parted  bool
 	packets []string
+	passed  string
 	done    int
 	silent  bool
 	closed  bool
@@ -74,6 +75,12 @@ func (p *Proxy) SplitRequest(request string) { p.set(func() { p.split = []byte(r
 func (p *Proxy) Packets() (packets []string) {
 	p.set(func() { packets, p.packets = p.packets, nil })
 	return packets
+}
+
+// Passed is the latest data that was passed back to a client.
+func (p *Proxy) Passed() (passed string) {
+	p.set(func() { passed = p.passed })
+	return passed
 }
 
 // Done is how many replies were cut or held back.
@@ -209,5 +216,6 @@ func (p *Proxy) replies(from io.Reader, to io.Writer, mine chan *fate) {
 		if _, err := to.Write(buffer[:length]); err != nil {
 			return
 		}
+		p.set(func() { p.passed = string(buffer[:length]) })
 	}
 }
