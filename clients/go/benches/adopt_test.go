@@ -144,7 +144,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// All of them beside each other, where lock.adopt-wait gives those that poll a place in the queue.
+// All libraries beside each other; lock.adopt-wait gives polling clients a place in the queue.
 func TestAllOnOneLock(t *testing.T) {
 	server, locks, others := adopting(t, "500")
 	turn := func(take func() bool, release func() bool) func(work func()) {
