@@ -21,7 +21,6 @@ type asking struct {
 	began time.Time
 	ends  time.Time // of WithWait; zero: none
 	route route
-	link  *link // of its own: the one on which the grant came
 	// before and holds are the owner's count in this mode before the request, and after the grant.
 	before, holds int
 	// beside is the fence of the owner's holds in the other mode; 0: it has none.
@@ -78,9 +77,9 @@ func (a *asking) take() (*Hold, uint64, error) {
 	if a.coalesce {
 		dropped = workFailed
 	}
-	var session *link // The hold is bound to it.
+	var session *line // The hold is bound to it.
 	if l.isSession {
-		session, a.route.own = a.link, nil
+		session, a.route.own = a.route.own, nil
 	}
 	hold := publicHold(h, l, got, l.family.step(), dropped)
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
@@ -290,9 +289,6 @@ func (a *asking) send(ctx context.Context, block time.Duration, words []any) (an
 	if failed := a.route.packet(ctx, block+a.lock.client.limit(late), command); failed != nil {
 		return answer{}, failed
 	}
-	if a.route.isOwn {
-		a.link = a.route.own.current()
-	}
 	return a.granted(ctx, command.Val(), sent)
 }
 
@@ -346,10 +342,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	}
 	channel := servers.channelOf(a.route.key)
 	if !isAsking {
-		listening, cancel := context.WithTimeout(ctx, late)
-		failed := n.inbox.listen(listening, channel)
-		cancel()
-		if failed != nil {
+		if failed := n.inbox.listen(ctx, channel); failed != nil {
 			if ctx.Err() == nil {
 				a.route.next, a.route.isAsking = servers.note(n, failed)
 			}
@@ -506,13 +499,13 @@ func aside(done <-chan struct{}) bool {
 
 // replicated waits until enough replicas have received the grant, which was made on this same connection.
 func (a *asking) replicated() error {
-	l, link, until := a.lock, a.link, time.Now().Add(a.lock.replicaTimeout)
+	l, until := a.lock, time.Now().Add(a.lock.replicaTimeout)
 	ctx, cancel := a.untilClosed()
 	defer cancel()
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
 		// The cleanup after a reply that does not come is part of the time.
-		reply, failed := link.ask(ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
+		reply, failed := a.route.own.ask(ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
 		}

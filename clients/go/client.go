@@ -41,7 +41,7 @@ type cleanup struct {
 func New(client redis.UniversalClient, options ...Option) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[owner]*cleanup{}}
-	c.servers, c.timeout, c.err = serversOf(client)
+	c.servers, c.timeout, c.err = serversOf(ctx, client)
 	return c
 }
 
@@ -128,12 +128,7 @@ func (c *Client) settled(ctx context.Context, of owner) error {
 
 // Close ends the connections and all that goes on in the background, at once. Locks that are held end with their
 // leases, those of a session now. The go-redis client stays open.
-func (c *Client) Close() {
-	c.close()
-	if c.servers != nil {
-		c.servers.close()
-	}
-}
+func (c *Client) Close() { c.close() }
 
 func (c *Client) usable() error {
 	switch {

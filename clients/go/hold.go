@@ -43,7 +43,7 @@ type holding struct {
 	deadline  time.Time     // zero: none
 	since     time.Time
 	keptUntil time.Time // WithAtLeast: before this a release leaves the lock to its lease
-	session   *link
+	session   *line
 }
 
 type state int
@@ -97,7 +97,7 @@ func (h *hold) count(mode, more int) holding {
 }
 
 // granted: an acquire of an owner that holds the lock already never shortens its lease.
-func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, session *link) bool {
+func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, session *line) bool {
 	return h.set(func(now *holding) {
 		now.counts[mode] = holds
 		if until := got.received.Add(atLeast); now.fence != got.fence && atLeast > 0 && until.After(now.keptUntil) {
@@ -109,7 +109,7 @@ func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, sessi
 			now.since, now.session = got.received, session
 		}
 		if isFirst && session != nil {
-			go h.watchSession(session)
+			context.AfterFunc(session.ctx, h.lose)
 		}
 		if isFirst || (!now.deadline.IsZero() && (got.deadline.IsZero() || got.deadline.After(now.deadline))) {
 			h.extend(got.deadline)
@@ -150,7 +150,7 @@ func (h *hold) lose() {
 		h.end(ErrLost)
 		h.tellLoss()
 		if session := h.get().session; session != nil {
-			session.close()
+			session.end()
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (h *Hold) Detach() string {
 		h.over(wasReleased)
 		h.end(nil)
 		if now.session != nil {
-			now.session.close()
+			now.session.end()
 		}
 	}
 	return h.token
@@ -402,7 +402,7 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 	}
 	isHeld, failed := h.release(left, keptUntil, done, isGone, session)
 	if session != nil {
-		session.close()
+		session.end()
 	}
 	switch {
 	case failed != nil && !isGone.Load():
@@ -424,7 +424,7 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 }
 
 // release is false if the token did not hold the lock.
-func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.Bool, session *link) (bool, *failure) {
+func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.Bool, session *line) (bool, *failure) {
 	f, r := &h.family, h.lock.route()
 	var again resend
 	for mayBeDone := false; ; {
@@ -453,7 +453,7 @@ func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.
 			}
 			if session != nil {
 				// The server may see its end although no other connection reaches it.
-				session.close()
+				session.end()
 			}
 			mayBeDone = mayBeDone || failed.isSent || session != nil
 			if !failed.isTransient() || again.isOver(limit) || again.wait(h.lock.client.ctx) != nil {

@@ -3,6 +3,8 @@ package redislock
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,23 +16,21 @@ import (
 //
 // Delivery is at most once: a waiter that may have missed a message is told that it was interrupted, and asks again.
 type inbox struct {
+	ctx       context.Context
 	options   *redis.Options
 	isSharded bool
 
-	mu       sync.Mutex
-	sub      *subscription
-	waiters  map[string]chan notice // by token
-	isClosed bool
+	mu      sync.Mutex
+	sub     *subscription
+	waiters map[string]chan notice // by token
 }
 
 // subscription is one connection, and the channels on it.
 type subscription struct {
-	connecting sync.Once
-	link       *link
-	pubsub     *redis.PubSub
-	confirmed  map[string]chan struct{} // by channel: closed when messages on it arrive
-	ended      chan struct{}
-	why        *failure // behind ended
+	ctx       context.Context // ends with the connection
+	end       context.CancelCauseFunc
+	pubsub    *redis.PubSub            // nil while it connects
+	confirmed map[string]chan struct{} // by channel: closed when messages on it arrive
 }
 
 // notice is what a message says about a request.
@@ -71,76 +71,63 @@ func (i *inbox) remove(token string) {
 // listen returns when messages on the channel arrive here.
 func (i *inbox) listen(ctx context.Context, channel string) *failure {
 	i.mu.Lock()
-	if i.isClosed {
-		i.mu.Unlock()
-		return &failure{err: ErrClosed}
-	}
 	if i.sub == nil {
-		i.sub = &subscription{confirmed: map[string]chan struct{}{}, ended: make(chan struct{})}
+		i.sub = &subscription{confirmed: map[string]chan struct{}{}}
+		i.sub.ctx, i.sub.end = context.WithCancelCause(i.ctx)
+		go i.receive(i.sub)
 	}
 	sub := i.sub
 	confirmed := sub.confirmed[channel]
 	if confirmed == nil {
 		confirmed = make(chan struct{})
 		sub.confirmed[channel] = confirmed
-		// The callers that wait for it may leave, and others come.
-		go i.subscribe(sub, channel, confirmed)
+		if sub.pubsub != nil {
+			go i.subscribe(sub, channel)
+		}
 	}
 	i.mu.Unlock()
+	limit := time.NewTimer(undoFor)
+	defer limit.Stop()
 	select {
 	case <-confirmed:
 		return nil
-	case <-sub.ended:
-		return sub.why
 	case <-ctx.Done():
 		return &failure{err: context.Cause(ctx)}
+	case <-limit.C:
+		i.end(sub, errNoReply)
+	case <-sub.ctx.Done():
 	}
+	return &failure{err: context.Cause(sub.ctx)}
 }
 
-// subscribe has a limit as a whole: connecting, the handshake, the confirmation.
-func (i *inbox) subscribe(sub *subscription, channel string, confirmed chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { i.end(sub, &failure{err: errNoReply}) })()
-	sub.connecting.Do(func() { i.connect(ctx, sub) })
-	if sub.pubsub == nil {
-		return // It has ended.
-	}
+func (i *inbox) subscribe(sub *subscription, channel string) {
 	subscribe := sub.pubsub.Subscribe
 	if i.isSharded {
 		subscribe = sub.pubsub.SSubscribe
 	}
 	if err := subscribe(context.Background(), channel); err != nil {
-		i.end(sub, &failure{err: err})
-	}
-	select {
-	case <-confirmed:
-	case <-sub.ended:
+		i.end(sub, err)
 	}
 }
 
-func (i *inbox) connect(ctx context.Context, sub *subscription) {
-	link, err := dial(ctx, i.options)
+// receive connects, subscribes, and reads until the connection ends.
+func (i *inbox) receive(sub *subscription) {
+	link, err := dial(sub.ctx, i.options)
 	if err != nil {
-		i.end(sub, &failure{err: err})
+		i.end(sub, err)
 		return
 	}
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.sub != sub {
-		link.close()
-		return
+	sub.pubsub = link.rdb.Subscribe(context.Background())
+	channels := slices.Collect(maps.Keys(sub.confirmed))
+	i.mu.Unlock()
+	for _, channel := range channels {
+		i.subscribe(sub, channel)
 	}
-	sub.link, sub.pubsub = link, link.rdb.Subscribe(context.Background())
-	go i.receive(sub)
-}
-
-// receive reads until the connection ends.
-func (i *inbox) receive(sub *subscription) {
 	for {
 		message, err := sub.pubsub.Receive(context.Background())
 		if err != nil {
-			i.end(sub, &failure{err: err})
+			i.end(sub, err)
 			return
 		}
 		switch message := message.(type) {
@@ -172,19 +159,14 @@ func (i *inbox) changed(sub *subscription, change *redis.Subscription) {
 }
 
 // end closes the subscription: every waiter asks again, since a message may be lost.
-func (i *inbox) end(sub *subscription, why *failure) {
+func (i *inbox) end(sub *subscription, why error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.sub != sub {
-		return // It was ended before.
+	if i.sub == sub && sub != nil {
+		i.sub = nil
+		sub.end(why)
+		i.interruptAll()
 	}
-	i.sub, sub.why = nil, why
-	close(sub.ended)
-	if sub.link != nil {
-		sub.link.close()
-		go func() { _ = sub.pubsub.Close() }() // It waits for a subscribe that is under way.
-	}
-	i.interruptAll()
 }
 
 // suspect ends the subscription over which a message did not come in time.
@@ -192,16 +174,7 @@ func (i *inbox) suspect() {
 	i.mu.Lock()
 	sub := i.sub
 	i.mu.Unlock()
-	if sub != nil {
-		i.end(sub, &failure{err: errNoReply})
-	}
-}
-
-func (i *inbox) close() {
-	i.mu.Lock()
-	i.isClosed = true
-	i.mu.Unlock()
-	i.suspect()
+	i.end(sub, errNoReply)
 }
 
 // interrupt makes all that wait ask again.

@@ -65,10 +65,3 @@ func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 	reply, failed := r.send(ctx, late, f.renew(h.token, now.lease))
 	return reply == int64(1), failed
 }
-
-// watchSession tells the loss when the connection ends.
-func (h *hold) watchSession(session *link) {
-	defer context.AfterFunc(h.lock.client.ctx, session.close)()
-	<-session.net.ended
-	h.lose()
-}

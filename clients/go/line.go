@@ -9,18 +9,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// line is a connection to a node that is made anew after its end: the one that all requests share which are answered at
-// once, or one of a request's own. While replies are under way, further requests gather, and go out together.
+// line is a connection to a node: the one that all requests share which are answered at once, made anew after its end;
+// or one of a request's own, which ends with its connection. While replies are under way, further requests gather, and
+// go out together.
 type line struct {
+	ctx     context.Context
+	end     context.CancelFunc
 	options *redis.Options
 	// ended is told of each end of the connection: requests that were queued over it have left the queue.
 	ended func()
 
-	mu       sync.Mutex
-	link     *link
-	pending  []*call
-	isBusy   bool
-	isClosed bool
+	mu      sync.Mutex
+	link    *link // the latest one
+	pending []*call
+	isBusy  bool
+}
+
+func newLine(ctx context.Context, options *redis.Options) *line {
+	l := &line{options: options}
+	l.ctx, l.end = context.WithCancel(ctx)
+	l.ended = l.end
+	return l
 }
 
 // call is a packet: commands that go out one behind the other.
@@ -79,7 +88,7 @@ func (l *line) run() {
 		}
 		l.mu.Unlock()
 		if link != nil && len(commands) > 0 {
-			link.exchange(context.Background(), commands...) // Each caller has its limit.
+			link.exchange(commands...) // Each caller has its limit.
 		}
 		for _, c := range batch {
 			c.unsent = unsent
@@ -95,48 +104,36 @@ func (l *line) isNeeded() bool {
 	return l.isBusy
 }
 
-// current is the latest link, which may have ended; nil: none was made.
-func (l *line) current() *link {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.link
-}
-
 // connected is the link, made anew where there is none.
 func (l *line) connected() (*link, *failure) {
-	if current := l.current(); current != nil && !current.isEnded() {
-		return current, nil
+	if l.link != nil && l.link.ctx.Err() == nil {
+		return l.link, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
-	defer cancel()
-	made, err := connect(ctx, l.options)
+	made, err := connect(l.ctx, l.options)
 	if err != nil {
 		return nil, &failure{err: err}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosed {
-		made.close()
-		return nil, &failure{err: ErrClosed}
-	}
 	l.link = made
-	go func() {
-		<-made.net.ended
-		l.ended()
-	}()
+	context.AfterFunc(made.ctx, l.ended)
 	return made, nil
 }
 
 // drop ends the connection that there is.
 func (l *line) drop() {
-	if current := l.current(); current != nil {
-		current.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link != nil {
+		l.link.end()
 	}
 }
 
-func (l *line) close() {
-	l.mu.Lock()
-	l.isClosed = true
-	l.mu.Unlock()
-	l.drop()
+// ask sends one command.
+func (l *line) ask(ctx context.Context, limit time.Duration, words ...any) (any, *failure) {
+	command := redis.NewCmd(ctx, words...)
+	if failed := l.send(ctx, limit, []redis.Cmder{command}); failed != nil {
+		return nil, failed
+	}
+	return command.Val(), failureOf(command.Err())
 }

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -12,26 +13,21 @@ import (
 
 // node is one server: its shared connection, and its messages.
 type node struct {
-	options *redis.Options
-	line    line
-	inbox   inbox
+	line  *line
+	inbox inbox
 }
 
-func newNode(options *redis.Options, isSharded bool) *node {
-	n := &node{options: options}
-	n.inbox.options, n.inbox.isSharded = options, isSharded
-	n.line.options, n.line.ended = options, n.inbox.interrupt
+func newNode(ctx context.Context, options *redis.Options, isSharded bool) *node {
+	n := &node{line: newLine(ctx, options)}
+	n.inbox.ctx, n.inbox.options, n.inbox.isSharded = ctx, options, isSharded
+	n.line.ended = n.inbox.interrupt
 	return n
-}
-
-func (n *node) close() {
-	n.line.close()
-	n.inbox.close()
 }
 
 // servers routes the commands of a key: to the only server, the primary that the sentinels name, or the node that has
 // the key's slot.
 type servers struct {
+	ctx     context.Context // ends all connections
 	single  *node
 	cluster *redis.ClusterClient
 	channel string // of messages, its beginning
@@ -42,11 +38,11 @@ type servers struct {
 }
 
 // serversOf also tells how long the caller's sockets wait for a reply.
-func serversOf(client redis.UniversalClient) (*servers, time.Duration, error) {
-	s := &servers{channel: "redislock:" + randomHex(), nodes: map[string]*node{}, tags: map[int]string{}}
+func serversOf(ctx context.Context, client redis.UniversalClient) (*servers, time.Duration, error) {
+	s := &servers{ctx: ctx, channel: "redislock:" + randomHex(), nodes: map[string]*node{}, tags: map[int]string{}}
 	switch client := client.(type) {
 	case *redis.Client:
-		s.single = newNode(client.Options(), false)
+		s.single = newNode(ctx, client.Options(), false)
 		return s, client.Options().ReadTimeout, nil
 	case *redis.ClusterClient:
 		s.cluster = client
@@ -60,37 +56,35 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 	if s.single != nil {
 		return s.single, nil
 	}
-	s.mu.Lock()
-	found := s.nodes[address]
-	s.mu.Unlock()
-	if found != nil {
-		return found, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, undoFor)
+	ctx, cancel := context.WithTimeoutCause(ctx, undoFor, errNoReply)
 	defer cancel()
-	// go-redis asks the nodes one after another.
-	client, err := within(ctx, func() (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) },
-		func(*redis.Client) {})
-	if err != nil {
+	found, failed := make(chan *redis.Client, 1), make(chan error, 1)
+	go func() { // go-redis asks the nodes one after another, and does not hear that the context ends.
+		if client, err := s.cluster.MasterForKey(ctx, key); err == nil {
+			found <- client
+		} else {
+			failed <- err
+		}
+	}()
+	select {
+	case client := <-found:
+		return s.named(address, *client.Options()), nil
+	case err := <-failed:
 		return nil, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	return s.named(address, client.Options()), nil
 }
 
 // named is the node at an address; without one, at that of the options.
-func (s *servers) named(address string, options *redis.Options) *node {
-	if address == "" {
-		address = options.Addr
-	}
+func (s *servers) named(address string, own redis.Options) *node {
+	own.Addr = cmp.Or(address, own.Addr)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found := s.nodes[address]; found != nil {
-		return found
+	if s.nodes[own.Addr] == nil {
+		s.nodes[own.Addr] = newNode(s.ctx, &own, true)
 	}
-	own := *options
-	own.Addr = address
-	s.nodes[address] = newNode(&own, true)
-	return s.nodes[address]
+	return s.nodes[own.Addr]
 }
 
 // note learns from a failure where to send the next request: the address for that one alone, or nothing.
@@ -101,7 +95,7 @@ func (s *servers) note(n *node, f *failure) (address string, isAsking bool) {
 		_, address, _ = strings.Cut(rest, " ")
 		if strings.HasPrefix(address, ":") {
 			// An empty host is that of the node which answered.
-			host, _, _ := strings.Cut(n.options.Addr, ":")
+			host, _, _ := strings.Cut(n.line.options.Addr, ":")
 			address = host + address
 		}
 		if code == "ASK" {
@@ -138,17 +132,6 @@ func (s *servers) channelOf(key string) string {
 	}
 	s.tags[slot] = tag
 	return s.channel + ":{" + tag + "}"
-}
-
-func (s *servers) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.single != nil {
-		s.single.close()
-	}
-	for _, n := range s.nodes {
-		n.close()
-	}
 }
 
 // slotOf is a key's slot in a cluster: CRC16 (XMODEM) of its tag, modulo 16,384.
@@ -208,11 +191,11 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 		all = append(all, &part{Cmd: command})
 	}
 	r.next, r.isAsking = "", false
-	l := &n.line
+	l := n.line
 	if r.isOwn {
 		if r.own == nil || r.to != n {
 			r.close()
-			r.own, r.to = &line{options: n.options, ended: func() {}}, n
+			r.own, r.to = newLine(r.client.ctx, n.line.options), n
 		}
 		l = r.own
 	}
@@ -232,7 +215,7 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 // close ends the connection of its own.
 func (r *route) close() {
 	if r.own != nil {
-		r.own.close()
+		r.own.end()
 		r.own = nil
 	}
 }
