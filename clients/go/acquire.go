@@ -56,12 +56,8 @@ func (a *asking) take() (*Hold, uint64, error) {
 	}
 	got, err := a.acquire()
 	defer a.route.close()
-	switch {
-	case err != nil:
-	case got.outcome == isDone:
+	if got.outcome == isDone {
 		return nil, got.fence, nil
-	case got.outcome == notGranted:
-		return nil, 0, &NotAcquiredError{Keys: l.family.keys}
 	}
 	if err == nil {
 		err = a.checked(got)
@@ -73,15 +69,11 @@ func (a *asking) take() (*Hold, uint64, error) {
 		a.withdraw()
 		return nil, 0, err
 	}
-	dropped := workDone
-	if a.coalesce {
-		dropped = workFailed
-	}
 	var session *line // The hold is bound to it.
 	if l.isSession {
 		session, a.route.own = a.route.own, nil
 	}
-	hold := publicHold(h, l, got, l.family.step(), dropped)
+	hold := publicHold(h, l, got, l.family.step())
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
 		if h.get().state == wasLost { // Since it was checked: its deadline is over.
 			a.before, a.isUncertain = 0, true
@@ -89,7 +81,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 			return nil, 0, ErrLost
 		}
 		// The owner's holds in the other mode were released meanwhile.
-		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.family.step(), dropped)
+		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.family.step())
 		hold.granted(mode, a.holds, got, l.atLeast, session)
 	}
 	return hold, 0, nil
@@ -164,12 +156,12 @@ func (a *asking) acquire() (answer, error) {
 		ctx, limit = context.WithDeadlineCause(ctx, a.ends.Add(lastAttempt), errNoReply)
 		defer limit()
 	}
-	if err := a.lock.client.settled(ctx, a.owner()); err != nil {
-		return answer{}, err
-	}
 	got, err := a.ask(ctx)
-	if err != nil && a.ctx.Err() != nil {
-		return answer{}, a.ctx.Err()
+	switch {
+	case err != nil && a.ctx.Err() != nil:
+		err = a.ctx.Err()
+	case err == nil && got.outcome == notGranted:
+		err = &NotAcquiredError{Keys: a.lock.family.keys}
 	}
 	return got, err
 }
@@ -177,6 +169,11 @@ func (a *asking) acquire() (answer, error) {
 func (a *asking) ask(ctx context.Context) (answer, error) {
 	l := a.lock
 	isUsed := l.of != nil || l.token != ""
+	if isUsed {
+		if err := l.client.settled(ctx, func(of owner) bool { return of == a.owner() }); err != nil {
+			return answer{}, err
+		}
+	}
 	isQueueing := l.isWaiting && l.poll == 0
 	a.route.isOwn = l.isSession || l.replicas > 0
 	// What cannot be told by a message is asked for at once before it waits.
@@ -460,8 +457,8 @@ func (a *asking) takeBack() (done chan struct{}) {
 	return l.client.beside(a.owner(), func() {
 		r := l.route()
 		// In this order: a release alone could arrive just before the grant.
-		r.undo(f.cancel(token), l.lease)
-		r.undo(f.release(token, a.before, work), l.lease)
+		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.cancel(token))
+		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.release(token, a.before, work))
 		if a.beside == 0 {
 			return
 		}
@@ -472,17 +469,6 @@ func (a *asking) takeBack() (done chan struct{}) {
 			a.hold.lose()
 		}
 	})
-}
-
-// undo sends the command until it has run, or the lease is over.
-func (r *route) undo(words []any, lease time.Duration) {
-	var again resend
-	for {
-		_, failed := r.send(r.client.ctx, undoFor, words)
-		if failed == nil || !failed.isTransient() || again.isOver(lease) || again.wait(r.client.ctx) != nil {
-			return
-		}
-	}
 }
 
 // aside keeps the caller for a second at most.
@@ -523,23 +509,20 @@ func (a *asking) replicated() error {
 	}
 }
 
-// query sends a command that is safe to repeat, and sends it again while that helps.
-func (r *route) query(ctx context.Context, words []any) (any, *failure) {
+// query sends a command that is safe to repeat, and sends it again while that helps, within the limit; 0: for ever.
+func (r *route) query(ctx context.Context, attempt, limit time.Duration, words []any) (any, *failure) {
 	var again resend
 	for {
-		reply, failed := r.send(ctx, late, words)
-		if failed == nil || !failed.isTransient() || ctx.Err() != nil || again.isOver(resendFor) {
+		reply, failed := r.send(ctx, attempt, words)
+		if failed == nil || !failed.isTransient() || again.isOver(limit) || again.wait(ctx) != nil {
 			return reply, failed
-		}
-		if err := again.wait(ctx); err != nil {
-			return nil, failed
 		}
 	}
 }
 
 // held is the server's view of a token's hold; nil: none.
 func (r *route) held(ctx context.Context, f *family, token string) (*heldReply, *failure) {
-	reply, failed := r.query(ctx, f.held(token))
+	reply, failed := r.query(ctx, late, resendFor, f.held(token))
 	switch {
 	case failed == nil:
 		return heldOf(reply)

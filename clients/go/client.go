@@ -24,23 +24,17 @@ type Client struct {
 	close context.CancelFunc
 
 	mu       sync.Mutex
-	cleanups map[owner]*cleanup // those that the owner's next request waits for; of owner{}: all
+	cleanups map[chan struct{}]owner // what runs in the background, until it closes the channel
 }
 
 // owner is a token and the first key that it has to do with.
 type owner struct{ key, token string }
 
-// cleanup is what runs in the background; over is closed when nothing does.
-type cleanup struct {
-	running int
-	over    chan struct{}
-}
-
 // New makes a client over a *redis.Client (also of NewFailoverClient) or a *redis.ClusterClient, which stays open and
 // the caller's. The options are the defaults of all its locks. Nothing is sent yet.
 func New(client redis.UniversalClient, options ...Option) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[owner]*cleanup{}}
+	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[chan struct{}]owner{}}
 	c.servers, c.timeout, c.err = serversOf(ctx, client)
 	return c
 }
@@ -103,23 +97,29 @@ func (c *Client) lock(family family, options []Option) *Lock {
 // Settled returns when no cleanup runs any more: withdrawals of requests whose caller has gone, and releases that go on
 // in the background. A program calls it before it ends, or the leases end what is left. Its error is the context's.
 func (c *Client) Settled(ctx context.Context) error {
-	if c.settled(ctx, owner{}) != nil {
+	if c.settled(ctx, func(owner) bool { return true }) != nil {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// settled returns when no cleanup of the owner runs.
-func (c *Client) settled(ctx context.Context, of owner) error {
+// settled returns when no cleanup of these owners runs.
+func (c *Client) settled(ctx context.Context, isOf func(owner) bool) error {
 	for {
+		var done chan struct{}
 		c.mu.Lock()
-		found := c.cleanups[of]
+		for each, of := range c.cleanups {
+			if isOf(of) {
+				done = each
+				break
+			}
+		}
 		c.mu.Unlock()
-		if found == nil {
+		if done == nil {
 			return nil
 		}
 		select {
-		case <-found.over:
+		case <-done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -152,29 +152,16 @@ func (c *Client) limit(limit time.Duration) time.Duration {
 func (c *Client) beside(of owner, work func()) (done chan struct{}) {
 	done = make(chan struct{})
 	c.mu.Lock()
-	for _, each := range [...]owner{{}, of} {
-		if c.cleanups[each] == nil {
-			c.cleanups[each] = &cleanup{over: make(chan struct{})}
-		}
-		c.cleanups[each].running++
-	}
+	c.cleanups[done] = of
 	c.mu.Unlock()
 	go func() {
-		defer close(done)
-		defer c.ended(of)
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.cleanups, done)
+			close(done)
+		}()
 		work()
 	}()
 	return done
-}
-
-func (c *Client) ended(of owner) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, each := range [...]owner{{}, of} {
-		found := c.cleanups[each]
-		if found.running--; found.running == 0 {
-			close(found.over)
-			delete(c.cleanups, each)
-		}
-	}
 }

@@ -47,9 +47,6 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 	a := &asking{lock: &leased, hold: newHold(ctx, &leased, makeToken()), ctx: ctx, began: time.Now(), inner: args,
 		holds: l.family.step(), route: l.route()}
 	got, err := a.acquire()
-	if err == nil && got.outcome == notGranted {
-		err = &NotAcquiredError{Keys: l.family.keys}
-	}
 	if err != nil {
 		a.withdraw()
 		return nil, a.refused(err)

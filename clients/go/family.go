@@ -1,8 +1,6 @@
 package redislock
 
-import (
-	"time"
-)
+import "time"
 
 // The families of locks, by the names that [Event] and messages use.
 const (
@@ -63,9 +61,14 @@ func (f *family) step() int {
 	return 1
 }
 
-func (f *family) command(verb, token string) []any {
-	names := map[string]string{kindMutex: "LOCK", kindReentrant: "RLOCK", kindRead: "RWLOCK", kindWrite: "RWLOCK",
+// names are those of the commands, and modes the word behind an owner.
+var (
+	names = map[string]string{kindMutex: "LOCK", kindReentrant: "RLOCK", kindRead: "RWLOCK", kindWrite: "RWLOCK",
 		kindSemaphore: "SEM", kindMulti: "MLOCK"}
+	modes = map[string]string{kindRead: "READ", kindWrite: "WRITE"}
+)
+
+func (f *family) command(verb, token string) []any {
 	words := []any{names[f.kind] + "." + verb}
 	if f.kind == kindMulti {
 		words = append(words, len(f.keys))
@@ -73,22 +76,16 @@ func (f *family) command(verb, token string) []any {
 	for _, key := range f.keys {
 		words = append(words, key)
 	}
-	return append(words, token)
-}
-
-func (f *family) moded(words []any) []any {
-	switch f.kind {
-	case kindRead:
-		return append(words, "READ")
-	case kindWrite:
-		return append(words, "WRITE")
+	words = append(words, token)
+	if mode := modes[f.kind]; mode != "" && verb != "RENEW" {
+		words = append(words, mode)
 	}
 	return words
 }
 
 // acquire: holds is the owner's count in this mode after the grant, so that the same bytes can be sent again.
 func (f *family) acquire(token string, holds int, lease time.Duration) []any {
-	words := f.moded(f.command("ACQUIRE", token))
+	words := f.command("ACQUIRE", token)
 	if f.kind == kindSemaphore {
 		words = append(words, "LIMIT", f.limit)
 	}
@@ -104,7 +101,7 @@ func (f *family) acquire(token string, holds int, lease time.Duration) []any {
 // release: holds is the owner's count in this mode after it. In other families than the mutex no request waits for
 // work.
 func (f *family) release(token string, holds int, done work) []any {
-	words := f.moded(f.command("RELEASE", token))
+	words := f.command("RELEASE", token)
 	if f.counts() {
 		return append(words, "HOLDS", holds)
 	}

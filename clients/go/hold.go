@@ -173,7 +173,7 @@ func (h *hold) over(state state) bool {
 // ask sends a command that a loss answers too.
 func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 	r := h.lock.route()
-	reply, failed := r.query(ctx, words)
+	reply, failed := r.query(ctx, late, resendFor, words)
 	if failed != nil && !failed.meansLost() {
 		return nil, failed.error()
 	}
@@ -187,21 +187,19 @@ func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 // Hold is a lock that is held. Unlock gives it back, and says whether it was still held.
 type Hold struct {
 	*hold
-	family  family
-	lock    *Lock
-	fence   uint64
-	slot    int
-	since   time.Time
-	holds   int // how many of the owner's holds it gives back
-	dropped work
+	family family
+	lock   *Lock
+	fence  uint64
+	slot   int
+	since  time.Time
+	holds  int // how many of the owner's holds it gives back
 
 	unlock     sync.Mutex // one Unlock at a time
 	isUnlocked atomic.Bool
 }
 
-func publicHold(inner *hold, l *Lock, got answer, holds int, dropped work) *Hold {
-	h := &Hold{hold: inner, family: l.family, lock: l, fence: got.fence, slot: got.slot, since: got.received, holds: holds,
-		dropped: dropped}
+func publicHold(inner *hold, l *Lock, got answer, holds int) *Hold {
+	h := &Hold{hold: inner, family: l.family, lock: l, fence: got.fence, slot: got.slot, since: got.received, holds: holds}
 	// What keeps it does not keep alive what the program has dropped without Unlock: its lease ends the hold.
 	inner.known.Add(1)
 	runtime.AddCleanup(h, func(inner *hold) { inner.known.Add(-1) }, inner)
@@ -499,17 +497,4 @@ func (h *Hold) under(ctx context.Context, failed work, work func(context.Context
 	err = work(under)
 	isDone = err == nil
 	return
-}
-
-func (h *Hold) do(ctx context.Context, work func(context.Context) error) error {
-	isLost, err := h.under(ctx, h.dropped, work)
-	switch {
-	case err == nil:
-		if err = h.Unlock(ctx); errors.Is(err, ErrUnlocked) {
-			err = nil // The work has unlocked it itself.
-		}
-	case isLost && errors.Is(err, context.Canceled) && ctx.Err() == nil:
-		err = errors.Join(ErrLost, err)
-	}
-	return err
 }

@@ -1,9 +1,6 @@
 package redislock
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // mostHolders is how many holders LOCK.INFO names, the oldest.
 const mostHolders = 100
@@ -60,22 +57,17 @@ type fields struct {
 }
 
 func fieldsOf(reply any) fields {
-	f := fields{values: map[string]any{}}
-	switch reply := reply.(type) {
-	case map[any]any:
-		for name, value := range reply {
-			if name, isText := name.(string); isText {
-				f.values[name] = value
-			}
+	pairs, _ := reply.([]any)
+	if found, isMap := reply.(map[any]any); isMap {
+		for name, value := range found {
+			pairs = append(pairs, name, value)
 		}
-	case []any:
-		for i := 0; i+1 < len(reply); i += 2 {
-			if name, isText := reply[i].(string); isText {
-				f.values[name] = reply[i+1]
-			}
+	}
+	f := fields{values: map[string]any{}, isBad: pairs == nil}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if name, isText := pairs[i].(string); isText {
+			f.values[name] = pairs[i+1]
 		}
-	default:
-		f.isBad = true
 	}
 	return f
 }
@@ -87,16 +79,9 @@ func (f *fields) text(name string) string {
 }
 
 func (f *fields) number(name string) int64 {
-	switch value := f.values[name].(type) {
-	case int64:
-		return value
-	case string:
-		number, err := strconv.ParseInt(value, 10, 64)
-		f.isBad = f.isBad || err != nil
-		return number
-	}
-	f.isBad = true
-	return 0
+	number, isNumber := f.values[name].(int64)
+	f.isBad = f.isBad || !isNumber
+	return number
 }
 
 // time in milliseconds; negative: without an end.
@@ -126,10 +111,9 @@ func infoOf(reply any) (*Info, *failure) {
 		holder := Holder{Owner: h.text("owner"), Mode: h.text("mode"), Holds: int(h.number("holds")),
 			Fence: uint64(h.number("fence")), TTL: h.time("ttl"), Lease: h.time("lease"),
 			Age: time.Duration(h.number("age")) * time.Millisecond, Session: h.number("session")}
-		if _, found := h.values["slot"]; found {
-			if slot := int(h.number("slot")); slot >= 0 {
-				holder.Slot = &slot
-			}
+		if slot, found := h.values["slot"].(int64); found && slot >= 0 {
+			number := int(slot)
+			holder.Slot = &number
 		}
 		f.isBad = f.isBad || h.isBad
 		info.Holders = append(info.Holders, holder)

@@ -3,6 +3,7 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 )
 
@@ -47,7 +48,16 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	if err != nil {
 		return err
 	}
-	return hold.do(ctx, work)
+	isLost, err := hold.under(ctx, workDone, work)
+	switch {
+	case err == nil:
+		if err = hold.Unlock(ctx); errors.Is(err, ErrUnlocked) {
+			err = nil // The work has unlocked it itself.
+		}
+	case isLost && errors.Is(err, context.Canceled) && ctx.Err() == nil:
+		err = errors.Join(ErrLost, err)
+	}
+	return err
 }
 
 // Coalesced is how [Lock.LockCoalesced] ended.
@@ -78,7 +88,7 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 	var waitedFor *Info
 	for _, key := range l.family.keys {
 		r := route{client: l.client, key: key}
-		reply, failed := r.query(ctx, []any{"LOCK.INFO", key, "COUNT", mostHolders})
+		reply, failed := r.query(ctx, late, resendFor, []any{"LOCK.INFO", key, "COUNT", mostHolders})
 		if failed != nil {
 			return nil, failed.error()
 		}
@@ -133,7 +143,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 		}
 	}
 	h := newHold(ctx, &of, token)
-	hold := publicHold(h, &of, got, found.holds, workDone)
+	hold := publicHold(h, &of, got, found.holds)
 	h.granted(l.family.mode(), found.holds, got, 0, nil)
 	if l.isRenewed {
 		// Less than the third of the lease may be left after which the first renewal is due.
