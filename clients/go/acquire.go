@@ -337,9 +337,9 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	if failed != nil {
 		return answer{}, failed
 	}
-	channel := servers.channelOf(a.route.key)
+	channel, until := servers.channelOf(a.route.key), context.Background()
 	if !isAsking {
-		if failed := n.inbox.listen(ctx, channel); failed != nil {
+		if until, failed = n.inbox.listen(ctx, channel); failed != nil {
 			if ctx.Err() == nil {
 				a.route.next, a.route.isAsking = servers.note(n, failed)
 			}
@@ -373,6 +373,10 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 				continue // Of an earlier slice.
 			}
 			return a.told(ctx, n, message, sent, wasUntold)
+		case <-until.Done(): // A message may be lost, or the request has left the queue.
+			return got, nil
+		case <-a.route.over.ctx.Done():
+			return got, nil
 		case <-ctx.Done():
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:

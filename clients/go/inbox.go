@@ -3,8 +3,10 @@ package redislock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 // inbox receives what a node publishes about queued requests (NOTIFY), over one subscribed connection. Their tokens are
 // new ones: no message is about another request than that of the waiter.
 //
-// Delivery is at most once: a waiter that may have missed a message is told that it was interrupted, and asks again.
+// Delivery is at most once: when the connection ends, each waiter asks again.
 type inbox struct {
 	ctx       context.Context
 	options   *redis.Options
@@ -33,6 +35,9 @@ type subscription struct {
 	confirmed map[string]chan struct{} // by channel: closed when messages on it arrive
 }
 
+// errMoved: the node has ended a channel, since its slot is another node's.
+var errMoved = errors.New("redislock: a slot has moved to another node")
+
 // notice is what a message says about a request.
 type notice struct {
 	Token, Outcome string
@@ -40,24 +45,11 @@ type notice struct {
 	Slot           *int
 }
 
-const interrupted = "interrupted"
-
-// tell never waits: a waiter that has missed a notice asks again.
-func tell(w chan notice, n notice) {
-	select {
-	case w <- n:
-	default:
-	}
-}
-
 // add registers a waiter, before its request is sent: the message may come before the reply.
 func (i *inbox) add(token string) <-chan notice {
 	w := make(chan notice, 4)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.waiters == nil {
-		i.waiters = map[string]chan notice{}
-	}
 	i.waiters[token] = w
 	return w
 }
@@ -68,8 +60,8 @@ func (i *inbox) remove(token string) {
 	delete(i.waiters, token)
 }
 
-// listen returns when messages on the channel arrive here.
-func (i *inbox) listen(ctx context.Context, channel string) *failure {
+// listen returns when messages on the channel arrive here; until ends with the connection on which they do.
+func (i *inbox) listen(ctx context.Context, channel string) (until context.Context, failed *failure) {
 	i.mu.Lock()
 	if i.sub == nil {
 		i.sub = &subscription{confirmed: map[string]chan struct{}{}}
@@ -90,14 +82,14 @@ func (i *inbox) listen(ctx context.Context, channel string) *failure {
 	defer limit.Stop()
 	select {
 	case <-confirmed:
-		return nil
+		return sub.ctx, nil
 	case <-ctx.Done():
-		return &failure{err: context.Cause(ctx)}
+		return nil, &failure{err: context.Cause(ctx)}
 	case <-limit.C:
 		i.end(sub, errNoReply)
 	case <-sub.ctx.Done():
 	}
-	return &failure{err: context.Cause(sub.ctx)}
+	return nil, &failure{err: context.Cause(sub.ctx)}
 }
 
 func (i *inbox) subscribe(sub *subscription, channel string) {
@@ -134,27 +126,22 @@ func (i *inbox) receive(sub *subscription) {
 		case *redis.Message:
 			i.deliver(message.Payload)
 		case *redis.Subscription:
-			i.changed(sub, message)
+			if strings.HasSuffix(message.Kind, "unsubscribe") {
+				i.end(sub, errMoved)
+				return
+			}
+			i.confirm(sub, message.Channel)
 		}
 	}
 }
 
-func (i *inbox) changed(sub *subscription, change *redis.Subscription) {
+func (i *inbox) confirm(sub *subscription, channel string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	confirmed := sub.confirmed[change.Channel]
-	switch {
-	case confirmed == nil:
-	case change.Kind == "subscribe" || change.Kind == "ssubscribe":
-		select {
-		case <-confirmed:
-		default:
-			close(confirmed)
-		}
+	select {
+	case <-sub.confirmed[channel]:
 	default:
-		// The slot has moved to another node, which ends the subscription.
-		delete(sub.confirmed, change.Channel)
-		i.interruptAll()
+		close(sub.confirmed[channel])
 	}
 }
 
@@ -165,7 +152,6 @@ func (i *inbox) end(sub *subscription, why error) {
 	if i.sub == sub && sub != nil {
 		i.sub = nil
 		sub.end(why)
-		i.interruptAll()
 	}
 }
 
@@ -177,19 +163,6 @@ func (i *inbox) suspect() {
 	i.end(sub, errNoReply)
 }
 
-// interrupt makes all that wait ask again.
-func (i *inbox) interrupt() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.interruptAll()
-}
-
-func (i *inbox) interruptAll() {
-	for _, w := range i.waiters {
-		tell(w, notice{Outcome: interrupted})
-	}
-}
-
 func (i *inbox) deliver(payload string) {
 	var n notice
 	if json.Unmarshal([]byte(payload), &n) != nil {
@@ -197,8 +170,9 @@ func (i *inbox) deliver(payload string) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if w := i.waiters[n.Token]; w != nil {
-		tell(w, n)
+	select {
+	case i.waiters[n.Token] <- n:
+	default: // There is none, or it has missed it, and asks again.
 	}
 }
 

@@ -16,8 +16,7 @@ type line struct {
 	ctx     context.Context
 	end     context.CancelFunc
 	options *redis.Options
-	// ended is told of each end of the connection: requests that were queued over it have left the queue.
-	ended func()
+	isOwn   bool
 
 	mu      sync.Mutex
 	link    *link // the latest one
@@ -25,25 +24,24 @@ type line struct {
 	isBusy  bool
 }
 
-func newLine(ctx context.Context, options *redis.Options) *line {
-	l := &line{options: options}
+func newLine(ctx context.Context, options *redis.Options, isOwn bool) *line {
+	l := &line{options: options, isOwn: isOwn}
 	l.ctx, l.end = context.WithCancel(ctx)
-	l.ended = l.end
 	return l
 }
 
 // call is a packet: commands that go out one behind the other.
 type call struct {
 	commands []redis.Cmder
-	isSent   bool
+	link     *link    // it was sent over this one; nil: it was not
 	unsent   *failure // there was no connection
 	done     chan struct{}
 }
 
-// send returns when each command has its reply or error. The failure is one without any: there was no connection; or no
+// send returns when each command has its reply or error, and over which connection. The failure is one without any: there was no connection; or no
 // reply came within the limit, after which the connection counts as dead, and while the context lasts, after which the
 // replies are read and thrown away, and the commands are not the caller's any more.
-func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) *failure {
+func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) (*link, *failure) {
 	c := &call{commands: commands, done: make(chan struct{})}
 	l.mu.Lock()
 	l.pending = append(l.pending, c)
@@ -57,13 +55,13 @@ func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.C
 	defer timer.Stop()
 	select {
 	case <-c.done:
-		return c.unsent
+		return c.link, c.unsent
 	case <-ctx.Done():
-		return &failure{err: context.Cause(ctx), isSent: l.leave(c)}
+		return nil, &failure{err: context.Cause(ctx), isSent: l.leave(c)}
 	case <-timer.C:
 		isSent := l.leave(c)
 		l.drop()
-		return &failure{err: errNoReply, isSent: isSent}
+		return nil, &failure{err: errNoReply, isSent: isSent}
 	}
 }
 
@@ -72,7 +70,7 @@ func (l *line) leave(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending = slices.DeleteFunc(l.pending, func(other *call) bool { return other == c })
-	return c.isSent
+	return c.link != nil
 }
 
 // run sends what gathers, until there is nothing.
@@ -84,7 +82,7 @@ func (l *line) run() {
 		batch := l.pending
 		l.pending = nil
 		for _, c := range batch {
-			c.isSent, commands = link != nil, append(commands, c.commands...)
+			c.link, commands = link, append(commands, c.commands...)
 		}
 		l.mu.Unlock()
 		if link != nil && len(commands) > 0 {
@@ -116,7 +114,9 @@ func (l *line) connected() (*link, *failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.link = made
-	context.AfterFunc(made.ctx, l.ended)
+	if l.isOwn {
+		context.AfterFunc(made.ctx, l.end)
+	}
 	return made, nil
 }
 
@@ -132,7 +132,7 @@ func (l *line) drop() {
 // ask sends one command.
 func (l *line) ask(ctx context.Context, limit time.Duration, words ...any) (any, *failure) {
 	command := redis.NewCmd(ctx, words...)
-	if failed := l.send(ctx, limit, []redis.Cmder{command}); failed != nil {
+	if _, failed := l.send(ctx, limit, []redis.Cmder{command}); failed != nil {
 		return nil, failed
 	}
 	return command.Val(), failureOf(command.Err())

@@ -18,10 +18,8 @@ type node struct {
 }
 
 func newNode(ctx context.Context, options *redis.Options, isSharded bool) *node {
-	n := &node{line: newLine(ctx, options)}
-	n.inbox.ctx, n.inbox.options, n.inbox.isSharded = ctx, options, isSharded
-	n.line.ended = n.inbox.interrupt
-	return n
+	return &node{newLine(ctx, options, false),
+		inbox{ctx: ctx, options: options, isSharded: isSharded, waiters: map[string]chan notice{}}}
 }
 
 // servers routes the commands of a key: to the only server, the primary that the sentinels name, or the node that has
@@ -166,6 +164,8 @@ type route struct {
 	isOwn bool
 	own   *line
 	to    *node
+	// over is the connection of the last packet: a request that is queued over it leaves the queue when it ends.
+	over *link
 }
 
 func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any, *failure) {
@@ -195,12 +195,11 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 	if r.isOwn {
 		if r.own == nil || r.to != n {
 			r.close()
-			r.own, r.to = newLine(r.client.ctx, n.line.options), n
+			r.own, r.to = newLine(r.client.ctx, n.line.options, true), n
 		}
 		l = r.own
 	}
-	failed = l.send(ctx, limit, all)
-	if failed == nil {
+	if r.over, failed = l.send(ctx, limit, all); failed == nil {
 		failed = failureOf(commands[0].Err())
 	}
 	if failed != nil && ctx.Err() == nil {
