@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,20 +136,11 @@ func (a *asking) words(block time.Duration, channel string) []any {
 	return words
 }
 
-// untilClosed is the caller's context, which Close ends too.
-func (a *asking) untilClosed() (ctx context.Context, cancel func()) {
-	ctx, end := context.WithCancelCause(a.ctx)
-	stop := context.AfterFunc(a.lock.client.ctx, func() { end(ErrClosed) })
-	return ctx, func() {
-		stop()
-		end(nil)
-	}
-}
-
 // acquire asks until the lock is granted, the wait is over, or the context ends.
 func (a *asking) acquire() (answer, error) {
-	ctx, cancel := a.untilClosed()
-	defer cancel()
+	ctx, end := context.WithCancelCause(a.ctx)
+	defer end(nil)
+	defer context.AfterFunc(a.lock.client.ctx, func() { end(ErrClosed) })()
 	if a.lock.isWaiting && a.lock.wait > 0 {
 		a.ends = time.Now().Add(a.lock.wait)
 		// It covers the whole last attempt: connecting, the reply, the nodes of a cluster.
@@ -490,17 +482,12 @@ func aside(done <-chan struct{}) bool {
 // replicated waits until enough replicas have received the grant, which was made on this same connection.
 func (a *asking) replicated() error {
 	l, until := a.lock, time.Now().Add(a.lock.replicaTimeout)
-	ctx, cancel := a.untilClosed()
-	defer cancel()
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
 		// The cleanup after a reply that does not come is part of the time.
-		reply, failed := a.route.own.ask(ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
-		if a.ctx.Err() != nil {
-			return a.ctx.Err()
-		}
+		reply, failed := a.route.own.ask(a.ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
 		if failed != nil {
-			return failed.error()
+			return cmp.Or(a.ctx.Err(), l.client.usable(), failed.error())
 		}
 		confirmed, _ := reply.(int64)
 		if confirmed >= int64(l.replicas) {

@@ -152,7 +152,7 @@ var meanings = map[string]error{"DEADLOCK": ErrDeadlock, "WRONGTYPE": ErrWrongTy
 // error is what the caller is told.
 func (f *failure) error() error {
 	code, rest := f.words()
-	if code == "ERR" && isUnknownCommand(rest) {
+	if code == "ERR" && unknownCommand.MatchString(rest) {
 		return ErrNoModule
 	}
 	if meaning := meanings[code]; meaning != nil {
@@ -161,10 +161,8 @@ func (f *failure) error() error {
 	return f.err
 }
 
+// unknownCommand: the server does not know a command of the module.
 var unknownCommand = regexp.MustCompile("unknown command ['`](LOCK|RLOCK|RWLOCK|SEM|MLOCK)\\.")
-
-// isUnknownCommand is true if the server does not know a command of the module.
-func isUnknownCommand(words string) bool { return unknownCommand.MatchString(words) }
 
 // unexpected is a reply that no version of the module gives.
 func unexpected(reply any) *failure {

@@ -85,25 +85,22 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	var waitedFor *Info
+	var info *Info
 	for _, key := range l.family.keys {
 		r := route{client: l.client, key: key}
 		reply, failed := r.query(ctx, late, resendFor, []any{"LOCK.INFO", key, "COUNT", mostHolders})
+		var found *Info
+		if failed == nil {
+			found, failed = infoOf(reply)
+		}
 		if failed != nil {
 			return nil, failed.error()
 		}
-		info, failed := infoOf(reply)
-		if failed != nil {
-			return nil, failed.error()
-		}
-		if info != nil && info.Holding > 0 {
-			return info, nil
-		}
-		if waitedFor == nil {
-			waitedFor = info
+		if info = cmp.Or(found, info); info != nil && info.Holding > 0 {
+			break
 		}
 	}
-	return waitedFor, nil
+	return info, nil
 }
 
 // FromToken is the hold of a lock that was taken elsewhere, by its token ([Hold.Detach]): for a job that is queued here
