@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ type link struct {
 	ctx context.Context // ends with the connection
 	end context.CancelFunc
 	rdb *redis.Client
+	mu  sync.Mutex // held while commands are under way
 }
 
 // watched is what go-redis has of the connection.
@@ -59,7 +61,12 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 	own.Limiter = nil
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	l.rdb = redis.NewClient(&own)
-	context.AfterFunc(l.ctx, func() { _, _, _ = conn.Close(), fill.Close(), l.rdb.Close() })
+	context.AfterFunc(l.ctx, func() {
+		_, _ = conn.Close(), fill.Close()
+		l.mu.Lock() // go-redis logs that a connection is closed beside its command.
+		defer l.mu.Unlock()
+		_ = l.rdb.Close()
+	})
 	return l, nil
 }
 
@@ -85,16 +92,22 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 
 // exchange sends commands and reads their replies. Then each command has its reply or its error.
 func (l *link) exchange(commands ...redis.Cmder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	ctx, pipe := context.Background(), l.rdb.Pipeline()
 	for _, command := range commands {
 		_ = pipe.Process(ctx, command)
 	}
-	_, _ = pipe.Exec(ctx)
-	if slices.ContainsFunc(commands, func(command redis.Cmder) bool {
-		failed := failureOf(command.Err())
-		return failed != nil && failed.isSent
-	}) {
-		l.end()
+	_, err := pipe.Exec(ctx)
+	// Where it has no connection, and would try again, go-redis gives the commands no error.
+	isLeft := err != nil && !slices.ContainsFunc(commands, func(each redis.Cmder) bool { return each.Err() != nil })
+	for _, command := range commands {
+		if isLeft {
+			command.SetErr(err)
+		}
+		if failed := failureOf(command.Err()); failed != nil && failed.isSent {
+			l.end()
+		}
 	}
 }
 

@@ -3,8 +3,11 @@ package redislock
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
@@ -47,6 +50,22 @@ func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
 	}
 	if again.isOver(0) {
 		t.Error("a lease that has no end has ended")
+	}
+}
+
+func TestCommandsWithoutAConnectionHaveAnError(t *testing.T) {
+	ctx := context.Background()
+	here, there := net.Pipe()
+	defer func() { _ = there.Close() }()
+	l, err := dial(ctx, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return here, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.end()
+	_, _ = l.rdb.Options().Dialer(ctx, "", "") // It was the only one.
+	one, two := redis.NewCmd(ctx, "ONE"), redis.NewCmd(ctx, "TWO")
+	if l.exchange(one, two); one.Err() == nil || two.Err() == nil {
+		t.Error(one.Err(), two.Err())
 	}
 }
 
