@@ -110,7 +110,7 @@ func (a *asking) refused(err error) error {
 	a.lock.tell(a.ctx, EventNotGranted, a.hold.token, 0, time.Since(a.began))
 	if refusal := (*NotAcquiredError)(nil); a.lock.tellsHolder && errors.As(err, &refusal) {
 		// The lock is no less refused where the caller may not ask.
-		if info, asked := a.lock.Info(a.ctx); asked == nil && len(info.holders()) > 0 {
+		if info, asked := a.lock.Info(a.ctx); asked == nil && info != nil && len(info.Holders) > 0 {
 			refusal.Holder = info.Holders[0].Owner
 		}
 	}
@@ -196,7 +196,7 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 			case !failed.isTransient(), a.isOver(), !l.isWaiting && again.isOver(resendFor):
 				return answer{}, failed.error()
 			default:
-				if err := a.sleep(ctx, again.pause()); err != nil {
+				if err := sleep(ctx, a.left(again.pause())); err != nil {
 					return answer{}, err
 				}
 				continue
@@ -216,7 +216,7 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 		}
 		if isAtOnce = !isQueueing; l.poll > 0 {
 			// Half to one and a half of the interval: clients that poll in step would starve each other.
-			if err := a.sleep(ctx, jittered(l.poll, 0.5, 1.5)); err != nil {
+			if err := sleep(ctx, a.left(jittered(l.poll, 0.5, 1.5))); err != nil {
 				return answer{}, err
 			}
 			if a.isOver() {
@@ -234,10 +234,6 @@ func (a *asking) left(longest time.Duration) time.Duration {
 		return min(longest, max(0, time.Until(a.ends)))
 	}
 	return longest
-}
-
-func (a *asking) sleep(ctx context.Context, pause time.Duration) error {
-	return sleep(ctx, a.left(pause))
 }
 
 // block is the length of the next slice.

@@ -42,14 +42,6 @@ type Holder struct {
 	Slot *int
 }
 
-// holders are those of a lock that may be free.
-func (i *Info) holders() []Holder {
-	if i == nil {
-		return nil
-	}
-	return i.Holders
-}
-
 // fields of a map, which is a flat array in RESP2.
 type fields struct {
 	values map[string]any

@@ -130,10 +130,10 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	}
 	if l.family.slots {
 		info, err := l.Info(ctx)
-		if err != nil {
-			return nil, err
+		if err != nil || info == nil {
+			return nil, cmp.Or(err, ErrLost)
 		}
-		for _, holder := range info.holders() {
+		for _, holder := range info.Holders {
 			if holder.Owner == token && holder.Slot != nil {
 				got.slot = *holder.Slot
 			}
