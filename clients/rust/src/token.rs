@@ -1,8 +1,8 @@
 //! Tokens that are readable in LOCK.INFO, `host:pid:random`, owners as text, and random numbers for pauses.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 const LONGEST: usize = 38;
@@ -15,28 +15,49 @@ pub fn make_token() -> Vec<u8> {
 }
 
 fn token_of(host: &str) -> Vec<u8> {
-    let tail = format!(":{}:{:016x}", process::id(), random());
+    let pid = process::id();
+    let tail = format!(":{pid}:{:016x}", random(pid));
     let readable = host.chars().map(|char| if char.is_ascii_graphic() { char } else { '?' });
     let mut token: String = readable.take(LONGEST - tail.len()).collect();
     token.push_str(&tail);
     token.into_bytes()
 }
 
-/// No other call in this process has the same: splitmix64 over a counter, from a random start. A system call for each
-/// would cost as much as the rest of a token. The pid tells a child of fork() from its parent.
-fn random() -> u64 {
-    static STATE: OnceLock<AtomicU64> = OnceLock::new();
-    let state = STATE.get_or_init(|| AtomicU64::new(getrandom::u64().expect("the system has random numbers")));
-    let mut mixed = state.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
+/// Numbers of the system's generator for secrets, eight of one system call: each call would cost as much as the rest of
+/// a token. They are of one thread and one process: a child of fork() takes its own.
+struct Numbers {
+    left: Vec<u64>,
+    pid: u32,
+}
+
+impl Numbers {
+    const fn new() -> Numbers {
+        Numbers { left: Vec::new(), pid: 0 }
+    }
+
+    fn next(&mut self, pid: u32) -> u64 {
+        if self.pid != pid {
+            *self = Numbers { left: Vec::new(), pid };
+        }
+        self.left.pop().unwrap_or_else(|| {
+            let mut bytes = [0; 64];
+            getrandom::fill(&mut bytes).expect("the system has random numbers");
+            let (numbers, _) = bytes.as_chunks();
+            self.left.extend(numbers.iter().map(|number| u64::from_ne_bytes(*number)));
+            self.left.pop().expect("there are eight")
+        })
+    }
+}
+
+fn random(pid: u32) -> u64 {
+    thread_local! { static NUMBERS: RefCell<Numbers> = const { RefCell::new(Numbers::new()) } }
+    NUMBERS.with_borrow_mut(|numbers| numbers.next(pid))
 }
 
 /// A random number in `low..high`.
 pub(crate) fn random_between(low: f64, high: f64) -> f64 {
     // 53 bits fit into the fraction of an f64.
-    let fraction = (random() >> 11) as f64 / (1u64 << 53) as f64;
+    let fraction = (random(process::id()) >> 11) as f64 / (1u64 << 53) as f64;
     low + (high - low) * fraction
 }
 
@@ -97,6 +118,8 @@ impl PartialEq<[u8]> for Owner {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -106,6 +129,16 @@ mod tests {
         assert!(token.len() <= LONGEST && token.starts_with("a-host-w"), "{token}");
         assert!(parts[1] == process::id().to_string() && parts[2].len() == 16, "{token}");
         assert_ne!(make_token(), make_token());
+    }
+
+    #[test]
+    fn a_number_is_given_once_and_a_child_of_fork_has_its_own() {
+        let mut parent = Numbers::new();
+        let first = parent.next(1);
+        let mut child = Numbers { left: parent.left.clone(), pid: parent.pid };
+        let mut all: HashSet<u64> = (0..20).map(|_| parent.next(1)).chain((0..20).map(|_| child.next(2))).collect();
+        all.insert(first);
+        assert_eq!(all.len(), 41);
     }
 
     #[test]
