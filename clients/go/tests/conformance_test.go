@@ -369,6 +369,16 @@ func TestClusterRedirectWhileWaiting(t *testing.T) {
 			t.Fatal("not granted")
 		}
 	}
+	// The slot comes back to the node, which has ended its subscription.
+	for _, node := range []*servertest.Server{nodes[0], nodes[1]} {
+		node.Ask("CLUSTER", "SETSLOT", slot, "NODE", ids[0])
+	}
+	hold = locked(t, lock)
+	again := wait(t, nodes[0], lock, "k")
+	asked := nodes[0].Calls("lock.acquire")
+	unlock(t, hold)
+	unlock(t, again.granted())
+	isTrue(t, nodes[0].Calls("lock.acquire") == asked, "the grant was not told")
 	both := locked(t, client.Multi([]string{"{k}1", "{k}2"}))
 	ok(t, both.Exec(context.Background(), "SET", "{k}3", "v").Err())
 	unlock(t, both)

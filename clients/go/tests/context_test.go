@@ -223,6 +223,59 @@ func TestAConnectionThatBreaksKeepsThePlace(t *testing.T) {
 	unlock(t, second.granted())
 }
 
+// connections are the ids of those with these words in CLIENT LIST.
+func connections(server *servertest.Server, words string) (ids []string) {
+	for _, line := range strings.Split(server.Ask("CLIENT", "LIST").(string), "\n") {
+		if id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " "); strings.Contains(line, words) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Over the connections that all share: of the requests, and of the messages.
+func TestAWaitGoesOnAtOnceWhenItsConnectionEnds(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	there := over(t, server.Addr())
+	hold := locked(t, there.Mutex("k", redislock.WithLease(long)))
+	first := wait(t, server, over(t, server.Addr()).Mutex("k"), "k")
+	for _, words := range []string{"cmd=lock.acquire", "sub=1"} {
+		// In the middle of a slice of 5 s.
+		asked := server.Calls("lock.acquire")
+		servertest.Eventually(t, "a slice", func() bool { return server.Calls("lock.acquire") > asked })
+		began, queued := time.Now(), server.Waiters("k")
+		second := wait(t, server, there.Mutex("k", redislock.WithToken(words)), "k")
+		asked = server.Calls("lock.acquire")
+		for _, id := range connections(server, words) {
+			if id != connections(server, "flags=b")[0] {
+				server.Ask("CLIENT", "KILL", "ID", id)
+			}
+		}
+		servertest.Eventually(t, "asked again", func() bool { return server.Calls("lock.acquire") > asked })
+		isTrue(t, time.Since(began) < 4*time.Second, "%s: at the end of the slice", words)
+		servertest.Eventually(t, "both, in order", func() bool {
+			return fmt.Sprint(server.Waiters("k")) == fmt.Sprint(append(queued, words))
+		})
+		second.end()
+		_, _ = second.result()
+	}
+	unlock(t, hold)
+	unlock(t, first.granted())
+}
+
+func TestASubscriptionThatIsNotConfirmedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	hold := locked(t, over(t, server.Addr()).Mutex("k", redislock.WithLease(long)))
+	proxy.HoldReply("subscribe")
+	waiter := wait(t, server, over(t, proxy.Addr()).Mutex("k"), "k")
+	isTrue(t, proxy.Done() == 1, "no reply was held")
+	unlock(t, hold)
+	unlock(t, waiter.granted())
+}
+
 func TestCloseEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
