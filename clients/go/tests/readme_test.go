@@ -45,7 +45,7 @@ func TestTheServerOfTheReadme(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	pages := programs(t, "../README.md")
-	isTrue(t, len(pages) == 1 && strings.Count(pages[0], "\n") <= 50, "%d programs", len(pages))
+	isTrue(t, len(pages) == 1 && strings.Count(pages[0], "\n") <= 40, "%d programs", len(pages))
 	addr := fmt.Sprint("localhost:", servertest.FreePort(t))
 	web := exec.Command(built(t, pages[0], server, "localhost:8080", addr))
 	ok(t, web.Start())
