@@ -4,6 +4,7 @@ import java.lang.ref.Cleaner;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
@@ -22,14 +23,19 @@ abstract class Driver implements AutoCloseable {
   final ScheduledThreadPoolExecutor timer =
       new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
 
+  /** Opens when the locks are closed: pauses end there. */
+  final CountDownLatch closing = new CountDownLatch(1);
+
   private final Set<Line> lines = ConcurrentHashMap.newKeySet();
-  private volatile boolean closed;
 
   /** Virtual threads where there are any, else daemon threads. */
   final Executor workers = workers();
 
   Driver() {
     timer.setRemoveOnCancelPolicy(true);
+    // Without a shutdown its thread ends all the same: losses are told behind close() too.
+    timer.setKeepAliveTime(1, TimeUnit.SECONDS);
+    timer.allowCoreThreadTimeOut(true);
   }
 
   abstract Acquire.Mode mode();
@@ -50,11 +56,11 @@ abstract class Driver implements AutoCloseable {
     lines.remove(line);
   }
 
-  /** Ends what is under way. */
+  /** Ends the tasks that are under way, then the connections. */
   abstract void end();
 
   final boolean isClosed() {
-    return closed;
+    return closing.getCount() == 0;
   }
 
   static Trouble closed() {
@@ -95,14 +101,9 @@ abstract class Driver implements AutoCloseable {
 
   @Override
   public final void close() {
-    if (closed) {
-      return;
-    }
-    closed = true;
+    closing.countDown();
     end();
-    lines.forEach(Line::close);
-    // The pauses that are under way come to their end, and find that all is closed.
-    timer.schedule(timer::shutdownNow, 2 * Limits.KEPT_MS, TimeUnit.MILLISECONDS);
+    lines.forEach(Line::cut);
   }
 
   static ThreadFactory daemons(String name) {

@@ -218,7 +218,7 @@ final class JedisDriver extends Driver {
       return (T) (step instanceof Step.Done done ? done.result() : null);
     }
 
-    /** False: the time was over first. */
+    /** False: the time was over first. An interrupt leaves it at its next step. */
     boolean runUntil(long until) throws InterruptedException {
       while (!(step instanceof Step.Done)) {
         if (step instanceof Step.GivenUp given) {
@@ -232,9 +232,9 @@ final class JedisDriver extends Driver {
           return false;
         }
         if (step instanceof Step.Send send) {
-          step = send(send, Math.min(leftMs, send.withinMs()));
+          send(send, Math.min(leftMs, send.withinMs()));
         } else if (step instanceof Step.Sleep sleep) {
-          Thread.sleep(Math.min(leftMs, sleep.ms()));
+          closing.await(Math.min(leftMs, sleep.ms()), TimeUnit.MILLISECONDS);
           step = task.slept();
         } else {
           throw new IllegalStateException("no messages over connections that block");
@@ -243,18 +243,26 @@ final class JedisDriver extends Driver {
       return true;
     }
 
-    private Step send(Step.Send send, long withinMs) throws InterruptedException {
-      if (isClosed()) {
-        return task.replies(List.of(closed()));
-      }
+    private void send(Step.Send send, long withinMs) throws InterruptedException {
       Runnable blocked = send.blocks() ? task::blocked : null;
+      List<@Nullable Object> replies;
       try {
-        return task.replies(
+        if (isClosed()) {
+          throw closed();
+        }
+        replies =
             line == null
                 ? JedisDriver.this.send(task.key, send.packet(), withinMs, blocked)
-                : line.send(send.packet(), withinMs, blocked));
+                : line.send(send.packet(), withinMs, blocked);
       } catch (Trouble trouble) {
-        return task.replies(List.of(trouble));
+        replies = List.of(trouble);
+      }
+      Trouble trouble = Trouble.of(replies);
+      boolean failed = trouble != null && trouble.stage != Trouble.Stage.REFUSED;
+      // First of all the outcome: after an interrupt too, what may have run is not sent again.
+      step = task.replies(failed && isClosed() ? List.of(closed()) : replies);
+      if (failed && Thread.interrupted()) {
+        throw new InterruptedException();
       }
     }
   }
@@ -444,7 +452,6 @@ final class JedisDriver extends Driver {
   /** One use of a connection by a thread, which an interrupt ends. */
   private final class Sending {
     private final Connection connection;
-    private volatile boolean interrupted;
 
     Sending(Connection connection) {
       this.connection = connection;
@@ -455,8 +462,7 @@ final class JedisDriver extends Driver {
      * the first reply takes long.
      */
     List<@Nullable Object> exchange(
-        List<List<byte[]>> packet, boolean asking, long withinMs, @Nullable Runnable blocked)
-        throws InterruptedException {
+        List<List<byte[]>> packet, boolean asking, long withinMs, @Nullable Runnable blocked) {
       List<@Nullable Object> replies = new ArrayList<>(packet.size());
       ScheduledFuture<?> telling =
           blocked == null ? null : timer.schedule(blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS);
@@ -472,6 +478,9 @@ final class JedisDriver extends Driver {
           }
           write(connection, words);
         }
+        if (isClosed()) {
+          throw new JedisConnectionException("closed before the request was sent");
+        }
         while (replies.size() < packet.size()) {
           if (asking) {
             connection.getOne();
@@ -483,10 +492,6 @@ final class JedisDriver extends Driver {
           }
         }
       } catch (JedisException e) {
-        if (interrupted || Thread.currentThread().isInterrupted()) {
-          Thread.interrupted();
-          throw new InterruptedException();
-        }
         Trouble trouble = new Trouble(e, Trouble.Stage.UNANSWERED);
         while (replies.size() < packet.size()) {
           replies.add(trouble);
@@ -518,7 +523,6 @@ final class JedisDriver extends Driver {
           interruptible.forEach(
               (sending, thread) -> {
                 if (thread.isInterrupted()) {
-                  sending.interrupted = true;
                   quietly(sending.connection);
                 }
               });
@@ -620,6 +624,11 @@ final class JedisDriver extends Driver {
             }
           });
       return reply.orTimeout(withinMs, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void cut() {
+      drop();
     }
 
     @Override

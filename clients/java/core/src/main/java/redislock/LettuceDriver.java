@@ -49,6 +49,7 @@ final class LettuceDriver extends Driver {
   private final Map<Integer, String> tags = new ConcurrentHashMap<>();
 
   private final AtomicInteger tried = new AtomicInteger();
+  private final Set<Running<?>> running = ConcurrentHashMap.newKeySet();
 
   LettuceDriver(AbstractRedisClient client) {
     nodes =
@@ -124,7 +125,14 @@ final class LettuceDriver extends Driver {
       this.line = (LettuceLine) line;
     }
 
+    /** Ends it because the locks are closed. */
+    void close() {
+      proceed(() -> new Step.GivenUp(closed().error));
+    }
+
     void begin() {
+      running.add(this);
+      whenComplete((result, error) -> running.remove(this));
       byte[] token = task.token();
       if (token != null && line == null && task instanceof Acquire) {
         Node node = nodes.known(task.key);
@@ -166,6 +174,9 @@ final class LettuceDriver extends Driver {
         } catch (RuntimeException e) {
           step = new Step.GivenUp(e);
         }
+        if (isClosed() && !(step instanceof Step.Done)) {
+          step = new Step.GivenUp(closed().error);
+        }
         over = step instanceof Step.Done || step instanceof Step.GivenUp;
       } finally {
         mutex.unlock();
@@ -176,10 +187,6 @@ final class LettuceDriver extends Driver {
     @SuppressWarnings("unchecked")
     private void perform(Step step) {
       if (step instanceof Step.Send send) {
-        if (isClosed()) {
-          proceed(() -> task.replies(List.of(closed())));
-          return;
-        }
         Inbox.Waiter mine = waiter;
         if (mine != null) {
           mine.clear();
@@ -206,13 +213,15 @@ final class LettuceDriver extends Driver {
         nodes
             .listen(task.key, channel, listen.withinMs())
             .whenComplete(
-                (node, error) -> {
-                  if (error == null) {
-                    hear(node, task.token());
-                  }
-                  proceed(
-                      () -> error == null ? task.listening(channel) : task.trouble(trouble(error)));
-                });
+                (node, error) ->
+                    proceed(
+                        () -> {
+                          if (error != null) {
+                            return task.trouble(trouble(error));
+                          }
+                          hear(node, task.token());
+                          return task.listening(channel);
+                        }));
       } else if (step instanceof Step.Await await) {
         await(await.until());
       } else if (step instanceof Step.Done done) {
@@ -317,6 +326,7 @@ final class LettuceDriver extends Driver {
 
   @Override
   void end() {
+    running.forEach(Running::close);
     nodes.close();
   }
 
@@ -561,6 +571,9 @@ final class LettuceDriver extends Driver {
         subscriber() {
       mutex.lock();
       try {
+        if (isClosed()) {
+          return CompletableFuture.failedFuture(closed());
+        }
         CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> current =
             subscriber;
         if (current == null || current.isCompletedExceptionally()) {
@@ -741,6 +754,9 @@ final class LettuceDriver extends Driver {
     private CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>> connection() {
       mutex.lock();
       try {
+        if (isClosed()) {
+          return CompletableFuture.failedFuture(closed());
+        }
         if (connection == null || connection.isCompletedExceptionally()) {
           connection = blocking(() -> client.connect(ByteArrayCodec.INSTANCE));
         }
@@ -753,6 +769,9 @@ final class LettuceDriver extends Driver {
     private CompletableFuture<StatefulRedisClusterPubSubConnection<byte[], byte[]>> subscriber() {
       mutex.lock();
       try {
+        if (isClosed()) {
+          return CompletableFuture.failedFuture(closed());
+        }
         if (subscriber == null || subscriber.isCompletedExceptionally()) {
           subscriber = blocking(() -> client.connectPubSub(ByteArrayCodec.INSTANCE));
         }
@@ -869,11 +888,16 @@ final class LettuceDriver extends Driver {
     @Override
     public void close() {
       byAddress.values().forEach(Node::close);
-      if (connection != null) {
-        connection.thenAccept(StatefulConnection::closeAsync);
-      }
-      if (subscriber != null) {
-        subscriber.thenAccept(StatefulConnection::closeAsync);
+      mutex.lock();
+      try {
+        if (connection != null) {
+          connection.thenAccept(StatefulConnection::closeAsync);
+        }
+        if (subscriber != null) {
+          subscriber.thenAccept(StatefulConnection::closeAsync);
+        }
+      } finally {
+        mutex.unlock();
       }
     }
   }
@@ -912,10 +936,8 @@ final class LettuceDriver extends Driver {
     private CompletableFuture<Connection> connection(@Nullable String asked) {
       mutex.lock();
       try {
-        if (closed) {
-          return CompletableFuture.failedFuture(
-              new Trouble(
-                  new RedisConnectionException("the request was given up"), Trouble.Stage.UNSENT));
+        if (isOver()) {
+          return CompletableFuture.failedFuture(closed());
         }
         if (connection == null) {
           CompletableFuture<Connection> made = new CompletableFuture<>();
@@ -926,7 +948,8 @@ final class LettuceDriver extends Driver {
                   (redis, error) -> {
                     if (error != null) {
                       made.completeExceptionally(unsent(error));
-                    } else if (closed || !made.complete(new Connection(redis, () -> end(made)))) {
+                    } else if (isOver() || !made.complete(new Connection(redis, () -> end(made)))) {
+                      made.completeExceptionally(closed());
                       closeAll();
                     }
                   });
@@ -935,6 +958,10 @@ final class LettuceDriver extends Driver {
       } finally {
         mutex.unlock();
       }
+    }
+
+    private boolean isOver() {
+      return closed || isClosed();
     }
 
     private void end(CompletableFuture<Connection> made) {
@@ -985,6 +1012,11 @@ final class LettuceDriver extends Driver {
     @Override
     public CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs) {
       return send(List.of(words), withinMs).thenApply(replies -> replies.get(0));
+    }
+
+    @Override
+    public void cut() {
+      closeAll();
     }
 
     @Override

@@ -15,6 +15,9 @@ interface Line {
   /** Sends a command over the kept connection: a failure fails the future, or is its reply. */
   CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs);
 
-  /** Closes it; what is under way fails. */
+  /** Ends the connection, as a failure of the network does. */
+  void cut();
+
+  /** Closes it: what is under way fails, and no end is told. */
   void close();
 }

@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -25,6 +26,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Lock;
+import java.util.function.Function;
 import java.util.regex.Pattern;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordingFile;
@@ -366,6 +368,125 @@ final class JavaTest {
     assertThrows(IllegalStateException.class, () -> closed.mutex("l").tryAcquire());
     server.untilWaiting("k", 0);
     holder.release();
+  }
+
+  /** Waits over connections of their own, behind others of their owner, and in pauses. */
+  @ParameterizedTest
+  @EnumSource
+  void theEndOfTheLocksEndsEachWait(Driven driven) throws Exception {
+    RedisLocks there = driven.locks(made, server.port);
+    there.mutex("k").acquire();
+    there.reentrant("r").acquire();
+    server.ask("SET", "old", "an old client's");
+    Duration minute = Duration.ofMinutes(1);
+    Duration hour = Duration.ofHours(1);
+    Map<String, Function<RedisLocks, RedisLock<?>>> waits =
+        Map.of(
+            "plain", locks -> locks.mutex("k"),
+            "session", locks -> locks.mutex("k").session(),
+            "replicas", locks -> locks.mutex("k").replicas(1, minute),
+            "token", locks -> locks.mutex("k").token("me"),
+            "owner", locks -> locks.reentrant("r").token("me"),
+            "pause", locks -> locks.mutex("old").mixed(minute),
+            "count", locks -> locks.mutex("n").replicas(1, minute));
+    for (String name : waits.keySet()) {
+      RedisLocks locks = driven.locks(made, server.port);
+      RedisLock<?> lock = waits.get(name).apply(locks);
+      List<String> known = connections(List.of(), "");
+      long before = server.calls("lock.acquire");
+      List<CompletableFuture<Hold>> waiting = new ArrayList<>();
+      waiting.add(lock.acquireAsync(hour));
+      if (name.equals("owner")) {
+        // It waits for the owner's first one.
+        waiting.add(lock.acquireAsync(hour));
+      }
+      Server.until(
+          () ->
+              switch (name) {
+                case "count" -> server.ask("CLIENT", "LIST").toString().contains("cmd=wait ");
+                case "pause" -> server.calls("lock.acquire") > before;
+                case "owner" -> server.waiters("r") == 1;
+                default -> server.waiters("k") == 1;
+              });
+      locks.close();
+      for (CompletableFuture<Hold> each : waiting) {
+        Throwable error =
+            assertThrows(ExecutionException.class, () -> each.get(1, TimeUnit.SECONDS), name)
+                .getCause();
+        assertInstanceOf(IllegalStateException.class, error, name);
+      }
+      server.untilWaiting("k", 0);
+      server.untilWaiting("r", 0);
+      Server.until(() -> connections(known, "cmd=subscribe").isEmpty());
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aConnectionThatComesBehindTheEndIsClosed(Driven driven) throws Exception {
+    try (Proxy proxy = new Proxy(server.port)) {
+      proxy.connectAfter(500);
+      List<String> known = connections(List.of(), "");
+      RedisLocks locks = driven.locks(made, proxy.port);
+      CompletableFuture<Hold> asked = locks.mutex("k").session().acquireAsync(Duration.ZERO);
+      Server.until(() -> proxy.accepted() == 1);
+      locks.close();
+      assertThrows(ExecutionException.class, () -> asked.get(1, TimeUnit.SECONDS));
+      Server.until(() -> proxy.connected() == 1);
+      Server.until(() -> connections(known, "").isEmpty());
+      assertFalse(server.exists("k"));
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void lossesAreToldBehindTheEndOfTheLocks(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Hold session = locks.mutex("s").session().acquire();
+    Hold leased = locks.mutex("k").lease(Duration.ofMillis(2500)).acquire();
+    Hold renewed = locks.mutex("r").lease(Duration.ofMillis(2500)).autoRenew().acquire();
+    CompletableFuture<?> ofTheLease = leased.lost().toCompletableFuture();
+    locks.close();
+    session.lost().toCompletableFuture().get(1, TimeUnit.SECONDS);
+    assertTrue(session.isLost());
+    ofTheLease.get(5, TimeUnit.SECONDS);
+    renewed.lost().toCompletableFuture().get(5, TimeUnit.SECONDS);
+    Server.until(() -> !server.exists("s") && !server.exists("r"));
+  }
+
+  /** The command's reply does not come; the caller is interrupted meanwhile. */
+  @ParameterizedTest
+  @EnumSource
+  void anInterruptSendsNoCommandTwice(Driven driven) throws Exception {
+    try (Proxy proxy = new Proxy(server.port)) {
+      Hold hold = driven.locks(made, proxy.port).mutex("k").acquire();
+      proxy.hold("LOCK.EXEC");
+      Thread[] executing = new Thread[1];
+      Future<Boolean> executed =
+          threads.submit(
+              () -> {
+                executing[0] = Thread.currentThread();
+                assertThrows(RuntimeException.class, () -> hold.exec("INCR", "n"));
+                return Thread.interrupted();
+              });
+      Server.until(() -> "1".equals(server.ask("GET", "n")));
+      executing[0].interrupt();
+      assertTrue(executed.get(10, TimeUnit.SECONDS));
+      assertEquals("1", server.ask("GET", "n"));
+      hold.release();
+    }
+  }
+
+  /** The addresses of those that have come since, with this in their line of CLIENT LIST. */
+  private static List<String> connections(List<String> known, String with) {
+    return server
+        .ask("CLIENT", "LIST")
+        .toString()
+        .lines()
+        .filter(each -> each.contains(with))
+        .map(each -> each.split(" ")[1])
+        .filter(each -> !known.contains(each))
+        .toList();
   }
 
   /** A program without one of the two libraries, and without the annotations. */

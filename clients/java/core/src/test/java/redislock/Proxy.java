@@ -14,9 +14,11 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Between a client and a server: notes the requests, cuts a reply at a chosen byte, or passes
+ * Between a client and a server: notes requests and packets, makes connections late, and fails at a
+ * chosen place. It cuts a reply at a byte, keeps replies back, stops within a packet, or passes
  * nothing on.
  */
 final class Proxy implements AutoCloseable {
@@ -30,6 +32,8 @@ final class Proxy implements AutoCloseable {
   private volatile String held;
   private volatile boolean silent;
   private volatile long connectMs;
+  private final AtomicInteger accepted = new AtomicInteger();
+  private final AtomicInteger connected = new AtomicInteger();
   private final List<String> packets = new CopyOnWriteArrayList<>();
   private volatile String split;
   private volatile CountDownLatch rest = new CountDownLatch(0);
@@ -73,7 +77,17 @@ final class Proxy implements AutoCloseable {
     connectMs = ms;
   }
 
-  /** What came with one read, of the commands of locks. */
+  /** How many connections clients have made to this. */
+  int accepted() {
+    return accepted.get();
+  }
+
+  /** How many of them were made to the server too. */
+  int connected() {
+    return connected.get();
+  }
+
+  /** The bytes of each read that has a command of a lock, as text. */
   List<String> packets() {
     return packets;
   }
@@ -113,6 +127,7 @@ final class Proxy implements AutoCloseable {
       try {
         Socket client = listener.accept();
         sockets.add(client);
+        accepted.incrementAndGet();
         if (silent) {
           continue; // Accepted, and never served.
         }
@@ -130,6 +145,7 @@ final class Proxy implements AutoCloseable {
       Thread.sleep(connectMs);
       Socket server = new Socket("127.0.0.1", target);
       sockets.add(server);
+      connected.incrementAndGet();
       new Pair(client, server).begin();
     } catch (IOException | InterruptedException e) {
       quietly(client);
