@@ -207,7 +207,7 @@ public final class Hold implements AutoCloseable {
    * @throws LockLostException if it was lost before
    */
   public void release() {
-    Futures.result(releaseOnce(false, Limits.RELEASE_MS + Limits.LATE_MS, Limits.RELEASE_MS));
+    Futures.result(releaseOnce(Release.How.DONE));
   }
 
   /**
@@ -217,7 +217,7 @@ public final class Hold implements AutoCloseable {
    * caller.
    */
   public void releaseFailed() {
-    releaseBeside(true);
+    releaseBeside(Release.How.FAILED);
   }
 
   /**
@@ -228,15 +228,15 @@ public final class Hold implements AutoCloseable {
    */
   @Override
   public void close() {
-    CompletableFuture<Boolean> released = releaseBeside(false);
+    CompletableFuture<Boolean> released = releaseBeside(Release.How.ENDED);
     if (released.isCompletedExceptionally()) {
       Futures.result(released);
     }
   }
 
   /** Never throws; lasts a second at most. */
-  CompletableFuture<Boolean> releaseBeside(boolean failed) {
-    CompletableFuture<Boolean> released = releaseOnce(failed, Limits.KEPT_MS, owner.leaseMs);
+  CompletableFuture<Boolean> releaseBeside(Release.How how) {
+    CompletableFuture<Boolean> released = releaseOnce(how);
     Line session = owner.line;
     if (session != null && !released.isDone()) {
       // The server releases what is bound to the connection.
@@ -245,7 +245,8 @@ public final class Hold implements AutoCloseable {
     return released;
   }
 
-  private CompletableFuture<Boolean> releaseOnce(boolean failed, long keptMs, long resendMs) {
+  private CompletableFuture<Boolean> releaseOnce(Release.How how) {
+    long keptMs = how.isBeside() ? Limits.KEPT_MS : Limits.RELEASE_MS + Limits.LATE_MS;
     CompletableFuture<Boolean> earlier = releasing.get();
     boolean isAgain = earlier != null && earlier.isCompletedExceptionally() && !owner.isOver();
     CompletableFuture<Boolean> result = new CompletableFuture<>();
@@ -258,69 +259,65 @@ public final class Hold implements AutoCloseable {
     Driver driver = context.driver();
     CompletableFuture<?> begins = driver.endings.add(family.keys, owner.token, released);
     if (!family.counts() || begins.isDone()) {
-      release(released, failed, keptMs, resendMs);
+      release(released, how, keptMs);
     } else {
-      begins.thenRunAsync(() -> release(released, failed, 0, resendMs), driver.workers);
+      begins.thenRunAsync(() -> release(released, how, 0), driver.workers);
       Futures.await(released, keptMs);
     }
     return released;
   }
 
-  private void release(
-      CompletableFuture<Boolean> result, boolean failed, long keptMs, long resendMs) {
-    int left = Math.max(0, owner.holds(family.mode) - perHold);
-    boolean isLast = left == 0 && !owner.holdsBeside(family.mode);
-    long keptUntil = isLast && !failed ? owner.keptUntil : -Clock.NEVER;
-    if (isLast) {
+  private void release(CompletableFuture<Boolean> result, Release.How how, long keptMs) {
+    Release task = new Release(family, owner, perHold, how);
+    if (task.isLast) {
       // From here on the lock is not renewed, even if the release fails.
       CompletableFuture<?> renewal = owner.keptBy(null);
-      if (keptUntil > Clock.now()) {
+      if (task.keptUntil > Clock.now()) {
         // Another connection's renewal may be read later, and its lease would stand.
         Futures.await(renewal, Limits.LATE_MS);
       }
     }
-    Release task =
-        new Release(family, owner, left, keptUntil, failed, isLast ? resendMs : Limits.RELEASE_MS);
     context
         .driver()
         .runFor(task, keptMs)
-        .whenComplete((held, error) -> settle(result, task, held, error, left, isLast));
+        .whenComplete((held, error) -> settle(result, task, held, error));
   }
 
   private void settle(
       CompletableFuture<Boolean> result,
       Release task,
       @Nullable Boolean held,
-      @Nullable Throwable error,
-      int left,
-      boolean isLast) {
-    Driver driver = context.driver();
-    Throwable failure = error == null ? null : Futures.cause(error);
-    if (error == null) {
-      task.afterwards()
-          .forEach(each -> driver.endings.add(family.keys, owner.token, driver.start(each, null)));
-      if (!Boolean.TRUE.equals(held)) {
+      @Nullable Throwable error) {
+    if (error != null) {
+      if (task.isLast && owner.line != null) {
+        // The end of a session's connection releases it.
+        owner.line.close();
+      }
+      if (task.isLast && task.how.isBeside()) {
+        // No caller tries again: without a confirmed release the lock counts as lost.
         owner.lose();
-        failure =
-            new LockLostException(
-                "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock);
       }
-      owner.holds(family.mode, left);
-      if (isLast) {
-        owner.end();
-      }
-    } else if (isLast && owner.line != null) {
-      // The end of a session's connection releases it.
-      owner.line.close();
+      result.completeExceptionally(Futures.cause(error));
+      return;
     }
-    if (error != null || failure == null) {
+    Driver driver = context.driver();
+    task.afterwards()
+        .forEach(each -> driver.endings.add(family.keys, owner.token, driver.start(each, null)));
+    if (!held) {
+      owner.lose();
+    }
+    owner.holds(family.mode, task.left);
+    if (task.isLast) {
+      owner.end();
+    }
+    if (held) {
       long heldMs = Clock.now() - since;
-      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, failure);
-    }
-    if (failure == null) {
+      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, null);
       result.complete(true);
     } else {
-      result.completeExceptionally(failure);
+      result.completeExceptionally(
+          new LockLostException(
+              "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
     }
   }
 }

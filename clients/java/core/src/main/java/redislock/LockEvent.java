@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
  * @param fence of the hold; 0 with QUEUED and NOT_GRANTED
  * @param duration since the call of the acquire (GRANTED, NOT_GRANTED), or since the grant (LOST,
  *     RELEASED); else zero
- * @param error why it was not granted, or could not be released; null: it was, or the time was over
+ * @param error why it was not granted; null: it was, or the time was over
  */
 public record LockEvent(
     Type type,
@@ -34,11 +34,9 @@ public record LockEvent(
     NOT_GRANTED,
     /** The lease has begun again. */
     RENEWED,
-    /** The hold was lost; told once. */
+    /** The hold was lost, or a release that was given up not confirmed; told once. */
     LOST,
-    /**
-     * The hold was released; with an error: the server could not be asked, and the lease ends it.
-     */
+    /** The hold was released, as the server has answered. */
     RELEASED
   }
 

@@ -114,7 +114,7 @@ public final class Mutex extends RedisLock<Mutex> {
         value = make.get(hold);
       }
     } catch (Throwable e) {
-      hold.releaseBeside(true);
+      hold.releaseBeside(Release.How.FAILED);
       // Refused by exec: another caller makes the value.
       T found = e instanceof LockLostException && hold.isLost() ? read.get() : null;
       if (found == null) {

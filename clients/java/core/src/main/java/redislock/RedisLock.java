@@ -493,7 +493,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         if (hold == null) {
           result.completeExceptionally(notAcquired());
         } else if (!result.complete(hold)) {
-          context.driver().workers.execute(() -> hold.releaseBeside(false));
+          context.driver().workers.execute(() -> hold.releaseBeside(Release.How.ENDED));
         }
       } catch (RuntimeException e) {
         result.completeExceptionally(e);
@@ -561,9 +561,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         // A release that has failed is made up for beside the caller.
         context.driver().undo(run, null);
         tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
-        boolean wasLost = run.error instanceof LockLostException;
-        LockEvent.Type end = wasLost ? LockEvent.Type.LOST : LockEvent.Type.RELEASED;
-        tell(end, owner, grant.fence(), 0, null);
+        if (run.error instanceof LockLostException) {
+          tell(LockEvent.Type.LOST, owner, grant.fence(), 0, null);
+        } else if (!run.open) {
+          tell(LockEvent.Type.RELEASED, owner, grant.fence(), 0, null);
+        }
         return;
       }
       if (grant.fence() != owner.fence && settings.atLeastMs > 0) {

@@ -8,11 +8,33 @@ import org.jspecify.annotations.Nullable;
  * lock was lost.
  */
 final class Release extends Task<Boolean> {
+  /** Why it is released. */
+  enum How {
+    DONE,
+    /** At the end of a block, whose body may have thrown. */
+    ENDED,
+    /** The work failed. */
+    FAILED;
+
+    /** True if the caller does not wait until it has run, and cannot try again. */
+    boolean isBeside() {
+      return this != DONE;
+    }
+  }
+
+  final How how;
+
+  /** What the owner holds in this mode afterwards. */
+  final int left;
+
+  /** True if the owner holds nothing afterwards. */
+  final boolean isLast;
+
+  /** The server is to keep the lock until then, in place of freeing it. */
+  final long keptUntil;
+
   private final Family family;
   private final Owner owner;
-  private final int holds;
-  private final long keptUntil;
-  private final boolean failed;
   private final boolean wasLost;
   private final Clock.Resend resend;
   private boolean mayBeDone;
@@ -20,16 +42,16 @@ final class Release extends Task<Boolean> {
   private boolean keeping;
   private boolean eachByItself;
 
-  /** {@code keptUntil}: the server is to keep the lock until then, in place of freeing it. */
-  Release(Family family, Owner owner, int holds, long keptUntil, boolean failed, long resendMs) {
+  Release(Family family, Owner owner, int perHold, How how) {
     super(family.key());
     this.family = family;
     this.owner = owner;
-    this.holds = holds;
-    this.keptUntil = keptUntil;
-    this.failed = failed;
-    this.wasLost = owner.isLost();
-    this.resend = new Clock.Resend(resendMs);
+    this.how = how;
+    left = Math.max(0, owner.holds(family.mode) - perHold);
+    isLast = left == 0 && !owner.holdsBeside(family.mode);
+    keptUntil = isLast && how != How.FAILED ? owner.keptUntil : -Clock.NEVER;
+    wasLost = owner.isLost();
+    resend = new Clock.Resend(isLast && how.isBeside() ? owner.leaseMs : Limits.RELEASE_MS);
   }
 
   @Override
@@ -37,7 +59,9 @@ final class Release extends Task<Boolean> {
     long leftMs = keptUntil - Clock.now();
     keeping = keeps && leftMs > 0;
     List<byte[]> words =
-        keeping ? family.renew(owner.token, leftMs) : family.release(owner.token, holds, failed);
+        keeping
+            ? family.renew(owner.token, leftMs)
+            : family.release(owner.token, left, how == How.FAILED);
     return new Step.Send(words, Limits.LATE_MS);
   }
 
@@ -46,16 +70,16 @@ final class Release extends Task<Boolean> {
     long count = Words.number(reply);
     if (keeping) {
       if (count == 1) {
-        return new Step.Done(true);
+        return new Step.Done(!wasLost);
       }
       // One of several locks was lost: the others are released.
       keeps = false;
       return begin();
     }
-    // A release that finds nothing because an earlier one, whose reply was lost, has run; not so if
-    // the lock was known
-    // to be lost before. If it finds some of several keys, no earlier one has run.
-    return new Step.Done(family.wasHeld(count) || mayBeDone && !wasLost && count <= 0);
+    // A loss that was known before stays one, whatever the server still had. A release finds
+    // nothing because an earlier one, whose reply was lost, has run; if it finds some of several
+    // keys, none has.
+    return new Step.Done(!wasLost && (family.wasHeld(count) || mayBeDone && count <= 0));
   }
 
   @Override

@@ -522,6 +522,17 @@ abstract class Conformance extends Cases {
   }
 
   @Test
+  void aLossThatWasKnownIsToldWhateverTheServerStillHas() throws Exception {
+    for (Mutex each : List.of(locks.mutex("k"), locks.mutex("k").atLeast(ms(500)))) {
+      Hold hold = each.lease(ms(400)).acquire();
+      server.ask("PEXPIRE", "k", 60_000);
+      Server.until(hold::isLost);
+      assertThrows(LockLostException.class, hold::release);
+      Server.until(() -> !server.exists("k"));
+    }
+  }
+
+  @Test
   void readThatIsLostWhileWriteWaitsIsToldByTheGrant() throws Exception {
     ReadWriteLocks both = locks.readWrite("w");
     Hold reader = both.read().acquire();
@@ -1160,6 +1171,30 @@ abstract class Conformance extends Cases {
             LockEvent.Type.LOST),
         sorted(events));
     assertNotEquals(Duration.ZERO, events.get(4).duration());
+  }
+
+  /** A release that the server refuses: the caller may try again, until nobody will. */
+  @Test
+  void aReleaseThatIsNotConfirmedIsNotTold() throws Exception {
+    server.ask("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all");
+    Driven.Options options = new Driven.Options();
+    options.user = "u";
+    options.password = "p";
+    List<LockEvent.Type> events = new CopyOnWriteArrayList<>();
+    RedisLocks observed =
+        driven.locks(made, server.port, options).observedBy(event -> events.add(event.type()));
+    Hold hold = observed.mutex("k").acquire();
+    server.ask("ACL", "SETUSER", "u", "-lock.release");
+    assertThrows(RuntimeException.class, hold::release);
+    assertThrows(RuntimeException.class, hold::release);
+    assertEquals(List.of(LockEvent.Type.GRANTED), events);
+    assertThrows(RuntimeException.class, hold::close);
+    assertEquals(List.of(LockEvent.Type.GRANTED, LockEvent.Type.LOST), events);
+    assertTrue(hold.isLost());
+    events.clear();
+    assertEquals("OK", observed.mutex("l").lease(ms(500)).run("SET", "n", "1"));
+    assertEquals(List.of(LockEvent.Type.GRANTED), events);
+    server.ask("ACL", "DELUSER", "u");
   }
 
   /** Granted and released are told by two threads. */
