@@ -102,8 +102,9 @@ public final class Hold implements AutoCloseable {
 
   /**
    * Completes once, when the loss is known: with renewal within a third of the lease, with a
-   * session when the connection ends, otherwise when the lease is over by the local clock. Never,
-   * if it was released before. Keep the hold: it is not renewed for this stage alone.
+   * session when the connection ends, otherwise when the lease is over by the local clock; so too
+   * behind {@link RedisLocks#close()}, which ends renewals and sessions. Never, if it was released
+   * before. Keep the hold: it is not renewed for this stage alone.
    *
    * @return completes normally, with the exception that describes the loss
    */
@@ -222,7 +223,8 @@ public final class Hold implements AutoCloseable {
 
   /**
    * Releases the hold, at the end of a block whose body may have thrown: waits for a second at
-   * most, and goes on beside the caller until the lease is over.
+   * most, and goes on beside the caller until the lease is over. Where no release was confirmed by
+   * then, the hold counts as lost.
    *
    * @throws LockLostException if the server has answered that it was lost before
    */

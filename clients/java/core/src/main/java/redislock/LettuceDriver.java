@@ -174,9 +174,6 @@ final class LettuceDriver extends Driver {
         } catch (RuntimeException e) {
           step = new Step.GivenUp(e);
         }
-        if (isClosed() && !(step instanceof Step.Done)) {
-          step = new Step.GivenUp(closed().error);
-        }
         over = step instanceof Step.Done || step instanceof Step.GivenUp;
       } finally {
         mutex.unlock();
@@ -455,6 +452,9 @@ final class LettuceDriver extends Driver {
     CompletableFuture<Connection> connection() {
       mutex.lock();
       try {
+        if (isClosed()) {
+          return CompletableFuture.failedFuture(closed());
+        }
         CompletableFuture<Connection> current = connection;
         if (current == null || current.isCompletedExceptionally()) {
           current = connection = new CompletableFuture<>();

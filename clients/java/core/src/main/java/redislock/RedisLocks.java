@@ -154,8 +154,8 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Closes the connections that were made for these locks, and ends their renewals. The client
-   * stays open.
+   * Closes the connections that were made for these locks, and ends their renewals and waits. The
+   * client stays open. What is held is lost: with a session at once, otherwise with its lease.
    */
   @Override
   public void close() {

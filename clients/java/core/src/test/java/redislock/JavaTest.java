@@ -365,7 +365,10 @@ final class JavaTest {
       assertInstanceOf(IllegalStateException.class, error);
     }
     assertThrows(ExecutionException.class, () -> later.get(5, TimeUnit.SECONDS));
+    long calls = server.calls("lock.acquire");
     assertThrows(IllegalStateException.class, () -> closed.mutex("l").tryAcquire());
+    assertThrows(IllegalStateException.class, () -> closed.mutex("l").session().tryAcquire());
+    assertEquals(calls, server.calls("lock.acquire"));
     server.untilWaiting("k", 0);
     holder.release();
   }

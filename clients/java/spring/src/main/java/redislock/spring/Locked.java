@@ -28,7 +28,7 @@ public @interface Locked {
 
   /**
    * How long to wait: {@code 5s}, {@code 500ms}, or ISO-8601. Empty: for ever; {@code 0s}: not at
-   * all.
+   * all. (Java lets no annotation have a member {@code wait}.)
    *
    * @return a duration
    */
