@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use support::{until, Builder, Client, Info, Reply, Server};
 
 use crate::caller::Route;
+use crate::lock::ADOPT;
 
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
@@ -339,6 +340,7 @@ impl Route for AnyNode {
 
 fn of_cluster(node: Builder, node_timeout: Duration) -> Builder {
     node.cluster()
+        .config(ADOPT)
         .config(format!("cluster-node-timeout {}", node_timeout.as_millis()))
         // A replica takes over however old its copy is: the scenarios are about such losses.
         .config("cluster-replica-validity-factor 0")

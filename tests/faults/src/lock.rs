@@ -39,19 +39,23 @@ pub enum Mode {
     Adopted,
 }
 
-/// The setting of the servers on which a lock of [`Kind::Adopted`] is.
-pub const ADOPT: &str = "lock.adopt adopted*";
+/// The setting of the servers on which a lock of [`Kind::Adopted`] is. In a cluster such a key begins with a hash tag.
+pub const ADOPT: &str = "lock.adopt adopted*,{*}adopted*";
 
-/// `SET … NX PX`, or already its own, as after a lost reply; and the fence.
-const SET: &str = "local owner = redis.call('GET', KEYS[1]) \
+/// `SET … NX PX`, or already its own, as after a lost reply; and the fence. A replica refuses a script that may write
+/// before it has read anything: what it read may be old.
+const SET: &str = "#!lua\n\
+                   local owner = redis.call('GET', KEYS[1]) \
                    if owner == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[3]) \
                    elseif not redis.call('SET', KEYS[1], ARGV[1], 'NX', ARGV[2], ARGV[3]) then return false end \
                    return {ARGV[1], redis.call('LOCK.HELD', KEYS[1], ARGV[1])[1]}";
 
-const COMPARE_AND_EXPIRE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+const COMPARE_AND_EXPIRE: &str = "#!lua\n\
+                                  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
                                   return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
 
-const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+const COMPARE_AND_DELETE: &str = "#!lua\n\
+                                  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
                                   return redis.call('DEL', KEYS[1])";
 
 impl Lock {

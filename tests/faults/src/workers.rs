@@ -61,6 +61,13 @@ impl Plan {
             seed: 1,
         }
     }
+
+    /// One lock more: for native clients, and for those that do not know the module. Its servers have
+    /// [`ADOPT`](crate::ADOPT).
+    pub fn with_adopted(mut self, key: &str) -> Plan {
+        self.locks.push(Lock::new(key, Kind::Adopted));
+        self
+    }
 }
 
 /// Running workers, a thread each.
@@ -180,6 +187,8 @@ impl Worker {
                 Outcome::Granted { fence } => return Some((fence, deadline)),
                 // Nothing is held, and nothing that was sent before is under way any more.
                 Outcome::NotGranted if self.is_stopping() => return None,
+                // It polls.
+                Outcome::NotGranted if mode == Mode::Adopted => thread::sleep(PACE),
                 Outcome::NotGranted => {}
                 _ => thread::sleep(PACE),
             }

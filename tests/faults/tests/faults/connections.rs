@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use faults::judge::{breaches, Scope};
-use faults::{seconds, Kind, Lock, Observer, Plan, Recorder, Row, Workers};
+use faults::{seconds, Kind, Lock, Observer, Plan, Recorder, Row, Workers, ADOPT};
 use support::Server;
 
 use crate::judged::assert_none;
@@ -14,7 +14,7 @@ use crate::load::{under_load, waiting};
 
 #[test]
 fn connections_that_are_killed_cost_nothing_but_their_replies() {
-    let server = Server::start();
+    let server = Server::builder().config(ADOPT).start();
     let mut client = server.client();
     under_load("CLIENT KILL of all clients", &server, &waiting(), |workers| {
         workers.wait_for_grants(10);

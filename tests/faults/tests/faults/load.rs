@@ -11,14 +11,14 @@ use support::Server;
 
 use crate::judged::assert_none;
 
-/// Queues are long, requests wait until they are granted, some clients die while they hold.
+/// Queues are long, requests wait until they are granted, some clients die while they hold. Its servers have `ADOPT`.
 pub fn waiting() -> Plan {
     Plan {
         workers: 12,
         block: Duration::from_secs(10),
         lease: Duration::from_millis(500),
         die_one_in: 50,
-        ..Plan::mixed()
+        ..Plan::mixed().with_adopted("adopted")
     }
 }
 

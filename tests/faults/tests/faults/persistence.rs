@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, overlaps, Scope};
-use faults::{seconds, History, Kind, Lock, Observer, Plan, Recorder, Row, Workers, ADOPT};
+use faults::{seconds, History, Observer, Plan, Recorder, Row, Workers, ADOPT};
 use support::{until, Builder, Reply, Server};
 
 use crate::judged::assert_none;
@@ -121,8 +121,7 @@ fn kill_again_and_again(
     fault: impl Fn(&mut Server, &Workers),
     judge: impl Fn(&History) -> Vec<String>,
 ) {
-    let mut plan = plan;
-    plan.locks.push(Lock::new("adopted", Kind::Adopted));
+    let plan = plan.with_adopted("adopted");
     let mut server = builder.config(ADOPT).start();
     let version = server.info("server").version();
     let address = ([127, 0, 0, 1], server.port()).into();

@@ -1,6 +1,7 @@
-//! A server that works for long: millions of calls of every family, with hand-offs, leases that end, waits that run
-//! out, sessions that end with their connections. Each reply is the one that the contract has, no fence is given twice,
-//! the module has counted what its clients have seen, and the memory stays as after the first tenth of the run.
+//! A server that works for long: millions of calls of every family, native and adopted, with hand-offs, leases that
+//! end, waits that run out, sessions that end with their connections. Each reply is the one that the contract has, no
+//! fence is given twice, the module has counted what its clients have seen, and the memory stays as after the first
+//! tenth of the run.
 //!
 //! `make soak` runs ten million calls; `REDIS_LOCK_SOAK_OPERATIONS` says another number, `REDIS_LOCK_SOAK_SEED` repeats
 //! the random choices of a run.
@@ -14,7 +15,7 @@ use faults::Row;
 use support::{until, Client, Connection, Reply, Rng, Server};
 
 use crate::memory::Memory;
-use script::{Script, Tally, BUSY, COUNTED};
+use script::{Script, Tally, ADOPT, BUSY, COUNTED};
 
 const SHORT_RUN: u64 = 100_000;
 const TENTHS: u64 = 10;
@@ -29,7 +30,7 @@ fn replies_and_counts_are_right_and_memory_stays_that_of_the_first_tenth() {
     let seed = number("REDIS_LOCK_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     // Shown when the test fails.
     eprintln!("REDIS_LOCK_SOAK_SEED={seed}");
-    let server = Server::start();
+    let server = ADOPT.iter().fold(Server::builder(), |builder, line| builder.config(*line)).start();
     let version = server.info("server").version();
     let mut admin = server.client();
     admin.run(&format!("LOCK.ACQUIRE {BUSY} admin PERSIST"));
@@ -137,6 +138,7 @@ fn assert_counted(server: &Server, admin: &mut Client, total: &Tally) {
     // The lock that is always held was granted too.
     let granted = count("lock_grants_immediate") + count("lock_grants_after_wait");
     assert_eq!(granted, total.grants + total.published + 1, "grants");
+    assert_eq!(count("lock_adopted_acquires"), total.adopted, "grants of adopted commands");
     assert_eq!(count("lock_wait_timeouts"), total.timeouts, "waits that ran out");
     assert_eq!(count("lock_cancelled"), total.cancels, "waits that were cancelled");
     assert_eq!(count("lock_deadlocks"), total.deadlocks, "deadlocks");

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, Scope};
-use faults::{seconds, Action, Caller, Guarded, Kind, Lock, Mode, Operation, Outcome, Recorder, Row, Stopped};
+use faults::{seconds, Action, Caller, Guarded, Kind, Lock, Mode, Operation, Outcome, Recorder, Row, Stopped, ADOPT};
 use support::{in_sync, until, Reply, Rng, Server};
 
 use crate::holder::Holder;
@@ -174,7 +174,7 @@ fn caller(server: &Server, recorder: &Recorder) -> Caller {
 
 #[test]
 fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
-    let server = Server::start();
+    let server = Server::builder().config(ADOPT).start();
     let mut rng = Rng::new(1);
     under_load("SIGSTOP of a primary", &server, &waiting(), |workers| {
         let stopped = Stopped::stop(server.pid());
@@ -187,7 +187,7 @@ fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
 
 #[test]
 fn a_replica_that_stands_still_costs_nothing_but_wait() {
-    let server = Server::start();
+    let server = Server::builder().config(ADOPT).start();
     let replica = Server::builder().replica_of(&server).start();
     in_sync(&server, &replica);
     let mut client = server.client();

@@ -47,6 +47,7 @@ fn plan() -> Plan {
             Lock::new("{k}semaphore", Kind::Semaphore { limit: 2 }),
             Lock::new(pair, Kind::Pair),
             Lock::new(companion(pair), Kind::Mutex),
+            Lock::new("{k}adopted", Kind::Adopted),
         ],
         ..Plan::mixed()
     }

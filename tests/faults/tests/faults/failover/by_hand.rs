@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, lost, overlaps, Scope};
 use faults::proxy::{Direction, Proxy};
-use faults::{seconds, History, Lock, Outcome, Plan, Recorder, Row, Switch, Wait, Workers};
+use faults::{seconds, History, Lock, Outcome, Plan, Recorder, Row, Switch, Wait, Workers, ADOPT};
 use support::{in_sync, until, Reply, Server};
 
 use super::{online_replicas, replication, role, GRANTS};
@@ -68,6 +68,7 @@ impl Pair {
     fn of(primary: Server, trial: Trial) -> Pair {
         let link = Proxy::to(primary.port()).expect("a port is free");
         let replica = Server::builder()
+            .config(ADOPT)
             .config(format!("lock.grace {}", trial.grace.as_millis()))
             .config(format!("replicaof 127.0.0.1 {}", link.port()))
             .start();
@@ -88,8 +89,8 @@ impl Pair {
 
 /// Kills the primary while the replica lags, and promotes that, again and again. Fences are judged here.
 fn promote_again_and_again(scenario: &str, trial: Trial) -> (Row, History) {
-    let plan = Plan { lease: Duration::from_secs(1), wait: trial.wait, ..Plan::mixed() };
-    let mut pair = Pair::of(Server::start(), trial);
+    let plan = Plan { lease: Duration::from_secs(1), wait: trial.wait, ..Plan::mixed().with_adopted("adopted") };
+    let mut pair = Pair::of(Server::builder().config(ADOPT).start(), trial);
     let switch = Arc::new(Switch::to(address(&pair.primary)));
     let recorder = Recorder::new();
     let workers = Workers::start(&plan, &recorder, switch.clone());
@@ -132,9 +133,9 @@ fn failover_with_a_grace_loses_nothing() {
 
 /// Both servers take turns; one witness holds its lock through all of it.
 fn fail_over_again_and_again(scenario: &str, grace: Duration) {
-    let plan = Plan { lease: Duration::from_secs(1), ..Plan::mixed() };
-    let builder = Server::builder().config(format!("lock.grace {}", grace.as_millis()));
-    let mut primary = Server::start();
+    let plan = Plan { lease: Duration::from_secs(1), ..Plan::mixed().with_adopted("adopted") };
+    let builder = Server::builder().config(ADOPT).config(format!("lock.grace {}", grace.as_millis()));
+    let mut primary = Server::builder().config(ADOPT).start();
     let mut replica = builder.replica_of(&primary).start();
     primary.client().run(&format!("CONFIG SET lock.grace {}", grace.as_millis()));
     until("the replica is online", || online_replicas(&primary) == 1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, Scope};
 use faults::sentinels::{Judgement, Sentinels};
-use faults::{seconds, Action, History, Mode, Operation, Outcome, Plan, Recorder, Row, Stopped, Wait, Workers};
+use faults::{seconds, Action, History, Mode, Operation, Outcome, Plan, Recorder, Row, Stopped, Wait, Workers, ADOPT};
 use support::{Client, Server, LIMIT};
 
 use super::{online_replicas, role, GRANTS};
@@ -59,9 +59,9 @@ struct Watched {
 impl Watched {
     #[track_caller]
     fn start() -> Watched {
-        let mut servers = vec![Server::start()];
+        let mut servers = vec![Server::builder().config(ADOPT).start()];
         for _ in 0..REPLICAS {
-            servers.push(Server::builder().replica_of(&servers[0]).start());
+            servers.push(Server::builder().config(ADOPT).replica_of(&servers[0]).start());
         }
         wait_until("the replicas are online", || online_replicas(&servers[0]) == REPLICAS);
         let sentinels = Sentinels::of(&servers[0], REPLICAS, JUDGEMENT);
@@ -104,7 +104,7 @@ impl Watched {
 /// The primary is replaced while workers are at work, and comes back as a replica, again and again. Fences are judged
 /// here.
 fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> (Row, History) {
-    let plan = Plan { lease: Duration::from_secs(1), wait, ..Plan::mixed() };
+    let plan = Plan { lease: Duration::from_secs(1), wait, ..Plan::mixed().with_adopted("adopted") };
     let mut world = Watched::start();
     let recorder = Recorder::new();
     let route = world.sentinels.route();

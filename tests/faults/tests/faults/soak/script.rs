@@ -15,6 +15,12 @@ pub const BUSY: &str = "busy";
 /// The counter that holders increment.
 pub const COUNTED: &str = "counted";
 
+/// Settings by which calls of clients that do not know the module have one reply: a SET waits until it is granted.
+pub const ADOPT: [&str; 2] = ["lock.adopt a*,hash:h*", "lock.adopt-wait 600000"];
+
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])";
+
 /// The expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
@@ -29,6 +35,11 @@ enum Expected {
     Queued,
     /// LOCK.HELD of a holder.
     Held,
+    /// LOCK.HELD of a holder whose grant told no fence.
+    NewFence,
+    /// A SET that was granted.
+    Set,
+    Ok,
     Deadlock,
 }
 
@@ -36,8 +47,10 @@ enum Expected {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub commands: u64,
-    /// Replies with a fence, also one of before.
+    /// Replies with a fence, also one of before, and what adopted commands were granted.
     pub grants: u64,
+    /// Grants of adopted commands, one for a hash.
+    pub adopted: u64,
     /// Grants that were told on a channel.
     pub published: u64,
     /// Grants with a lease that was left to end by itself.
@@ -85,7 +98,7 @@ impl Script {
     fn add_part(&mut self, rng: &mut Rng, connection: usize, owner: &str) {
         use Expected::{Again, Counter, Deadlock, Grant, Held, Int, Nil, Queued};
         let key = rng.below(SHARED_KEYS);
-        match rng.below(100) {
+        match rng.below(115) {
             0..=21 => {
                 self.call(&format!("LOCK.ACQUIRE m{key} {owner} BLOCK 0"), Grant);
                 match rng.below(4) {
@@ -156,6 +169,8 @@ impl Script {
                 self.call(&format!("LOCK.RELEASE {key} {owner}b"), Int(1));
                 self.silent.published += 1;
             }
+            100..=109 => self.add_adopted(rng, &format!("a{key}"), owner),
+            110..=114 => self.add_adopted_hash(&format!("h{connection}"), owner),
             _ => {
                 let (one, other) = (format!("d{connection}"), format!("e{connection}"));
                 self.call(&format!("LOCK.ACQUIRE {one} {owner}a"), Grant);
@@ -168,6 +183,43 @@ impl Script {
                 self.silent.published += 1;
             }
         }
+    }
+
+    /// A mutex for native clients and for those that do not know the module.
+    fn add_adopted(&mut self, rng: &mut Rng, key: &str, owner: &str) {
+        match rng.below(2) {
+            0 => self.call(&format!("LOCK.ACQUIRE {key} {owner} BLOCK 0"), Expected::Grant),
+            _ => {
+                self.call(&format!("SET {key} {owner} NX PX 60000"), Expected::Set);
+                self.call(&format!("LOCK.HELD {key} {owner}"), Expected::NewFence);
+            }
+        }
+        match rng.below(4) {
+            0 => self.call(&format!("SET {key} {owner} XX PX 60000"), Expected::Ok),
+            1 => self.call(&format!("PEXPIRE {key} 60000"), Expected::Int(1)),
+            2 => self.call(&format!("SETNX {key} other"), Expected::Int(0)),
+            _ => self.call(&format!("EXISTS {key}"), Expected::Int(1)),
+        }
+        match rng.below(3) {
+            0 => self.call(&format!("LOCK.RELEASE {key} {owner}"), Expected::Int(1)),
+            1 => self.call(&format!("DEL {key}"), Expected::Int(1)),
+            _ => {
+                self.pipeline.push(&["EVAL", COMPARE_AND_DELETE, "1", key, owner]);
+                self.expected.push(Expected::Int(1));
+            }
+        }
+    }
+
+    /// Counts in a hash, of this connection: a second owner is an error.
+    fn add_adopted_hash(&mut self, key: &str, owner: &str) {
+        for holds in 1..=2 {
+            self.call(&format!("HINCRBY {key} {owner} 1"), Expected::Int(holds));
+            self.silent.grants += 1;
+        }
+        self.silent.adopted += 1;
+        self.call(&format!("RLOCK.ACQUIRE {key} {owner}"), Expected::Again(3));
+        self.call(&format!("HINCRBY {key} {owner} -2"), Expected::Int(1));
+        self.call(&format!("RLOCK.RELEASE {key} {owner}"), Expected::Int(0));
     }
 
     /// Two locks in one step, so that no owner waits for one while it holds the other.
@@ -195,6 +247,19 @@ impl Script {
         match (expected, reply) {
             (Expected::Int(number), Reply::Int(got)) if number == *got => {}
             (Expected::Counter, Reply::Int(1..)) => {}
+            (Expected::Ok, Reply::Status(status)) if status == "OK" => {}
+            (Expected::Set, Reply::Status(status)) if status == "OK" => {
+                tally.grants += 1;
+                tally.adopted += 1;
+            }
+            (Expected::NewFence, _) => match items {
+                [Reply::Int(fence), Reply::Int(1), Reply::Int(_)]
+                    if tally.fences.last().is_none_or(|last| last < fence) =>
+                {
+                    tally.fences.push(*fence);
+                }
+                _ => return Err(wrong()),
+            },
             (Expected::Nil, reply) if reply.is_nil() => tally.timeouts += 1,
             (Expected::Deadlock, Reply::Error(text)) if text.starts_with("DEADLOCK ") => tally.deadlocks += 1,
             (Expected::Held, _) => {
@@ -229,6 +294,7 @@ impl Tally {
     pub fn add(&mut self, mut other: Tally) {
         self.commands += other.commands;
         self.grants += other.grants;
+        self.adopted += other.adopted;
         self.published += other.published;
         self.left_to_expire += other.left_to_expire;
         self.timeouts += other.timeouts;
