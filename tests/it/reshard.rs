@@ -3,27 +3,32 @@
 use crate::support::cluster::*;
 use crate::support::skip::skip;
 use crate::support::waiting::*;
-use crate::support::{Reply, Server, LIMIT};
+use crate::support::{Builder, Reply, Server, LIMIT};
 use std::time::Duration;
 
 /// Two nodes, all slots on the first.
-struct Cluster {
-    source: Server,
-    target: Server,
+pub struct Cluster {
+    pub source: Server,
+    pub target: Server,
 }
 
 impl Cluster {
     #[track_caller]
     fn start() -> Cluster {
-        let source = single_node();
-        let target = Server::builder().cluster().start();
+        Cluster::of(Server::builder)
+    }
+
+    #[track_caller]
+    pub fn of(node: impl Fn() -> Builder) -> Cluster {
+        let source = single_node_of(node());
+        let target = node().cluster().start();
         meet(&source, &target);
         Cluster { source, target }
     }
 
     /// Begins to move the slot of `key`: the source redirects requests for missing keys, the target imports.
     #[track_caller]
-    fn begin_to_move(&self, key: &str) {
+    pub fn begin_to_move(&self, key: &str) {
         let (source, target) = (node_id(&self.source), node_id(&self.target));
         let slot = slot(&self.source, key);
         expect_ok(&self.target, &format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
@@ -31,12 +36,12 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn migrate(&self, key: &str) {
+    pub fn migrate(&self, key: &str) {
         expect_ok(&self.source, &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", self.target.port()));
     }
 
     #[track_caller]
-    fn finish_to_move(&self, key: &str) {
+    pub fn finish_to_move(&self, key: &str) {
         let assign = format!("CLUSTER SETSLOT {} NODE {}", slot(&self.source, key), node_id(&self.target));
         expect_ok(&self.target, &assign);
         expect_ok(&self.source, &assign);
@@ -45,7 +50,7 @@ impl Cluster {
 
 /// The errors that a waiter may read when its slot moves or has moved.
 #[track_caller]
-fn assert_sent_away(reply: &Reply) {
+pub fn assert_sent_away(reply: &Reply) {
     let error = reply.error();
     assert!(error.starts_with("MOVED ") || error.starts_with("TRYAGAIN "), "{error}");
 }

@@ -1,9 +1,14 @@
 //! Clusters and I/O threads.
 
 use super::*;
+use crate::reshard::{assert_sent_away, Cluster};
 use crate::support::cluster::*;
 use crate::support::io_threads::*;
-use crate::support::Pipeline;
+use crate::support::waiting::Waiter;
+use crate::support::{Pipeline, Rng};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_cluster_redirects_and_keeps_keys_of_several_slots_apart() {
@@ -35,6 +40,163 @@ fn a_node_of_a_cluster_sends_clients_to_the_slots_owner() {
     let mut client = second.client();
     for line in ["SET lock:k a NX PX 9", "GET lock:k", "SETNX lock:k a"] {
         assert!(client.run(line).error().starts_with("MOVED "), "{line}");
+    }
+}
+
+/// A slot is moved as `redis-cli --cluster reshard` does it.
+#[test]
+fn adopted_locks_and_their_waiters_follow_a_moving_slot() {
+    let cluster = Cluster::of(|| Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 60000"));
+    let (mut source, mut target) = (cluster.source.client(), cluster.target.client());
+    assert!(set_nx(&mut source, "lock:{k}", "a"));
+    let mut waiter = Waiter::park(&cluster.source, "SET lock:{k} b NX PX 60000");
+    cluster.begin_to_move("{k}");
+    assert_eq!(source.run("GET lock:{k}"), Reply::bulk("a"), "it is still here");
+    for line in ["SET lock:{k}new c NX PX 60000", "GET lock:{k}new", "SETNX lock:{k}new c", "MSETNX lock:{k}new c"] {
+        assert!(source.run(line).error().starts_with("ASK "), "{line}");
+        assert!(target.run(line).error().starts_with("MOVED "), "{line}");
+    }
+    let replies = target.pipeline(&["ASKING", "SET lock:{k}new c NX PX 60000"]);
+    assert_eq!(replies[1], Reply::ok());
+    cluster.migrate("lock:{k}");
+    assert!(source.run("SET lock:{k} c NX").error().starts_with("ASK "));
+    cluster.finish_to_move("{k}");
+    assert_sent_away(&waiter.only_reply());
+    for (key, token) in [("lock:{k}", "a"), ("lock:{k}new", "c")] {
+        assert_eq!(type_of(&mut target, key), "redislock", "{key}");
+        assert!(compare_and_delete(&mut target, key, token), "{key}");
+    }
+}
+
+/// A client of both nodes that goes where it is sent.
+struct Follower {
+    nodes: [Client; 2],
+    node: usize,
+}
+
+impl Follower {
+    /// The reply of the node that has the key.
+    fn ask(&mut self, words: &[&str]) -> Reply {
+        let start = Instant::now();
+        loop {
+            let mut reply = self.nodes[self.node].cmd(words);
+            if matches!(&reply, Reply::Error(error) if error.starts_with("ASK ")) {
+                let other = &mut self.nodes[1 - self.node];
+                assert_eq!(other.cmd(&["ASKING"]), Reply::ok());
+                reply = other.cmd(words);
+            }
+            match &reply {
+                // The slot is on its way back.
+                Reply::Error(error) if error.starts_with("ASK ") => {}
+                Reply::Error(error) if error.starts_with("MOVED ") => self.node = 1 - self.node,
+                Reply::Error(error) if error.starts_with("TRYAGAIN ") || error.starts_with("CLUSTERDOWN ") => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                _ => return reply,
+            }
+            assert!(start.elapsed() < crate::support::LIMIT, "{words:?}: {reply:?}");
+        }
+    }
+
+    /// Tries to take the lock, in one of the ways of old and native clients.
+    fn take(&mut self, way: usize, key: &str, token: &str) -> bool {
+        let script = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 60000)";
+        let words: &[&str] = match way {
+            0 | 1 => &["SET", key, token, "NX", "PX", "60000"],
+            2 => &["SETNX", key, token],
+            3 => &["MSETNX", key, token],
+            4 => &["EVAL", script, "1", key, token],
+            5 => &["LOCK.ACQUIRE", key, token, "PX", "60000"],
+            _ => &["LOCK.ACQUIRE", key, token, "PX", "60000", "BLOCK", "20"],
+        };
+        match self.ask(words) {
+            Reply::Status(status) => status == "OK",
+            Reply::Int(granted) => granted == 1,
+            Reply::Array(grant) => !grant.is_empty(),
+            reply if reply.is_null() => false,
+            reply => panic!("{words:?}: {reply:?}"),
+        }
+    }
+
+    /// Gives it back, in one of the ways. Nobody has taken it away.
+    fn give_back(&mut self, way: usize, key: &str, token: &str) {
+        match way {
+            0 => assert_eq!(self.ask(&["DEL", key]), Reply::Int(1), "{token}"),
+            1 => assert_eq!(self.ask(&["GETDEL", key]), Reply::bulk(token)),
+            2 => assert_eq!(self.ask(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
+            _ => assert_eq!(self.ask(&["EVAL", COMPARE_AND_DELETE, "1", key, token]), Reply::Int(1), "{token}"),
+        }
+    }
+}
+
+#[test]
+fn while_slots_move_no_two_hold_an_adopted_lock() {
+    const KEYS: [&str; 2] = ["lock:{k}", "lock:{k}2"];
+    let cluster = Cluster::of(|| Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 15"));
+    // A node that loses its last slot becomes a replica: this one it keeps.
+    move_slot([&cluster.source, &cluster.target], "kept");
+    let seed = Rng::new(461).seed();
+    eprintln!("LOCK_TEST_SEED={seed}");
+    let (inside, held, mut moves) = ([const { AtomicU32::new(0) }; 2], AtomicU32::new(0), 0);
+    let turns = [const { AtomicU32::new(0) }; 6];
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for (number, turns) in turns.iter().enumerate() {
+            let mut client = Follower { nodes: [cluster.source.client(), cluster.target.client()], node: 0 };
+            let (inside, held) = (&inside, &held);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(seed.wrapping_add(number as u64));
+                while Instant::now() < end {
+                    let turn = turns.fetch_add(1, Ordering::SeqCst);
+                    let (which, token) = (rng.below(KEYS.len()), format!("c{number}-{turn}"));
+                    if client.take(rng.below(8), KEYS[which], &token) {
+                        assert_eq!(inside[which].fetch_add(1, Ordering::SeqCst), 0, "{token} is not alone");
+                        thread::sleep(Duration::from_micros(rng.below(2_000) as u64));
+                        assert_eq!(inside[which].fetch_sub(1, Ordering::SeqCst), 1, "{token} is not alone");
+                        client.give_back(rng.below(6), KEYS[which], &token);
+                        held.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut nodes = [&cluster.source, &cluster.target];
+        while Instant::now() < end {
+            move_slot(nodes, "{k}");
+            nodes.reverse();
+            moves += 1;
+            // An ASK that a client was told before must not send it to a node that imports the slot a second time.
+            let before = turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
+            let have_gone_on =
+                || turns.iter().zip(before).all(|(turns, before)| turns.load(Ordering::SeqCst) > before + 1);
+            while !have_gone_on() && Instant::now() < end {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let held = held.into_inner();
+    assert!(held > 50 && moves > 3, "{held} holds, {moves} moves, seed {seed}");
+    for node in [&cluster.source, &cluster.target] {
+        assert_eq!(node.client().run("DBSIZE"), Reply::Int(0), "seed {seed}");
+    }
+}
+
+/// From the first to the second node, key by key.
+fn move_slot(nodes: [&Server; 2], key: &str) {
+    let [source, target] = nodes.map(|node| node_id(node));
+    let slot = slot(nodes[0], key);
+    expect_ok(nodes[1], &format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
+    expect_ok(nodes[0], &format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+    let mut client = nodes[0].client();
+    loop {
+        thread::sleep(Duration::from_millis(5));
+        let keys = client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
+        let [key] = keys.items() else { break };
+        // It may have ended meanwhile: NOKEY.
+        let moved = client.run(&format!("MIGRATE 127.0.0.1 {} {} 0 5000", nodes[1].port(), key.text()));
+        assert!(!moved.is_error(), "{moved:?}");
+    }
+    for node in [nodes[1], nodes[0]] {
+        expect_ok(node, &format!("CLUSTER SETSLOT {slot} NODE {target}"));
     }
 }
 
