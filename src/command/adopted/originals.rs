@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn only_commands_with_options_or_several_keys_or_fields_take_more_arguments() {
+        let more = ["SET", "MSET", "MSETNX", "DELEX", "MGET", "HSET", "HDEL"];
+        for command in ORIGINALS {
+            let fewest = command.arity.unsigned_abs() as usize;
+            let takes_more = more.contains(&command.name);
+            let accepted: Vec<usize> = (0..9).filter(|arguments| command.accepts(*arguments)).collect();
+            let expected: Vec<usize> = if takes_more { (fewest..9).collect() } else { vec![fewest] };
+            assert_eq!(accepted, expected, "{}", command.name);
+        }
+    }
+
+    #[test]
     fn only_reading_commands_are_read_only() {
         for command in ORIGINALS {
             let hash = ["HEXISTS", "HGET", "HLEN", "HKEYS", "HGETALL"];

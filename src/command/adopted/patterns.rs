@@ -278,6 +278,9 @@ mod tests {
         assert!(keys.adopt(b"job:1", Family::Mutex) && !keys.adopt(b"job:12", Family::Mutex));
         assert!(keys.adopt(b"h:1", Family::Reentrant) && !keys.adopt(b"h:1", Family::Mutex));
         assert!(keys.may_hold_adopted(b"h:1") && !keys.may_hold_adopted(b"other"));
+        assert!(keys.may_be_a_hash(b"h:1") && !keys.may_be_a_hash(b"lock:a") && !keys.may_be_a_hash(b"other"));
+        let has_hashes = |setting: &str| AdoptedKeys::default().change(setting.as_bytes()).unwrap().has_hashes();
+        assert!(keys.has_hashes() && has_hashes("hash:h") && !has_hashes("lock:*") && !has_hashes(""));
         assert_eq!(AdoptedKeys::default().change(b"a hash:"), Err(BadPatterns::NoPattern(b"hash:".to_vec())));
     }
 
@@ -351,6 +354,6 @@ mod tests {
         assert!(keys.may_begin_with(b'j') && !keys.may_begin_with(b'k'));
         assert!(!may_be_translated(false, || 3, || Some(b's')));
         assert!(!may_be_translated(false, || 2, || Some(b'M')));
-        assert!(may_be_translated(false, || 3, || Some(b'M')));
+        assert!([b'M', b'm'].iter().all(|name| may_be_translated(false, || 3, || Some(*name))));
     }
 }

@@ -28,13 +28,10 @@ impl CountChange {
     fn applied_to(self, holds: u32) -> Result<u32, InvalidClaim> {
         match self {
             CountChange::To(holds) => Ok(holds),
-            CountChange::By(difference) => {
-                let changed = i64::from(holds).checked_add(difference).ok_or(InvalidClaim::TooManyHolds)?;
-                u32::try_from(changed).map_err(|_| match changed < 0 {
-                    true => InvalidClaim::HoldsFewer(holds),
-                    false => InvalidClaim::TooManyHolds,
-                })
-            }
+            CountChange::By(difference) => match i64::from(holds).saturating_add(difference) {
+                ..0 => Err(InvalidClaim::HoldsFewer(holds)),
+                changed => u32::try_from(changed).map_err(|_| InvalidClaim::TooManyHolds),
+            },
         }
     }
 }
@@ -146,6 +143,20 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", TWICE), ("b", TWICE)]);
         fixture.server.keyspace.delete(&key());
         assert_eq!(change(&mut fixture, "c", CountChange::By(1)), Ok(Counted::NotNow));
+    }
+
+    #[test]
+    fn more_or_as_many_holds_count_as_a_grant_and_fewer_as_a_release() {
+        let mut fixture = Fixture::of(&[("a", TWICE)]);
+        let mut counts = |to: u32| {
+            change(&mut fixture, "a", CountChange::To(to)).unwrap();
+            let statistics = fixture.manager.observer.statistics;
+            (statistics.grants_immediate(), statistics.releases())
+        };
+        let (grants, releases) = counts(2);
+        assert_eq!(counts(2), (grants + 1, releases));
+        assert_eq!(counts(3), (grants + 2, releases));
+        assert_eq!(counts(1), (grants + 2, releases + 1));
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn the_filter_is_registered_only_with_the_first_pattern() {
     assert_eq!(client.run("CONFIG SET lock.adopt lock:*"), Reply::ok());
     assert_eq!(filters(&server), "1");
     assert_eq!(filters(&adopting()), "1", "from the configuration file");
+    assert!(!server.log().contains("lock.adopt has no effect"));
 }
 
 #[test]
@@ -117,6 +118,9 @@ fn grants_and_refusals_are_counted_and_a_del_is_a_release() {
     assert_eq!((counts(), field(&server, "broken"), field(&server, "renewals")), ([3, 1, 1, 2], 1, 1));
     client.run("GETDEL lock:k");
     assert_eq!(counts(), [3, 1, 2, 1]);
+    hold(&mut client, "other", "t");
+    client.run("DEL other");
+    assert_eq!(counts(), [3, 1, 2, 1], "no release: the key matches no pattern");
 }
 
 #[test]
