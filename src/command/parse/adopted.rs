@@ -254,6 +254,17 @@ mod tests {
     }
 
     #[test]
+    fn the_token_of_a_comparison_is_read() {
+        let token = |line: &str| released_token(&words(line)).map(<[u8]>::to_vec);
+        for line in ["DELIFEQ k t", "DELEX k IFEQ t", "delex k ifeq t"] {
+            assert_eq!(token(line), Some(b"t".to_vec()), "{line}");
+        }
+        for line in ["DELEX k", "DELEX k IFNE t", "DELEX k IFEQ t t"] {
+            assert_eq!(token(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn a_range_is_cut_as_redis_cuts_it() {
         let cases = [
             ("0 -1", "hello"),
@@ -264,6 +275,9 @@ mod tests {
             ("5 10", ""),
             ("3 1", ""),
             ("-1 -3", ""),
+            ("-10 -20", ""),
+            ("-3 -3", "l"),
+            ("-10 2", "hel"),
             ("0 -100", "h"),
         ];
         for (range_of, expected) in cases {

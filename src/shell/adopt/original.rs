@@ -38,7 +38,8 @@ pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
 /// The elements of an array of strings; `None` in it: nil.
 pub fn strings(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
     let reply = call_original(ctx, args)?;
-    Ok((0..args.len() - 1).map(|index| reply.text(&[index]).map(<[u8]>::to_vec)).collect())
+    let keys = args.iter().skip(1).enumerate();
+    Ok(keys.map(|(index, _)| reply.text(&[index]).map(<[u8]>::to_vec)).collect())
 }
 
 fn call_original(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<CallReply, ErrorReply> {

@@ -13,7 +13,7 @@ use command::effect;
 use command::errors::ErrorReply;
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
-use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
+use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
 use lock::value::claim::{Claim, Count, Family, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
@@ -93,6 +93,11 @@ fn check_adopted(container: Container, words: &[&[u8]]) {
         check_owner(set.token.as_bytes());
         let lease = set.expiry.lease(Timestamp::from_ms(1_000)).flatten();
         assert!(lease.is_none_or(|lease| Lease::from_ms(lease.as_ms()) == Some(lease)), "{lease:?}");
+        check_set(&set, words);
+    }
+    if matches!(command.original, Original::DelIfEq | Original::DelEx) {
+        let is_last = |token| words.len() >= 3 && words.last() == Some(&token);
+        assert!(parse::released_token(words).is_none_or(is_last), "{}", shown(words));
     }
     if matches!(command.original, Original::MSet | Original::MSetNx) {
         let pairs = parse::pairs(words).unwrap_or_default();
@@ -102,6 +107,31 @@ fn check_adopted(container: Container, words: &[&[u8]]) {
     let token = &[b'x'; 40][..];
     assert!(parse::range(token, words).is_none_or(|range| range.len() <= token.len()));
     check_patterns(command.original, words);
+}
+
+/// It says the same as a SET with options, whichever command it was; an option given once more is none of ours.
+fn check_set(set: &SetCommand<'_>, words: &[&[u8]]) {
+    let SetCommand { token, condition, expiry, gets } = *set;
+    let condition = match condition {
+        Condition::Always => vec![],
+        Condition::Free => vec![b"nx".to_vec()],
+        Condition::Held => vec![b"Xx".to_vec()],
+        Condition::HeldBy(other) => vec![b"IFEQ".to_vec(), other.to_vec()],
+    };
+    let expiry = match expiry {
+        Expiry::Lease(Lease::Persist) => vec![],
+        Expiry::Lease(lease) => option("px", lease.as_ms()),
+        Expiry::At(timestamp) => option("PXAT", timestamp.ms()),
+        Expiry::Kept => vec![b"keepttl".to_vec()],
+    };
+    let options = [if gets { vec![b"GET".to_vec()] } else { vec![] }, expiry, condition];
+    let head = [b"SET".to_vec(), b"key".to_vec(), token.as_bytes().to_vec()];
+    let printed: Vec<&[u8]> = head.iter().chain(options.iter().flatten()).map(Vec::as_slice).collect();
+    assert_eq!(SetCommand::parse(Original::Set, &printed).as_ref(), Some(set), "{}", shown(words));
+    for option in options.iter().filter(|option| !option.is_empty()) {
+        let twice: Vec<&[u8]> = printed.iter().copied().chain(option.iter().map(Vec::as_slice)).collect();
+        assert_eq!(SetCommand::parse(Original::Set, &twice), None, "{}", shown(&twice));
+    }
 }
 
 /// The second word is a setting, and names keys in the other ones.
