@@ -116,6 +116,12 @@ impl OptionName {
         OptionName::ALL.into_iter().find(|name| name.is_spelled(word))
     }
 
+    /// Whether another argument belongs to it.
+    fn has_value(self) -> bool {
+        use OptionName::{Coalesce, Failed, Persist, Session, Slot};
+        !matches!(self, Persist | Session | Slot | Coalesce | Failed)
+    }
+
     #[inline]
     fn is_taken_by(self, command: CommandName) -> bool {
         let CommandName { prefix, verb } = command;
@@ -180,14 +186,7 @@ impl Options {
                 Some(value) => Ok(value.bytes()),
                 None => Err(errors::syntax_at(word, "its value is missing")),
             };
-            next = match name {
-                OptionName::Session
-                | OptionName::Persist
-                | OptionName::Coalesce
-                | OptionName::Failed
-                | OptionName::Slot => value_argument,
-                _ => value_argument + 1,
-            };
+            next = value_argument + usize::from(name.has_value());
             match name {
                 OptionName::Px => {
                     options.set_lease(word, settings.of_units(value()?, LeaseUnit::Milliseconds, command)?)?;

@@ -111,17 +111,9 @@ fn run_set<'h, H: CommandHost<'h>>(
     };
     // Under a former pattern no request queues: a lock that is always waited for would stay native for good.
     let wait = wait.filter(|_| host.adopts(name, Family::Mutex));
-    if let (true, false, Expiry::Lease(lease)) = (is_nx, set.gets, set.expiry) {
-        let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
-        if host.adopts(name, Family::Mutex) {
-            if let Some(granted) = host.acquire_uncontended(key, &request, None) {
-                let fence = granted?.fence;
-                host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
-                host.note_granted_here(name, fence);
-                reply_set(&mut host, original, true);
-                return Ok(());
-            }
-        }
+    if acquire_at_once(host, key, &set)? {
+        reply_set(&mut host, original, true);
+        return Ok(());
     }
     let db = host.db();
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
@@ -145,24 +137,56 @@ fn run_set<'h, H: CommandHost<'h>>(
     });
     match decided {
         // A replica that lets clients write.
-        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
+        Err(error) if error == errors::READ_ONLY => run_original(host, args),
         decided => match decided?? {
-            Set::Original => return run_original(host, args),
-            Set::OtherFamily if !is_nx || set.gets => return Err(errors::WRONG_TYPE),
-            Set::NotNow if !is_nx || set.gets => return Err(errors::NOT_NOW),
-            Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
-            Set::Done { former, fences } => {
-                fences.into_iter().for_each(|fence| host.note_granted_here(name, fence));
-                match set.gets {
-                    true => reply_token(&mut host, former.as_ref()),
-                    false => reply_set(&mut host, original, true),
-                }
-            }
-            Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
-            Set::Refused(_) => reply_set(&mut host, original, false),
-            // The client is blocked.
-            Set::Queued => {}
+            Set::Original => run_original(host, args),
+            decided => reply_decided(host, name, original, &set, decided),
         },
+    }
+}
+
+/// What most SETs do: a free key that no request waits for is granted with no more than that. False: it was not.
+fn acquire_at_once<'h, H: CommandHost<'h>>(
+    host: H,
+    key: H::Argument,
+    set: &SetCommand<'h>,
+) -> Result<bool, ErrorReply> {
+    let Expiry::Lease(lease) = set.expiry else { return Ok(false) };
+    if set.condition != Condition::Free || set.gets || !host.adopts(key.bytes(), Family::Mutex) {
+        return Ok(false);
+    }
+    let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
+    let Some(granted) = host.acquire_uncontended(key, &request, None) else { return Ok(false) };
+    let fence = granted?.fence;
+    host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
+    host.note_granted_here(key.bytes(), fence);
+    Ok(true)
+}
+
+fn reply_decided<'h>(
+    mut host: impl CommandHost<'h>,
+    name: &[u8],
+    original: Original,
+    set: &SetCommand<'_>,
+    decided: Set,
+) -> Result<(), ErrorReply> {
+    // Nil, or 0, says only that the condition does not hold.
+    let has_error = set.condition != Condition::Free || set.gets;
+    match decided {
+        Set::OtherFamily if has_error => return Err(errors::WRONG_TYPE),
+        Set::NotNow if has_error => return Err(errors::NOT_NOW),
+        Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
+        Set::Done { former, fences } => {
+            fences.into_iter().for_each(|fence| host.note_granted_here(name, fence));
+            match set.gets {
+                true => reply_token(&mut host, former.as_ref()),
+                false => reply_set(&mut host, original, true),
+            }
+        }
+        Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
+        Set::Refused(_) => reply_set(&mut host, original, false),
+        // The client is blocked; the original has its own reply.
+        Set::Queued | Set::Original => {}
     }
     Ok(())
 }

@@ -34,11 +34,7 @@ const MOST_HOLDS: i64 = u32::MAX as i64;
 /// HSET of one field, HSETNX, HINCRBY. Any other number, or several fields, are no lock.
 fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
     let [_, key, owner, number] = args else { return run_original(host, args) };
-    let (owner, number) = (OwnerRef::new(owner.bytes()), integer(number.bytes()));
-    let change = match (original, number) {
-        (Original::HIncrBy, Some(by)) => Some(CountChange::By(by)),
-        (_, number) => number.and_then(|number| u32::try_from(number).ok()).map(CountChange::To),
-    };
+    let (owner, change) = (OwnerRef::new(owner.bytes()), count_change(original, number.bytes()));
     let (Some(owner), Some(change)) = (owner, change) else { return run_original(host, args) };
     refuse_while_paused(host)?;
     let name = key.bytes();
@@ -80,13 +76,19 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
             Err(errors::WRONG_TYPE)
         }
         Ok(Some(Counted::Holds { now, before })) => {
-            host.integer(match original {
-                Original::HIncrBy => i64::from(now),
-                _ => i64::from(before.is_none()),
-            });
+            host.integer(if original == Original::HIncrBy { now.into() } else { before.is_none().into() });
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What a number means as the count of a field; `None`: no count.
+fn count_change(original: Original, number: &[u8]) -> Option<CountChange> {
+    let number = integer(number)?;
+    match original {
+        Original::HIncrBy => Some(CountChange::By(number)),
+        _ => u32::try_from(number).ok().map(CountChange::To),
     }
 }
 

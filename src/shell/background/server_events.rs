@@ -71,12 +71,8 @@ unsafe extern "C" fn on_event(
     // The server reports every connection; usually there is nothing to do.
     if event.id == raw::REDISMODULE_EVENT_CLIENT_CHANGE {
         if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && events::has_waiters_or_sessions() {
-            guard("disconnection", || {
-                // SAFETY: with this event comes this structure.
-                if let Some(info) = unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() } {
-                    note_if_relevant(Event::ClientGone(ClientId(info.id)));
-                }
-            });
+            // SAFETY: with this event comes this structure.
+            guard("disconnection", || on_disconnection(unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() }));
         }
         return;
     }
@@ -85,35 +81,18 @@ unsafe extern "C" fn on_event(
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         match (event.id, sub) {
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
-                replication::count_consumers(ctx);
-                events::set_replica(sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
-                match sub {
-                    // Also without waiters: a grant on its way may still be lost, and cannot be taken back here.
-                    raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => {
-                        events::note(Event::Demoted);
-                        timer::wake();
-                    }
-                    _ => note_begin(),
-                }
+                on_role(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
             }
             // The next turn is shorter by what the server takes: milliseconds for ten thousand locks.
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_turn(),
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 clock::end_turn();
                 // SAFETY: with this event comes this structure.
-                let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
-                if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
-                    MAIN.all_flushed.get()();
-                }
-                note_if_relevant(Event::DbChanged((db >= 0).then_some(db)));
+                on_flushed(unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() });
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
                 // SAFETY: with this event comes this structure.
-                if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() } {
-                    for db in [info.dbnum_first, info.dbnum_second] {
-                        note_if_relevant(Event::DbChanged(Some(db)));
-                    }
-                }
+                on_swapped(unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() });
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 replication::count_consumers(ctx);
@@ -138,6 +117,39 @@ unsafe extern "C" fn on_event(
             _ => {}
         }
     });
+}
+
+fn on_disconnection(info: Option<&raw::RedisModuleClientInfo>) {
+    if let Some(info) = info {
+        note_if_relevant(Event::ClientGone(ClientId(info.id)));
+    }
+}
+
+fn on_role(ctx: Ctx<'_>, is_replica: bool) {
+    replication::count_consumers(ctx);
+    events::set_replica(is_replica);
+    if is_replica {
+        // Also without waiters: a grant on its way may still be lost, and cannot be taken back here.
+        events::note(Event::Demoted);
+        timer::wake();
+    } else {
+        note_begin();
+    }
+}
+
+/// One database, or all of them, were flushed.
+fn on_flushed(info: Option<&raw::RedisModuleFlushInfoV1>) {
+    let db = info.map(|info| info.dbnum).filter(|db| *db >= 0);
+    if db.is_none() || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
+        MAIN.all_flushed.get()();
+    }
+    note_if_relevant(Event::DbChanged(db));
+}
+
+fn on_swapped(info: Option<&raw::RedisModuleSwapDbInfoV1>) {
+    for db in info.into_iter().flat_map(|info| [info.dbnum_first, info.dbnum_second]) {
+        note_if_relevant(Event::DbChanged(Some(db)));
+    }
 }
 
 /// The server's cron, ten times a second unless `hz` says otherwise: checks for changes that have no event.

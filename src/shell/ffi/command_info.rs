@@ -140,15 +140,6 @@ pub fn register_subcommand(
         return None;
     }
     set_categories(registered, if original.access == Access::Read { "read fast" } else { "write fast" }, category)?;
-    // SAFETY: plain data, of which zero is a valid value.
-    let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
-    let mut spec = end;
-    spec.flags = u64::from(key_flags(original.access));
-    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    spec.bs.index.pos = first;
-    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    spec.fk.range =
-        raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: last, keystep: step, limit: 0 };
     let args = match original.places {
         Places::First if original.arity == 2 => &ADOPTED_ARGS[..1],
         Places::First => ADOPTED_ARGS,
@@ -157,7 +148,10 @@ pub fn register_subcommand(
     };
     let (summary, complexity) = (original.summary, container.complexity);
     let since = container.since();
-    describe(registered, Description { summary, complexity, since, arity, args }, &mut [spec, end, end])
+    // SAFETY: plain data, of which zero is a valid value.
+    let end = unsafe { std::mem::zeroed() };
+    let mut keys = [range_of_keys(key_flags(original.access), keys), end, end];
+    describe(registered, Description { summary, complexity, since, arity, args }, &mut keys)
 }
 
 /// Where there is no place for another category, the command is still in the server's own: without `admin` and
@@ -214,16 +208,10 @@ fn describe(
 fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     // SAFETY: plain data, of which zero is a valid value.
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
-    let (mut keys, mut first) = (end, end);
     let Some(access) = command.access else { return [end; 3] };
-    let flags = key_flags(access);
-    let one_key = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
-    keys.flags = u64::from(flags);
-    keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    keys.bs.index.pos = 1;
+    let (flags, one) = (key_flags(access), |first| KeyRange { first, last: 0, step: 1 });
+    let mut keys = range_of_keys(flags, one(1));
     if !command.action.takes_several_keys() {
-        keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-        keys.fk.range = one_key;
         return [keys, end, end];
     }
     keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
@@ -231,12 +219,20 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
         raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
     // A cluster routes a module's command by keys at fixed places only. So the first key is declared twice; `NOT_KEY`
     // keeps it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` checks the other keys.
-    first.flags = u64::from(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY);
-    first.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    first.bs.index.pos = 2;
-    first.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    first.fk.range = one_key;
-    [keys, first, end]
+    [keys, range_of_keys(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY, one(2)), end]
+}
+
+fn range_of_keys(flags: u32, keys: KeyRange) -> raw::RedisModuleCommandKeySpec {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    let KeyRange { first, last, step } = keys;
+    spec.flags = u64::from(flags);
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = first;
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range =
+        raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: last, keystep: step, limit: 0 };
+    spec
 }
 
 /// Keeps what the structures of the API point to until the server has copied it.
