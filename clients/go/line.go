@@ -38,9 +38,9 @@ type call struct {
 	done     chan struct{}
 }
 
-// send returns when each command has its reply or error, and over which connection. The failure is one without any: there was no connection; or no
-// reply came within the limit, after which the connection counts as dead, and while the context lasts, after which the
-// replies are read and thrown away, and the commands are not the caller's any more.
+// send returns when each command has its reply or error, and over which connection. The failure is one without any:
+// there was no connection; or no reply came within the limit, after which the connection counts as dead, or while the
+// context lasts, after which the replies are read and thrown away, and the commands are not the caller's any more.
 func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) (*link, *failure) {
 	c := &call{commands: commands, done: make(chan struct{})}
 	l.mu.Lock()

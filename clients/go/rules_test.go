@@ -57,7 +57,8 @@ func TestCommandsWithoutAConnectionHaveAnError(t *testing.T) {
 	ctx := context.Background()
 	here, there := net.Pipe()
 	defer func() { _ = there.Close() }()
-	l, err := dial(ctx, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return here, nil }})
+	dialer := func(context.Context, string, string) (net.Conn, error) { return here, nil }
+	l, err := dial(ctx, &redis.Options{Dialer: dialer})
 	if err != nil {
 		t.Fatal(err)
 	}
