@@ -126,8 +126,9 @@ func (c *Client) settled(ctx context.Context, isOf func(owner) bool) error {
 	}
 }
 
-// Close ends the connections and all that goes on in the background, at once. Locks that are held end with their
-// leases, those of a session now. The go-redis client stays open.
+// Close ends the connections and all that goes on in the background, at once; a dialer that does not hear that its
+// context ends has until its DialTimeout. Locks that are held end with their leases, those of a session now. The
+// go-redis client stays open.
 func (c *Client) Close() { c.close() }
 
 func (c *Client) usable() error {
