@@ -327,6 +327,13 @@ final class LettuceDriver extends Driver {
     nodes.close();
   }
 
+  /** Unless its client has closed it: Lettuce warns of a second time. */
+  private static void close(StatefulConnection<?, ?> connection) {
+    if (!((RedisChannelHandler<?, ?>) connection).isClosed()) {
+      connection.closeAsync();
+    }
+  }
+
   /** Completes the future in time, if only with a failure. */
   private <T> CompletableFuture<T> limited(CompletableFuture<T> future, long withinMs) {
     return limited(
@@ -481,7 +488,7 @@ final class LettuceDriver extends Driver {
                     || made.isDone()
                     || !made.complete(new Connection(redis, () -> disconnected(made)))) {
                   made.completeExceptionally(closed());
-                  redis.closeAsync();
+                  LettuceDriver.close(redis);
                 }
               });
     }
@@ -505,7 +512,7 @@ final class LettuceDriver extends Driver {
       } finally {
         mutex.unlock();
       }
-      ended.thenAccept(each -> each.redis.closeAsync());
+      ended.thenAccept(each -> LettuceDriver.close(each.redis));
     }
 
     CompletableFuture<List<@Nullable Object>> send(
@@ -646,7 +653,7 @@ final class LettuceDriver extends Driver {
       }
       channels.clear();
       if (ended != null) {
-        ended.thenAccept(StatefulConnection::closeAsync);
+        ended.thenAccept(LettuceDriver::close);
         inbox.interrupt();
       }
     }
@@ -655,7 +662,7 @@ final class LettuceDriver extends Driver {
       CompletableFuture<Connection> last = connection;
       drop(last);
       if (last != null && !last.isDone()) {
-        last.thenAccept(each -> each.redis.closeAsync());
+        last.thenAccept(each -> LettuceDriver.close(each.redis));
       }
       deafen();
       inbox.interrupt();
@@ -891,10 +898,10 @@ final class LettuceDriver extends Driver {
       mutex.lock();
       try {
         if (connection != null) {
-          connection.thenAccept(StatefulConnection::closeAsync);
+          connection.thenAccept(LettuceDriver::close);
         }
         if (subscriber != null) {
-          subscriber.thenAccept(StatefulConnection::closeAsync);
+          subscriber.thenAccept(LettuceDriver::close);
         }
       } finally {
         mutex.unlock();
@@ -990,7 +997,7 @@ final class LettuceDriver extends Driver {
       for (StatefulConnection<?, ?> each : opened) {
         // Removed first: its end comes back here.
         if (opened.remove(each)) {
-          each.closeAsync();
+          LettuceDriver.close(each);
         }
       }
     }

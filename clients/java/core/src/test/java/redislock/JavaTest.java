@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
@@ -27,6 +28,9 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Lock;
 import java.util.function.Function;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.regex.Pattern;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordingFile;
@@ -594,5 +598,38 @@ final class JavaTest {
         locks.mutex("k").acquire().release();
       }
     }
+  }
+
+  /** As in a context whose Redis client is closed before its locks. */
+  @Test
+  void aClientThatIsClosedFirstIsNotClosedTwice() throws Exception {
+    List<String> warnings = new CopyOnWriteArrayList<>();
+    Logger logger = Logger.getLogger("io.lettuce.core.RedisChannelHandler");
+    Handler handler =
+        new Handler() {
+          @Override
+          public void publish(LogRecord line) {
+            warnings.add(line.getMessage());
+          }
+
+          @Override
+          public void flush() {}
+
+          @Override
+          public void close() {}
+        };
+    AutoCloseable client = Driven.LETTUCE.client(server.port, new Driven.Options());
+    try (RedisLocks locks = RedisLocks.over(client)) {
+      Hold holder = locks.mutex("k").acquire();
+      assertTrue(locks.mutex("k").tryAcquire(Duration.ofMillis(50)).isEmpty());
+      Hold session = locks.mutex("s").session().acquire();
+      logger.addHandler(handler);
+      client.close();
+      session.lost().toCompletableFuture().get(10, TimeUnit.SECONDS);
+      assertThrows(RuntimeException.class, holder::extend);
+    } finally {
+      logger.removeHandler(handler);
+    }
+    assertEquals(List.of(), warnings);
   }
 }
