@@ -121,6 +121,10 @@ fn grants_and_refusals_are_counted_and_a_del_is_a_release() {
     hold(&mut client, "other", "t");
     client.run("DEL other");
     assert_eq!(counts(), [3, 1, 2, 1], "no release: the key matches no pattern");
+    assert_eq!(client.run("MSETNX lock:m x lock:l x").int(), 0);
+    assert_eq!(counts(), [3, 2, 2, 1]);
+    assert!(is_null(&client.run("SET lock:m b NX GET PX 60000")));
+    assert_eq!(counts(), [4, 2, 2, 2]);
 }
 
 #[test]

@@ -102,6 +102,26 @@ fn a_replica_has_the_same_and_answers_reads() {
     assert!(client.cmd(&["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "lock:k"]).is_bulk("b"));
 }
 
+/// What clients write there is the replica's own: native locks are the primary's.
+#[test]
+fn a_replica_that_lets_clients_write_runs_their_commands_untranslated() {
+    let primary = Server::start();
+    let writable = Server::builder().config("lock.adopt lock:* hash:h:*").config("replica-read-only no");
+    let replica = writable.replica_of(&primary).start();
+    in_sync(&primary, &replica);
+    let mut client = replica.client();
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    assert_eq!(client.run("MSETNX lock:l a lock:m a"), Reply::Int(1));
+    assert_eq!(client.run("HSET h:k a 1"), Reply::Int(1));
+    assert_eq!(["lock:k", "lock:l", "h:k"].map(|key| type_of(&mut client, key)), ["string", "string", "hash"]);
+    assert_eq!(client.run("GETDEL lock:k"), Reply::bulk("a"));
+    assert_eq!(client.run("HDEL h:k a"), Reply::Int(1));
+    for line in ["DELIFEQ lock:l a", "DELEX lock:m IFEQ a"] {
+        let reply = client.run(line);
+        assert!(reply == Reply::Int(1) || reply.error().starts_with("ERR unknown command"), "{line}: {reply:?}");
+    }
+}
+
 #[test]
 fn a_lock_in_a_hash_is_kept_with_its_count_also_0() {
     let mut server = Server::builder().config("lock.adopt hash:h:*").config("appendfsync always").appendonly().start();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::info::field;
 use crate::support::until;
-use crate::support::waiting::{queue, until_queue, Waiter};
+use crate::support::waiting::{let_pass, queue, until_queue, Waiter};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,20 @@ fn a_user_that_has_lost_the_original_meanwhile_is_granted_nothing() {
     let reply = b.only_reply();
     assert!(reply.is_error() && reply.error().starts_with("NOPERM "), "{reply:?}");
     assert_eq!(client.run("EXISTS lock:k").int(), 0);
+}
+
+/// The end that a SET names is that of its lease, however long it has waited.
+#[test]
+fn a_lease_with_a_named_end_is_not_lengthened_by_the_wait() {
+    let server = patient(60_000);
+    let mut client = server.client();
+    assert!(set_nx(&mut client, "lock:k", "a"));
+    let end_ms = client.run("PEXPIRETIME lock:k").int() + 60_000;
+    let mut b = Waiter::park(&server, &format!("{SET} b NX PXAT {end_ms}"));
+    let_pass(Duration::from_millis(5));
+    assert!(compare_and_delete(&mut client, "lock:k", "a"));
+    assert_eq!(b.reply(), Reply::ok());
+    assert_eq!(client.run("PEXPIRETIME lock:k").int(), end_ms);
 }
 
 #[test]
