@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::info::field;
+use crate::support::cluster::single_node_of;
 use crate::support::skip::skip;
 use crate::support::until;
 use crate::support::waiting::{hold, let_pass, Waiter};
@@ -233,4 +234,23 @@ fn client_side_caching_hears_of_grants_and_ends() {
     assert_eq!(cache.run("GET lock:k"), Reply::bulk("a"));
     client.run("DEL lock:k");
     assert!(heard(&mut cache), "the end");
+}
+
+/// Redisson's waiters subscribe to the channel of their lock: in a cluster by SSUBSCRIBE.
+#[test]
+fn the_end_of_a_lock_in_a_hash_is_redissons_unlock_message() {
+    let setting = || Server::builder().config("lock.adopt hash:h:*");
+    let servers = [(setting().start(), "message", "SUBSCRIBE"), (single_node_of(setting()), "smessage", "SSUBSCRIBE")];
+    for (server, kind, subscribe) in servers {
+        let mut client = server.client();
+        for (key, channel) in [("h:k", "redisson_lock__channel:{h:k}"), ("h:{t}k", "redisson_lock__channel:h:{t}k")] {
+            let mut waiter = server.client3();
+            waiter.send_line(&format!("{subscribe} {channel}"));
+            assert!(waiter.next_push(crate::support::LIMIT).is_some(), "subscribed");
+            assert_eq!(client.run(&format!("HINCRBY {key} a 1")), Reply::Int(1));
+            assert_eq!(client.run(&format!("RLOCK.RELEASE {key} a")), Reply::Int(0));
+            let message = waiter.next_push(crate::support::LIMIT).expect("the message");
+            assert_eq!(message.items(), [kind, channel, "0"].map(Reply::bulk));
+        }
+    }
 }
