@@ -1,5 +1,5 @@
-//! Commands of clients that do not know the module into requests. What is no request for a lock is `None`: the command
-//! acts as it does without the module, with the server's own errors.
+//! Parses commands of clients that do not know the module into requests. `None`: the command is no request for a lock,
+//! and acts as without the module, with the server's own errors.
 
 use std::num::NonZeroU64;
 
@@ -9,7 +9,7 @@ use lock::value::time::{Lease, Timestamp};
 use super::values::{integer, Argument};
 use crate::adopted::Original;
 
-/// `SET key token …` and its kin: the token is to hold the mutex.
+/// `SET key token …` and the like: a request that the token hold the mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetCommand<'a> {
     /// The owner.
@@ -87,7 +87,7 @@ impl<'a> SetCommand<'a> {
         let mut options = options.iter().map(|option| option.bytes());
         while let Some(option) = options.next() {
             let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-            // One given twice is none of ours.
+            // An option given twice is left to the server.
             let is_new = match () {
                 () if is("NX") => condition.replace(Condition::Free).is_none(),
                 () if is("XX") => condition.replace(Condition::Held).is_none(),
@@ -113,7 +113,7 @@ impl<'a> SetCommand<'a> {
     }
 }
 
-/// A time above which the server itself refuses some of the leases: it adds them to the time of day.
+/// Longer times are left to the server, which refuses some of them: it adds the lease to the wall clock.
 const MOST_MS: u64 = i64::MAX as u64 / 2;
 
 fn lease(time: &[u8], unit_ms: u64) -> Option<Lease> {

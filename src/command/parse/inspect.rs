@@ -6,7 +6,7 @@ use crate::errors::{self, ErrorReply};
 /// How many holders or waiters are listed without COUNT.
 const DEFAULT_LENGTH: usize = 100;
 
-/// How many locks LOCK.TOP lists without COUNT, and with the largest.
+/// How many locks LOCK.TOP lists without COUNT, and the largest COUNT.
 const DEFAULT_TOP: usize = 10;
 const MOST_TOP: usize = 1_000;
 
@@ -48,7 +48,7 @@ impl ListLength {
 /// `LOCK.TOP [COUNT n]`: how many locks are listed, 1 to 1,000.
 ///
 /// # Errors
-/// Anything but nothing or `COUNT n`; a COUNT out of its bounds.
+/// Any arguments other than `COUNT n`; a COUNT out of its bounds.
 pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
     match count_option(args.get(1..))? {
         None => Ok(DEFAULT_TOP),
@@ -140,7 +140,7 @@ impl LogCommand {
     /// Reads the arguments from index 1 on.
     ///
     /// # Errors
-    /// In Redis's words: an unknown subcommand, too many arguments, a number below -1, which means all.
+    /// In Redis's words: an unknown subcommand, too many arguments, a number below -1 (-1 means all).
     pub fn parse(args: &[&[u8]]) -> Result<LogCommand, ErrorReply> {
         let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else {
             return Err(errors::syntax("GET, LEN or RESET is missing"));

@@ -39,7 +39,7 @@ impl Encoder {
         }
     }
 
-    /// An error in these words.
+    /// An error with this text.
     pub fn error_words(&mut self, words: &str) {
         self.line(&format!("-{words}"));
     }

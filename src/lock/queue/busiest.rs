@@ -38,7 +38,8 @@ pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     found
 }
 
-/// The head need not have waited longest: a retry waits since its own arrival, at the place of the older request.
+/// The head of a queue need not be its longest waiter: an upgrade and a request of a holder before an MLOCK stand ahead
+/// of earlier ones.
 fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
     let busy = |id| {
         let queue = queues.get(id)?;
@@ -48,8 +49,8 @@ fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<B
     ids.into_iter().filter_map(|(_, id)| busy(id)).collect()
 }
 
-/// The queues with this many waiters, the longest wait first. It iterates over the requests: with requests for several
-/// keys there may be many more queues.
+/// The queues with this many waiters, the longest wait first. It iterates over requests, not over queues: requests for
+/// several keys may make many more queues.
 fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = BusyQueue<'_>> {
     let present = queues.requests().filter(|(_, request)| request.is_present());
     let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();

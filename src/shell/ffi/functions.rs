@@ -16,10 +16,10 @@ macro_rules! api {
     }};
 }
 
-/// The same without a look at the pointer, for what runs with every command of the server.
+/// As `api!`, without the check of the pointer: for code that runs with every command of the server.
 ///
 /// # Safety
-/// As the function's, and the module has been loaded: then the server has the function.
+/// What the function itself asks; and the module must be loaded, so that the pointer is filled.
 macro_rules! api_unchecked {
     ($name:ident($($arg:expr),* $(,)?)) => {{
         const _: () = $crate::shell::ffi::functions::required::$name;
@@ -45,7 +45,7 @@ struct Required {
     refusal: &'static [u8],
 }
 
-/// The table: after each version of Redis the functions that came with it. Valkey has had them all from its beginning.
+/// Each version of Redis, with the functions that it added. Every Valkey has all of them.
 macro_rules! table {
     ($($since:literal: $($name:ident)+;)+) => {
         /// The names of the table, for [`api!`].
@@ -178,7 +178,7 @@ mod tests {
         );
     }
 
-    /// A pointer that is read in another way may be empty on some server.
+    /// Only `api!` and `probe!` may read a pointer: elsewhere it may be empty on some server.
     #[test]
     fn no_other_file_reads_a_pointer_of_the_api() {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

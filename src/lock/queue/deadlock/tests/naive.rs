@@ -32,9 +32,9 @@ struct World {
 
 /// What the definition says of a new request.
 pub(super) struct Answer {
-    /// It would wait for ever; or it is ahead of others, and another request of its owner would.
+    /// The request would wait for ever, or it stands ahead of others and another request of its owner would.
     pub is_deadlock: bool,
-    /// Others wait for ever without it.
+    /// Other requests wait for ever even without the new one.
     pub is_old: bool,
 }
 
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// The first in its queue, with what its owner holds for more than LIMIT.
+    /// A request that is first in its queue and asks, with what its owner holds, for more than LIMIT.
     fn never_fits(&self, waits: &Waits) -> bool {
         let [name] = &waits.names[..] else { return false };
         let Claim::Permits { count: Count::Step(more), .. } = waits.claim else { return false };
