@@ -1,33 +1,12 @@
-//! What a server's process needs from the system: a free port, an end that comes with ours, open files, libfaketime.
+//! What a server's process needs from the system: an end that comes with ours, open files, libfaketime.
 
 use std::fs;
 use std::io;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::module::other_platform;
-
-/// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
-/// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
-const FIRST_PORT: u16 = 12_000;
-const PORTS: u16 = 20_000;
-
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Programs that run side by side start their search at different places.
-    let start = u16::try_from(std::process::id() % u32::from(PORTS)).expect("it is below PORTS");
-    for _ in 0..PORTS {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST_PORT + start.wrapping_add(step.wrapping_mul(7)) % PORTS;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port");
-}
 
 /// On Linux the kernel kills the process when the thread that started it ends, even where nothing can be dropped any
 /// more. Elsewhere the owner's `Drop` has to do.

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::info::Info;
 use crate::module::{built_clock, built_module};
-use crate::process::{ask_to_end, die_with_parent, faketime, free_port};
+use crate::ports::free_port;
+use crate::process::{ask_to_end, die_with_parent, faketime};
 use crate::wait::{until, LIMIT};
 
 /// How often to try another port when the first was taken meanwhile.
