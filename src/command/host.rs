@@ -161,6 +161,9 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// [`CommandHost::is_replicated`], and exact where a client's command is translated.
     fn is_from_log(self) -> bool;
 
+    /// Whether this server is a replica.
+    fn is_replica(self) -> bool;
+
     /// Checks that the caller may run this command of the server, with its keys.
     ///
     /// # Errors

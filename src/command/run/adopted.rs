@@ -44,6 +44,10 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         return run_original(host, args);
     }
     host.check_permission(args)?;
+    // A replica that lets clients write.
+    if container == Container::Writes && host.is_replica() {
+        return run_original(host, args);
+    }
     match command.original {
         Original::Set | Original::SetNx | Original::SetEx | Original::PSetEx | Original::GetSet => {
             match SetCommand::parse(command.original, args) {
@@ -51,8 +55,8 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
                 None => run_original(host, args),
             }
         }
-        Original::MSet => set_several(host, args, Several::Always),
-        Original::MSetNx => set_several(host, args, Several::Free),
+        Original::MSet => set_several(host, args, Original::MSet, Condition::Always),
+        Original::MSetNx => set_several(host, args, Original::MSetNx, Condition::Free),
         Original::GetDel => get_and_release(host, args),
         Original::DelIfEq | Original::DelEx => release(host, args),
         Original::Get => get(host, args),
@@ -135,13 +139,12 @@ fn run_set<'h, H: CommandHost<'h>>(
         manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
         decided
     });
-    match decided {
-        // A replica that lets clients write.
-        Err(error) if error == errors::READ_ONLY => run_original(host, args),
-        decided => match decided?? {
-            Set::Original => run_original(host, args),
-            decided => reply_decided(host, name, original, &set, decided),
-        },
+    match decided?? {
+        Set::Original => run_original(host, args),
+        decided => {
+            let SetCommand { condition, gets, .. } = set;
+            reply_decided(host, name, original, Asked { condition, gets }, decided)
+        }
     }
 }
 
@@ -163,27 +166,35 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
     Ok(true)
 }
 
+/// What the reply depends on.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    condition: Condition<'a>,
+    /// Whether the reply is the former token.
+    gets: bool,
+}
+
 fn reply_decided<'h>(
     mut host: impl CommandHost<'h>,
     name: &[u8],
     original: Original,
-    set: &SetCommand<'_>,
+    Asked { condition, gets }: Asked<'_>,
     decided: Set,
 ) -> Result<(), ErrorReply> {
     // Nil, or 0, says only that the condition does not hold.
-    let has_error = set.condition != Condition::Free || set.gets;
+    let has_error = condition != Condition::Free || gets;
     match decided {
         Set::OtherFamily if has_error => return Err(errors::WRONG_TYPE),
         Set::NotNow if has_error => return Err(errors::NOT_NOW),
         Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
         Set::Done { former, fences } => {
             fences.into_iter().for_each(|fence| host.note_granted_here(name, fence));
-            match set.gets {
+            match gets {
                 true => reply_token(&mut host, former.as_ref()),
                 false => reply_set(&mut host, original, true),
             }
         }
-        Set::Refused(former) if set.gets => reply_token(&mut host, former.as_ref()),
+        Set::Refused(former) if gets => reply_token(&mut host, former.as_ref()),
         Set::Refused(_) => reply_set(&mut host, original, false),
         // The client is blocked; the original has its own reply.
         Set::Queued | Set::Original => {}
@@ -336,20 +347,12 @@ fn reply_token(out: &mut impl ReplyWriter, token: Option<&Owner>) {
     }
 }
 
-/// The condition of a SET of several keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Several {
-    /// MSET.
-    Always,
-    /// MSETNX: all are free.
-    Free,
-}
-
 /// MSET and MSETNX.
 fn set_several<'h, H: CommandHost<'h>>(
-    mut host: H,
+    host: H,
     args: &'h [H::Argument],
-    condition: Several,
+    original: Original,
+    condition: Condition<'_>,
 ) -> Result<(), ErrorReply> {
     let is_mutex = |name: &[u8]| host.adopts(name, Family::Mutex);
     let pairs = parse::pairs(args).filter(|pairs| pairs.iter().all(|(name, _)| is_mutex(name)));
@@ -363,23 +366,10 @@ fn set_several<'h, H: CommandHost<'h>>(
         manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
         decided
     });
-    let original = if condition == Several::Free { Original::MSetNx } else { Original::MSet };
-    match decided {
-        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
-        decided => match decided?? {
-            Set::Original => return run_original(host, args),
-            Set::OtherFamily if condition == Several::Always => return Err(errors::WRONG_TYPE),
-            Set::NotNow if condition == Several::Always => return Err(errors::NOT_NOW),
-            Set::OtherFamily | Set::NotNow | Set::Refused(_) => reply_set(&mut host, original, false),
-            Set::Done { fences, .. } => {
-                fences.into_iter().for_each(|fence| host.note_granted_here(names[0], fence));
-                reply_set(&mut host, original, true);
-            }
-            // MSETNX never waits.
-            Set::Queued => return Err(errors::INTERNAL_ERROR),
-        },
+    match decided?? {
+        Set::Original => run_original(host, args),
+        decided => reply_decided(host, names[0], original, Asked { condition, gets: false }, decided),
     }
-    Ok(())
 }
 
 fn decide_several<K: Keys, C: Park>(
@@ -387,7 +377,7 @@ fn decide_several<K: Keys, C: Park>(
     rules: &mut Host<'_, K, C>,
     db: i32,
     pairs: &[(&[u8], OwnerRef<'_>)],
-    condition: Several,
+    condition: Condition<'_>,
 ) -> Result<Set, ErrorReply> {
     let (mut is_any_held, mut is_of_other_family) = (false, false);
     for (name, _) in pairs {
@@ -401,7 +391,7 @@ fn decide_several<K: Keys, C: Park>(
     if is_of_other_family {
         return Ok(Set::OtherFamily);
     }
-    if is_any_held && condition == Several::Free {
+    if is_any_held && condition == Condition::Free {
         return Ok(Set::Refused(None));
     }
     let lease = Some(Lease::Persist);
@@ -422,7 +412,6 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
         Ok(Some(holder))
     });
     match decided {
-        Err(error) if error == errors::READ_ONLY => run_original(host, args),
         Ok(Err(KeyError::WrongType)) => run_original(host, args),
         Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
         decided => {
@@ -445,7 +434,6 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
         }
     });
     match decided {
-        Err(error) if error == errors::READ_ONLY => run_original(host, args),
         Ok(Ok(None) | Err(KeyError::WrongType)) => run_original(host, args),
         Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
         decided => {

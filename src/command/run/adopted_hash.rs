@@ -65,11 +65,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
         }
         counted.map(Some)
     });
-    let counted = match decided {
-        Err(error) if error == errors::READ_ONLY => return run_original(host, args),
-        decided => decided?,
-    };
-    match counted {
+    match decided? {
         Ok(None) => run_original(host, args),
         Ok(Some(Counted::NotNow)) => Err(errors::NOT_NOW),
         Ok(Some(Counted::HeldByAnother)) | Err(LockError::Key(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => {
@@ -106,7 +102,6 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         Ok(i64::from(released == Released::Gone))
     });
     match decided {
-        Err(error) if error == errors::READ_ONLY => run_original(host, args),
         Ok(Err(KeyError::WrongType)) => run_original(host, args),
         Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
         decided => {

@@ -315,6 +315,10 @@ impl<'a> CommandHost<'a> for Call<'a> {
         false
     }
 
+    fn is_replica(self) -> bool {
+        false
+    }
+
     fn check_permission(self, _: &[&'a [u8]]) -> Result<(), ErrorReply> {
         Ok(())
     }

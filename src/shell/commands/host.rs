@@ -218,6 +218,10 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self.client_id() == AOF || (events::is_replica() || gate::is_in_cluster()) && self.is_replicated()
     }
 
+    fn is_replica(self) -> bool {
+        events::is_replica()
+    }
+
     fn check_permission(self, args: &[Str<'a>]) -> Result<(), ErrorReply> {
         adopt::original::check_permission(self, args)
     }
