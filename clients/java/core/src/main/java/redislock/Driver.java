@@ -85,8 +85,15 @@ abstract class Driver implements AutoCloseable {
     return running;
   }
 
-  /** Starts the task's undo, if it has one; the owner's next acquire waits for it. */
   final CompletableFuture<?> undo(Task<?> task, @Nullable Line line) {
+    return undo(task, line, CompletableFuture.completedFuture(null));
+  }
+
+  /**
+   * Starts the task's undo, if it has one, behind its latest request; the owner's next acquire
+   * waits for it.
+   */
+  final CompletableFuture<?> undo(Task<?> task, @Nullable Line line, CompletableFuture<?> request) {
     if (line != null) {
       line.close();
     }
@@ -94,7 +101,7 @@ abstract class Driver implements AutoCloseable {
       return CompletableFuture.completedFuture(null);
     }
     endings.distrust(undo.keys(), undo.token());
-    CompletableFuture<?> undoing = start(undo, null);
+    CompletableFuture<?> undoing = request.thenCompose(none -> start(undo, null));
     endings.add(undo.keys(), undo.token(), undoing);
     return undoing;
   }

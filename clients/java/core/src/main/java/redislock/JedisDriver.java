@@ -86,7 +86,7 @@ final class JedisDriver extends Driver {
 
   @Override
   void end() {
-    interruptible.keySet().forEach(sending -> quietly(sending.connection));
+    interruptible.keySet().forEach(Sending::cut);
   }
 
   @Override
@@ -277,10 +277,10 @@ final class JedisDriver extends Driver {
     boolean isPooled = permits == null || permits.tryAcquire();
     try {
       Connection connection = isPooled ? borrowed(pool, withinMs) : made(pool, withinMs);
+      Sending sending = new Sending(connection);
       boolean reusable = false;
       try {
-        List<@Nullable Object> replies =
-            new Sending(connection).exchange(packet, asked != null, withinMs, blocked);
+        List<@Nullable Object> replies = sending.exchange(packet, asked != null, withinMs, blocked);
         Trouble trouble = Trouble.of(replies);
         boolean isBroken = trouble != null && trouble.endsConnection();
         if (isBroken) {
@@ -289,7 +289,7 @@ final class JedisDriver extends Driver {
         }
         // A session that was not released is bound to it.
         boolean isBound = packet.size() > 1 && replies.get(packet.size() - 1) instanceof Trouble;
-        reusable = !isBroken && !isBound;
+        reusable = !isBroken && !isBound && !sending.isCut();
         if (trouble != null) {
           redirected(key, trouble);
         }
@@ -452,9 +452,28 @@ final class JedisDriver extends Driver {
   /** One use of a connection by a thread, which an interrupt ends. */
   private final class Sending {
     private final Connection connection;
+    private boolean isOver;
+    private boolean isCut;
 
     Sending(Connection connection) {
       this.connection = connection;
+    }
+
+    /** Ends the connection, unless this use of it is over: it may have another user. */
+    synchronized void cut() {
+      if (!isOver) {
+        isCut = true;
+        quietly(connection);
+      }
+    }
+
+    /** True if it was cut, perhaps behind its last reply. */
+    synchronized boolean isCut() {
+      return isCut;
+    }
+
+    private synchronized void over() {
+      isOver = true;
     }
 
     /**
@@ -498,6 +517,7 @@ final class JedisDriver extends Driver {
         }
       } finally {
         interruptible.remove(this);
+        over();
         if (telling != null) {
           telling.cancel(false);
         }
@@ -523,7 +543,7 @@ final class JedisDriver extends Driver {
           interruptible.forEach(
               (sending, thread) -> {
                 if (thread.isInterrupted()) {
-                  quietly(sending.connection);
+                  sending.cut();
                 }
               });
           watch();

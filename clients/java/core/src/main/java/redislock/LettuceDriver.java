@@ -31,6 +31,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
@@ -118,6 +119,7 @@ final class LettuceDriver extends Driver {
     private boolean over;
     private volatile Inbox.@Nullable Waiter waiter;
     private volatile @Nullable Node heard;
+    private Sending sending = new Sending();
     volatile CompletableFuture<?> undoing = CompletableFuture.completedFuture(null);
 
     Running(Task<T> task, @Nullable Line line) {
@@ -175,6 +177,9 @@ final class LettuceDriver extends Driver {
           step = new Step.GivenUp(e);
         }
         over = step instanceof Step.Done || step instanceof Step.GivenUp;
+        if (step instanceof Step.Send) {
+          sending = new Sending();
+        }
       } finally {
         mutex.unlock();
       }
@@ -192,11 +197,11 @@ final class LettuceDriver extends Driver {
             send.blocks()
                 ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
                 : null;
-        CompletableFuture<List<@Nullable Object>> sending =
+        CompletableFuture<List<@Nullable Object>> replying =
             line == null
-                ? nodes.send(task.key, send.packet(), send.withinMs())
+                ? nodes.send(task.key, send.packet(), send.withinMs(), sending)
                 : line.send(send.packet(), send.withinMs());
-        sending.whenComplete(
+        replying.whenComplete(
             (replies, error) -> {
               if (blocked != null) {
                 blocked.cancel(false);
@@ -226,7 +231,7 @@ final class LettuceDriver extends Driver {
         complete((T) done.result());
       } else if (step instanceof Step.GivenUp given) {
         unhear();
-        undoing = undo(task, line);
+        undoing = withdraw();
         undoing
             .copy()
             .completeOnTimeout(null, task.keptMs(), TimeUnit.MILLISECONDS)
@@ -272,8 +277,13 @@ final class LettuceDriver extends Driver {
         mutex.unlock();
       }
       unhear();
-      undoing = undo(task, line);
+      undoing = withdraw();
       return true;
+    }
+
+    private CompletableFuture<?> withdraw() {
+      sending.abandon();
+      return undo(task, line, sending.over);
     }
   }
 
@@ -359,12 +369,35 @@ final class LettuceDriver extends Driver {
     return CompletableFuture.supplyAsync(work, workers);
   }
 
+  /**
+   * A request on its way to a connection. Of several that wait for one connection the latest is
+   * sent first, so a withdrawal must not begin before its request was sent, or never will be.
+   */
+  private static final class Sending {
+    private final AtomicBoolean decided = new AtomicBoolean();
+
+    /** Completes when it was sent, or was abandoned before. */
+    final CompletableFuture<Void> over = new CompletableFuture<>();
+
+    /** False: it was abandoned. */
+    boolean begins() {
+      return decided.compareAndSet(false, true);
+    }
+
+    void abandon() {
+      if (begins()) {
+        over.complete(null);
+      }
+    }
+  }
+
   /** Sends over this connection when it is there. Never fails: as {@link Task#replies}. */
   private CompletableFuture<List<@Nullable Object>> send(
       CompletionStage<Connection> connecting,
       List<List<byte[]>> packet,
       long withinMs,
-      boolean asking) {
+      boolean asking,
+      Sending sending) {
     List<LettuceCommand> commands = packet.stream().map(LettuceCommand::new).toList();
     CompletableFuture<?>[] replies =
         commands.stream().map(each -> each.reply).toArray(CompletableFuture[]::new);
@@ -376,8 +409,9 @@ final class LettuceDriver extends Driver {
           if (error != null) {
             Trouble trouble = trouble(error);
             commands.forEach(each -> each.reply.complete(trouble));
-          } else if (!all.isDone()) {
+          } else if (!all.isDone() && sending.begins()) {
             connection.dispatch(commands, asking);
+            sending.over.complete(null);
           }
         });
     return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));
@@ -516,10 +550,10 @@ final class LettuceDriver extends Driver {
     }
 
     CompletableFuture<List<@Nullable Object>> send(
-        List<List<byte[]>> packet, long withinMs, boolean asking) {
+        List<List<byte[]>> packet, long withinMs, boolean asking, Sending sending) {
       CompletableFuture<Connection> current = connection();
       return LettuceDriver.this
-          .send(current, packet, withinMs, asking)
+          .send(current, packet, withinMs, asking, sending)
           .whenComplete(
               (replies, error) -> {
                 Trouble trouble = Trouble.of(replies);
@@ -675,7 +709,7 @@ final class LettuceDriver extends Driver {
     @Nullable Node known(byte[] key);
 
     CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs);
+        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending);
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
 
@@ -709,8 +743,8 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs) {
-      return node.send(packet, withinMs, false);
+        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending) {
+      return node.send(packet, withinMs, false, sending);
     }
 
     @Override
@@ -833,14 +867,14 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs) {
+        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending) {
       int slot = SlotHash.getSlot(key);
       String asked = asked(key);
-      CompletableFuture<List<@Nullable Object>> sending =
+      CompletableFuture<List<@Nullable Object>> replying =
           asked == null
-              ? node(key).thenCompose(node -> node.send(packet, withinMs, false))
-              : at(asked).send(packet, withinMs, true);
-      return limited(sending, withinMs + Limits.KEPT_MS)
+              ? node(key).thenCompose(node -> node.send(packet, withinMs, false, sending))
+              : at(asked).send(packet, withinMs, true, sending);
+      return limited(replying, withinMs + Limits.KEPT_MS)
           .whenComplete(
               (replies, error) ->
                   redirected(slot, error == null ? Trouble.of(replies) : trouble(error)));
@@ -927,7 +961,7 @@ final class LettuceDriver extends Driver {
       String asked = ended == null ? nodes.asked(key) : null;
       CompletableFuture<Connection> current = connection(asked);
       return LettuceDriver.this
-          .send(current, packet, withinMs, asked != null)
+          .send(current, packet, withinMs, asked != null, new Sending())
           .whenComplete(
               (replies, error) -> {
                 Trouble trouble = Trouble.of(replies);

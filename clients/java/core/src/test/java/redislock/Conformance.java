@@ -1173,7 +1173,7 @@ abstract class Conformance extends Cases {
     assertNotEquals(Duration.ZERO, events.get(4).duration());
   }
 
-  /** A release that the server refuses: the caller may try again, until nobody will. */
+  /** A release that the server refuses: the caller may try again, so nothing is told. */
   @Test
   void aReleaseThatIsNotConfirmedIsNotTold() throws Exception {
     server.ask("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all");

@@ -104,6 +104,27 @@ final class JavaTest {
     assertFalse(server.exists("k"));
   }
 
+  @Test
+  void aRequestThatIsCancelledBeforeItsConnectionIsMadeIsNotSent() throws Exception {
+    try (Proxy proxy = new Proxy(server.port)) {
+      Hold holder = Driven.LETTUCE.locks(made, server.port).mutex("k").acquire();
+      RedisLocks locks = Driven.LETTUCE.locks(made, proxy.port);
+      // It waits by message from now on, and so does its next request, at once.
+      assertTrue(locks.mutex("k").tryAcquire(Duration.ofMillis(50)).isEmpty());
+      int accepted = proxy.accepted();
+      proxy.connectAfter(500);
+      server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      CompletableFuture<Hold> asked = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
+      Server.until(() -> proxy.accepted() > accepted);
+      long acquires = proxy.count("LOCK.ACQUIRE");
+      asked.cancel(true);
+      Server.until(() -> proxy.count("LOCK.RELEASE") == 1);
+      assertEquals(acquires, proxy.count("LOCK.ACQUIRE"), proxy.requests()::toString);
+      holder.release();
+      assertFalse(server.exists("k"));
+    }
+  }
+
   @ParameterizedTest
   @EnumSource
   void futuresThatAreCancelledAtAnyMomentLeaveNothing(Driven driven) throws Exception {
@@ -438,6 +459,28 @@ final class JavaTest {
 
   @ParameterizedTest
   @EnumSource
+  void theEndOfTheLocksBesideAReplyIsTheirEnd(Driven driven) throws Exception {
+    server.ask("SET", "old", "an old client's");
+    for (int round = 0; round < 30; round++) {
+      RedisLocks locks = driven.locks(made, server.port);
+      List<CompletableFuture<Hold>> polling = new ArrayList<>();
+      for (int i = 0; i < 4; i++) {
+        Mutex mixed = locks.mutex("old").mixed(Duration.ofMillis(1));
+        polling.add(mixed.acquireAsync(Duration.ofHours(1)));
+      }
+      long before = server.calls("lock.acquire");
+      Server.until(() -> server.calls("lock.acquire") > before + 20);
+      locks.close();
+      for (CompletableFuture<Hold> each : polling) {
+        Throwable error =
+            assertThrows(ExecutionException.class, () -> each.get(5, TimeUnit.SECONDS)).getCause();
+        assertInstanceOf(IllegalStateException.class, error);
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
   void aConnectionThatComesBehindTheEndIsClosed(Driven driven) throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       proxy.connectAfter(500);
@@ -492,7 +535,7 @@ final class JavaTest {
     }
   }
 
-  /** The addresses of those that have come since, with this in their line of CLIENT LIST. */
+  /** The addresses of new connections with these words in their line of CLIENT LIST. */
   private static List<String> connections(List<String> known, String with) {
     return server
         .ask("CLIENT", "LIST")

@@ -50,8 +50,8 @@ final class Proxy implements AutoCloseable {
   }
 
   /**
-   * The next reply to a request that begins so is cut after so many bytes, and with it those that
-   * came with it; below zero: so many bytes before their end.
+   * Cuts the next reply to a request that begins with these words, after this many bytes; a
+   * negative number counts from the end. Replies that arrive together are cut as one.
    */
   void cut(String request, int afterBytes) {
     passedBytes = afterBytes;
