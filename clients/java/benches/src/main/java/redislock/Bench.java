@@ -6,6 +6,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -44,8 +45,19 @@ public final class Bench {
 
   private record Row(long count, double seconds, double cpuUs, double commands, int changed) {}
 
-  public static void main(String[] arguments) throws Exception {
-    boolean quick = Arrays.asList(arguments).contains("--quick");
+  public static void main(String[] arguments) {
+    int status = 0;
+    try {
+      run(Arrays.asList(arguments).contains("--quick"));
+    } catch (Exception e) {
+      e.printStackTrace();
+      status = 1;
+    }
+    // Threads that still wait for a lock would keep the process.
+    System.exit(status);
+  }
+
+  private static void run(boolean quick) throws Exception {
     double seconds = quick ? 0.5 : 5;
     try (Server server = new Server()) {
       List<Contender> all = contenders(server.port);
@@ -101,7 +113,6 @@ public final class Bench {
         each.end.close();
       }
     }
-    System.exit(0);
   }
 
   private static List<Contender> contenders(int port) {
@@ -230,11 +241,16 @@ public final class Bench {
     long began = System.nanoTime();
     begin.countDown();
     int answered = 0;
+    int failed = 0;
+    String error = "";
     for (Future<String> each : all) {
       long leftMs = PATIENCE_MS - (System.nanoTime() - began) / 1_000_000;
       try {
         each.get(Math.max(0, leftMs), TimeUnit.MILLISECONDS);
         answered++;
+      } catch (ExecutionException e) {
+        failed++;
+        error = e.getCause().getClass().getSimpleName();
       } catch (TimeoutException e) {
         each.cancel(true);
       }
@@ -242,10 +258,14 @@ public final class Bench {
     double took = (System.nanoTime() - began) / 1e9;
     double[] after = spent(server);
     pool.shutdownNow();
-    String until =
-        answered == CALLERS
-            ? String.format(Locale.US, "%.2f s", took)
-            : CALLERS - answered + " had none after " + PATIENCE_MS / 1000 + " s";
+    String until = String.format(Locale.US, "%.2f s", took);
+    if (answered < CALLERS) {
+      int late = CALLERS - answered - failed;
+      until = late + " had none after " + PATIENCE_MS / 1000 + " s";
+      if (failed > 0) {
+        until += ", " + failed + " failed: " + error;
+      }
+    }
     System.out.printf(
         "| %s | %d | %,.0f | %s |%n", contender.name, made.get(), after[1] - before[1], until);
   }
