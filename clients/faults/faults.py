@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -103,7 +104,8 @@ class Connection:
     def half_close(self, end: int) -> None:
         writer = self.ends[end][1]
         if not writer.is_closing() and writer.can_write_eof():
-            writer.write_eof()
+            with contextlib.suppress(OSError):
+                writer.write_eof()
 
 
 class Proxy:
@@ -400,7 +402,8 @@ async def attack(names: List[str], seconds: float, seed: int) -> Tuple[List[Verd
             await eventually(is_free, 10, "the end of every hold")
         except TimeoutError:
             for key in await server.left():
-                wrong.append(f"left behind: {await server.ask('LOCK.INFO', key)}")
+                pids = ", ".join(f"{worker.name} is {worker._process.pid}" for worker in workers)
+                wrong.append(f"left behind: {await server.ask('LOCK.INFO', key)} ({pids})")
     finally:
         for worker in workers:
             if worker.exit_code is None and worker._process.returncode is None:
