@@ -438,8 +438,8 @@ func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.
 		case failed == nil && isKept && number != 1:
 			keptUntil = time.Time{} // One of several keys was lost: the others are released.
 		case failed == nil:
-			// It finds nothing where an earlier one, whose reply was lost, has released the lock. If it finds some of several
-			// keys, no earlier one has run.
+			// It finds nothing if an earlier release, with a lost reply, has run. If it finds some of several keys, no
+			// earlier one has.
 			return isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
 		case failed.meansLost():
 			h.releaseEach(&r)

@@ -193,7 +193,7 @@ impl WaitingClients {
     }
 }
 
-/// Takes the delivery of a request's grant to its connection for over.
+/// Called when the reply with a request's grant has been written to its connection.
 pub type OnDelivered = fn(ClientId, RequestId);
 
 /// The clients of the rules during a turn: the waiting ones, and the command's own.
@@ -204,7 +204,7 @@ pub struct TurnClients<'a> {
     pub arguments: KeyArguments<'a, Str<'a>>,
     /// The clients that wait.
     pub clients: &'a mut WaitingClients,
-    /// Called once the reply with a grant is written.
+    /// For each grant by reply.
     pub on_delivered: OnDelivered,
     /// The client of the command. `None`: the command does not wait, or it is the timer's turn.
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,

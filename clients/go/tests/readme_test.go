@@ -16,7 +16,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// programs are those of a page, as it prints them.
+// programs returns the Go programs that a page prints.
 func programs(t *testing.T, page string) []string {
 	text, err := os.ReadFile(page)
 	ok(t, err)

@@ -6,7 +6,7 @@ use lock::value::claim::Family;
 use super::originals::{Original, Places};
 use crate::catalog::Container;
 
-/// The patterns of the setting, and those that it had before.
+/// The patterns of the setting, and its former patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedKeys {
     patterns: Vec<Pattern>,

@@ -333,9 +333,9 @@ impl WaitQueues {
         }
     }
 
-    /// Records the holders of a queue's key; `None` if there is no lock. Call it after each grant; after the end of a
-    /// hold it may be called later. `owner`: the owner of a queued request that was just granted the key, whose name is
-    /// not looked up then. Returns the waiting requests for several keys of a holder that has lost the key.
+    /// Records the holders of a queue's key; `None`: there is no lock. Call it after each grant; after the end of a
+    /// hold the call may come later. `owner`: the id of the owner that was just granted the key, if it was queued; its
+    /// name is not looked up then. Returns the waiting requests for several keys of a holder that has lost the key.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>, owner: Option<OwnerId>) -> Vec<RequestId> {
         let Some(queue) = self.get(id) else { return Vec::new() };
         let (db, has_several) = (queue.key.db, queue.has_requests_for_several());
