@@ -26,6 +26,8 @@ use crate::reply::ReplyWriter;
 pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// An argument, as the host has it.
     type Argument: Argument<'a>;
+    /// A key that is open.
+    type Opened;
     /// The keyspace of a turn.
     type Keys<'t>: Keys;
     /// The clients of a turn.
@@ -72,13 +74,16 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// The time of a decision.
     fn now(self) -> Now;
 
-    /// The fast path of a request for one key, as [`LockManager::acquire_uncontended`]. `None`: nothing was changed.
+    /// The fast path of a request for one key, as [`LockManager::acquire_uncontended`].
+    ///
+    /// # Errors
+    /// Nothing was changed. The key, if it is open: a turn is to go on with it, or it is closed.
     fn acquire_uncontended(
         self,
         key: Self::Argument,
         request: &LockRequest<'_>,
         session: Option<ClientId>,
-    ) -> Option<Result<Grant, KeyError>>;
+    ) -> Result<Result<Grant, KeyError>, Option<Self::Opened>>;
 
     /// The fast path of a release of one key, as [`LockManager::release_uncontended`]. `None`: nothing was changed.
     fn release_uncontended(
@@ -94,6 +99,20 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// The server is a replica; or the rules are in use: a command inside a callback inside a command.
     fn decide<R>(
         self,
+        keys: KeyArguments<'_, Self::Argument>,
+        waiter: Option<NewWaiter<'_, Self::Argument>>,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Self::Keys<'_>, Self::Clients<'_>>) -> R,
+    ) -> Result<R, ErrorReply> {
+        self.decide_on(None, keys, waiter, decide)
+    }
+
+    /// The same for a request whose key may be open already.
+    ///
+    /// # Errors
+    /// As [`CommandHost::decide`].
+    fn decide_on<R>(
+        self,
+        opened: Option<Self::Opened>,
         keys: KeyArguments<'_, Self::Argument>,
         waiter: Option<NewWaiter<'_, Self::Argument>>,
         decide: impl FnOnce(&mut LockManager, &mut Host<'_, Self::Keys<'_>, Self::Clients<'_>>) -> R,

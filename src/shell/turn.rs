@@ -34,12 +34,14 @@ use super::state::{self, State};
 /// What the rules work with during a command.
 pub type CommandHost<'a> = Host<'a, Store<'a>, TurnClients<'a>>;
 
-/// A turn on behalf of a command with these keys; `waiter` is its client, if it may wait.
+/// A turn on behalf of a command with these keys; `opened` is the first that it opens, if it is open already, and
+/// `waiter` its client, if it may wait.
 ///
 /// # Errors
 /// The state is in use: a command inside a callback inside a command.
 pub fn of_command<'c, R>(
     ctx: Ctx<'c>,
+    opened: Option<StoredKey<'c>>,
     arguments: KeyArguments<'c, Str<'c>>,
     waiter: Option<NewWaiter<'c, Str<'c>>>,
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
@@ -48,13 +50,14 @@ pub fn of_command<'c, R>(
     let decided = state::borrow(|state, now| {
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
-        let keys = unsafe { Store::of_command(ctx, arguments) };
+        let keys = unsafe { Store::of_command(ctx, opened, arguments) };
         let mut host = Host {
             keys,
             clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter },
             now,
         };
         let result = decide(manager, &mut host);
+        drop(host);
         inspections::follow_command(manager);
         report::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
@@ -82,7 +85,11 @@ impl<'c> FastTurn<'c> {
 
     /// As [`LockManager::acquire_uncontended`].
     #[inline(always)]
-    pub fn acquire(self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
+    pub fn acquire(
+        self,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
         match session {
             None => self.acquire_with(request, None),
             Some(client) => self.acquire_bound(request, client),
@@ -100,7 +107,11 @@ impl<'c> FastTurn<'c> {
 
     /// Out of line, as below: without SESSION a request keeps no register for it.
     #[inline(never)]
-    fn acquire_bound(self, request: &LockRequest<'_>, client: ClientId) -> Option<Result<Grant, KeyError>> {
+    fn acquire_bound(
+        self,
+        request: &LockRequest<'_>,
+        client: ClientId,
+    ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
         let panic_guard = NoteAllAfterPanic;
         let granted = self.acquire_with(request, Some(client));
         mem::forget(panic_guard);
@@ -113,7 +124,11 @@ impl<'c> FastTurn<'c> {
     }
 
     #[inline(always)]
-    fn acquire_with(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
+    fn acquire_with(
+        mut self,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
         let FastTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other turn has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
@@ -219,6 +234,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 schedule(manager);
             }
             inspections::follow(manager);
+            drop(host);
             report::take(ctx, now, manager, clients, log);
         });
         keyspace_events::publish(ctx);

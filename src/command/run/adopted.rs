@@ -159,7 +159,7 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
         return Ok(false);
     }
     let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
-    let Some(granted) = host.acquire_uncontended(key, &request, None) else { return Ok(false) };
+    let Ok(granted) = host.acquire_uncontended(key, &request, None) else { return Ok(false) };
     let fence = granted?.fence;
     host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
     host.note_granted_here(key.bytes(), fence);

@@ -42,26 +42,31 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     };
     refuse_while_paused(host)?;
     let request = LockRequest { owner, claim: command.claim, lease: command.lease };
+    let mut opened = None;
     if let &[key] = keys {
-        if let Some(granted) = host.acquire_uncontended(key, &request, terms.session) {
-            let granted = granted?;
-            if prefix.family() == Family::Mutex && host.adopt_wait().is_some() {
-                host.note_granted_here(key.bytes(), granted.fence);
+        match host.acquire_uncontended(key, &request, terms.session) {
+            Ok(granted) => {
+                let granted = granted?;
+                if prefix.family() == Family::Mutex && host.adopt_wait().is_some() {
+                    host.note_granted_here(key.bytes(), granted.fence);
+                }
+                reply_granted(host, &request, granted);
+                return Ok(());
             }
-            reply_granted(host, &request, granted);
-            return Ok(());
+            Err(key) => opened = key,
         }
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
     let WaitOptions { block, coalesce: coalesces, .. } = command.wait;
     let wait = block.map(|limit| Wait { limit, may_come_back, coalesces, lease_ends: None });
-    acquire_among_others(host, prefix, keys, &request, wait, terms)
+    acquire_among_others(host, prefix, opened, keys, &request, wait, terms)
 }
 
 #[inline(never)]
 fn acquire_among_others<'h, H: CommandHost<'h>>(
     mut host: H,
     prefix: Prefix,
+    opened: Option<H::Opened>,
     keys: KeyArguments<'_, H::Argument>,
     request: &LockRequest<'_>,
     wait: Option<Wait>,
@@ -69,7 +74,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     let (db, names, ConnectionTerms { session, channel }) = (host.db(), keys.names, terms);
     let waiter = wait.map(|_| NewWaiter { owner: request.owner, prefix, claim: request.claim, key: names[0], channel });
-    let acquired = host.decide(keys, waiter, |manager, rules| {
+    let acquired = host.decide_on(opened, keys, waiter, |manager, rules| {
         manager.turn(rules).acquire(AcquireRequest { db, names, request: *request, wait, session })
     })?;
     match acquired.map_err(|error| refusal(host, error))? {

@@ -141,6 +141,7 @@ impl Call<'_> {
 
 impl<'a> CommandHost<'a> for Call<'a> {
     type Argument = &'a [u8];
+    type Opened = ();
     type Keys<'t> = &'t mut Keyspace;
     type Clients<'t> = Parking<'t>;
     type Waiting = AllClients;
@@ -201,14 +202,14 @@ impl<'a> CommandHost<'a> for Call<'a> {
         key: &'a [u8],
         request: &LockRequest<'_>,
         session: Option<ClientId>,
-    ) -> Option<Result<Grant, KeyError>> {
+    ) -> Result<Result<Grant, KeyError>, Option<()>> {
         if self.server.has_events() {
-            return None;
+            return Err(None);
         }
         let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
         let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
         let mut keys = &mut *keyspace;
-        manager.acquire_uncontended(&now, key, || keys.open(key), request, session)
+        manager.acquire_uncontended(&now, key, || keys.open(key), request, session).map_err(|_| None)
     }
 
     fn release_uncontended(self, key: &'a [u8], owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
@@ -221,8 +222,9 @@ impl<'a> CommandHost<'a> for Call<'a> {
         manager.release_uncontended(|| now.us(), key, || keys.open(key), owner, portion)
     }
 
-    fn decide<R>(
+    fn decide_on<R>(
         self,
+        _: Option<()>,
         _: KeyArguments<'_, &'a [u8]>,
         waiter: Option<NewWaiter<'_, &'a [u8]>>,
         decide: impl FnOnce(&mut LockManager, &mut Host<'_, &mut Keyspace, Parking<'_>>) -> R,

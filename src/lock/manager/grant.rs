@@ -412,7 +412,8 @@ mod tests {
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let (mut host, key) = (fixture.server.host(&now), crate::manager::fixture::key());
         let key = key.as_ref();
-        let refused = fixture.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, None).unwrap();
+        let refused =
+            fixture.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, None).ok().unwrap();
         assert!(refused.is_err());
         assert_eq!(fixture.manager.fences.last(), None);
     }

@@ -37,8 +37,11 @@ impl<'k> LateKey<'k> for KeyRef<'k> {
 }
 
 impl LockManager {
-    /// Grants a free key, and binds the grant to the connection `session` if there is one. `None`: the key is not free,
-    /// requests wait for it, or a grace may be running; nothing was changed, and the slow path decides.
+    /// Grants a free key, and binds the grant to the connection `session` if there is one.
+    ///
+    /// # Errors
+    /// The key is not free, requests wait for it, or a grace may be running: nothing was changed, and the slow path
+    /// decides. It goes on with the key if that is open already.
     #[inline(always)]
     pub fn acquire_uncontended<'k, E: Entry>(
         &mut self,
@@ -47,20 +50,20 @@ impl LockManager {
         open: impl FnOnce() -> E,
         request: &LockRequest<'_>,
         session: Option<ClientId>,
-    ) -> Option<Result<Grant, KeyError>> {
+    ) -> Result<Result<Grant, KeyError>, Option<E>> {
         if !self.grace.is_none() || !self.is_uncontended(key) {
-            return None;
+            return Err(None);
         }
         let mut entry = open();
         let granted = match entry.content() {
             Content::Free => self.create(now, &mut entry, request),
-            Content::Lock(_) | Content::Foreign => return None,
+            Content::Lock(_) | Content::Foreign => return Err(Some(entry)),
         };
         self.observer.statistics.uncontended.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
-        Some(granted)
+        Ok(granted)
     }
 
     /// Gives back holds of a mutex or reentrant mutex. `None`: the key holds neither, requests wait for it, a session
@@ -154,7 +157,8 @@ mod tests {
         let (owner, now, key) = (owner(name), fixture.server.now(), key());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
         let mut host = fixture.server.host(&now);
-        fixture.manager.acquire_uncontended(&now, key.as_ref(), || host.keys.open(key.as_ref()), &request, session)
+        let (manager, key) = (&mut fixture.manager, key.as_ref());
+        manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, session).ok()
     }
 
     fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {

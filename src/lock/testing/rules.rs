@@ -174,7 +174,7 @@ impl Rules {
         let AcquireRequest { db, names: &[name], request, session, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
         let mut host = self.server.host(&now);
-        self.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, session)
+        self.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, session).ok()
     }
 
     pub fn happen(&mut self, event: Event) {

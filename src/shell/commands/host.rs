@@ -25,7 +25,7 @@ use crate::shell::ffi::call::{self, call_again};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{self, client_address, Reader};
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::keyspace::store::{ReadContent, ReadKey, Store};
+use crate::shell::keyspace::store::{ReadContent, ReadKey, Store, StoredKey};
 use crate::shell::keyspace::{datatype, effects};
 use crate::shell::observe::{keyspace_events, report};
 use crate::shell::slots::slot_of;
@@ -38,6 +38,7 @@ const NOT_MY_SLOT: i32 = 1;
 
 impl<'a> CommandHost<'a> for Ctx<'a> {
     type Argument = Str<'a>;
+    type Opened = StoredKey<'a>;
     type Keys<'t> = Store<'t>;
     type Clients<'t> = TurnClients<'t>;
     type Waiting = WaitingClients;
@@ -104,11 +105,11 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         key: Str<'a>,
         request: &LockRequest<'_>,
         session: Option<ClientId>,
-    ) -> Option<Result<Grant, KeyError>> {
+    ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'a>>> {
         if !events::allow_fast_path() {
-            return None;
+            return Err(None);
         }
-        FastTurn::begin(self, key)?.acquire(request, session)
+        FastTurn::begin(self, key).ok_or(None)?.acquire(request, session)
     }
 
     #[inline(always)]
@@ -119,8 +120,9 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         FastTurn::begin(self, key)?.release(owner, portion)
     }
 
-    fn decide<R>(
+    fn decide_on<R>(
         self,
+        opened: Option<StoredKey<'a>>,
         keys: KeyArguments<'_, Str<'a>>,
         waiter: Option<NewWaiter<'_, Str<'a>>>,
         decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, TurnClients<'_>>) -> R,
@@ -128,7 +130,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         if events::is_replica() {
             return Err(errors::READ_ONLY);
         }
-        turn::of_command(self, keys, waiter, decide)
+        turn::of_command(self, opened, keys, waiter, decide)
     }
 
     fn note(self, note: impl FnOnce(&mut LockManager)) {

@@ -36,6 +36,8 @@ pub struct Store<'a> {
     selected: Option<i32>,
     /// The command's own arguments: they need no new string object.
     arguments: KeyArguments<'a, Str<'a>>,
+    /// A key of the command that was open before the turn: the first that it opens.
+    opened: Option<StoredKey<'a>>,
     /// The gate's answer in this turn of the timer, where it is the same for all keys.
     gate: Option<Gate>,
     was_refused: bool,
@@ -43,10 +45,15 @@ pub struct Store<'a> {
 
 impl<'a> Store<'a> {
     /// # Safety
-    /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile.
+    /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile, but
+    /// for `opened`.
     #[inline]
-    pub unsafe fn of_command(ctx: Ctx<'a>, arguments: KeyArguments<'a, Str<'a>>) -> Store<'a> {
-        Store { ctx, scope: Scope::Command, selected: None, arguments, gate: None, was_refused: false }
+    pub unsafe fn of_command(
+        ctx: Ctx<'a>,
+        opened: Option<StoredKey<'a>>,
+        arguments: KeyArguments<'a, Str<'a>>,
+    ) -> Store<'a> {
+        Store { ctx, scope: Scope::Command, selected: None, arguments, opened, gate: None, was_refused: false }
     }
 
     /// # Safety
@@ -54,7 +61,7 @@ impl<'a> Store<'a> {
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
         let arguments = KeyArguments { arguments: &[], names: &[] };
         let selected = Some(ctx.db());
-        Store { ctx, scope: Scope::Timer, selected, arguments, gate: None, was_refused: false }
+        Store { ctx, scope: Scope::Timer, selected, arguments, opened: None, gate: None, was_refused: false }
     }
 
     /// Whether the gate was closed for some key: due queues are tried again later.
@@ -79,6 +86,9 @@ impl Keys for Store<'_> {
 
     #[inline]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
+        if let Some(opened) = self.opened.take().filter(|opened| opened.name.as_str().bytes() == key.name) {
+            return opened;
+        }
         self.select(key.db);
         let name = StrOfKey::find(&self.arguments, key.name);
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
