@@ -367,7 +367,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     fn limit_of_queue(&self) -> Option<u32> {
-        self.manager.queues().of_key(self.key).and_then(|queue| queue.limit)
+        self.queue.and_then(|id| self.manager.queues().get(id)).and_then(|queue| queue.limit)
     }
 
     /// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses

@@ -46,6 +46,13 @@ pub struct Deliveries {
     last: GrantNumber,
 }
 
+/// Whether other grants of the same holds are in the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Some,
+    None,
+}
+
 /// Numbers the grants in their order.
 type GrantNumber = u64;
 
@@ -107,8 +114,9 @@ impl Deliveries {
         if self.lost.contains(&(*number, request)) {
             return;
         }
-        let Some((_, delivery)) = self.take(request) else { return };
-        self.told(&delivery);
+        if let Some((delivery, Others::Some)) = self.take(request) {
+            self.told(&delivery);
+        }
     }
 
     /// The client had gone before that: the grant is to be taken back.
@@ -212,16 +220,18 @@ impl Deliveries {
         self.lost.clear();
     }
 
-    fn take(&mut self, request: RequestId) -> Option<(GrantNumber, GrantInFlight)> {
+    fn take(&mut self, request: RequestId) -> Option<(GrantInFlight, Others)> {
         let (number, delivery) = self.all.remove(&request)?;
+        let mut others = Others::None;
         for hold in delivery.holds() {
             let Entry::Occupied(mut grants) = self.by_hold.entry(hold) else { continue };
-            if grants.get_mut().remove((number, request)) {
-                grants.remove();
+            match grants.get_mut().remove((number, request)) {
+                true => _ = grants.remove(),
+                false => others = Others::Some,
             }
         }
         self.lost.remove(&(number, request));
-        Some((number, delivery))
+        Some((delivery, others))
     }
 }
 

@@ -47,13 +47,10 @@ pub(super) struct GrantedBy {
 }
 
 impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
-    /// Grants the key to one of its waiters, if the lock admits it.
+    /// Grants the key to one of its waiters, whose wait is not over, if the lock admits it.
     pub(super) fn try_grant(&mut self, queue: QueueId, id: RequestId, precedence: Precedence) -> Attempt {
         let queues = self.manager.queues();
         let (Some(queued), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return Attempt::Dismissed };
-        if self.manager.waits.is_over(id, queued, self.now) {
-            return Attempt::Stuck;
-        }
         let (owner, session) = (queued.owner.clone(), queued.session);
         let (asked, lease) = (queued.lease, queued.lease_from(self.now.timestamp()));
         let name = waiting.key.clone();

@@ -29,9 +29,9 @@ pub(super) enum Next {
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// The wait queue of a key that requests wait for, and whether they may be granted the key now.
-    pub(super) fn queue_and_gate(&mut self, key: KeyRef<'_>) -> Option<(QueueId, Gate)> {
-        let queue = self.manager.queues().id_of(key)?;
+    /// The wait queue of a key if requests wait for it, and whether they may be granted the key now.
+    pub(super) fn gate_of_waited_for(&mut self, key: KeyRef<'_>, queue: Option<QueueId>) -> Option<(QueueId, Gate)> {
+        let queue = queue?;
         let is_waited_for = self.manager.queues().get(queue)?.waiters() > 0;
         is_waited_for.then(|| (queue, self.host.keys.gate(key)))
     }
@@ -111,18 +111,21 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 
     /// Serves a request in any position of its queue: behind others it is granted only what its owner holds already.
     pub(super) fn serve_request(&mut self, queue: QueueId, id: RequestId) {
-        let queues = &mut self.manager.waits.queues;
-        let (Some(request), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return };
+        let waits = &self.manager.waits;
+        let (Some(request), Some(waiting)) = (waits.queues.request(id), waits.queues.get(queue)) else { return };
         let key = waiting.key.clone();
         if request.has_several_keys() {
-            queues.set_blocked_on(id, None);
+            self.manager.waits.queues.set_blocked_on(id, None);
             self.try_grant_several(queue, id);
             self.reopen(key.as_ref()).note_lock(None);
             return;
         }
         let is_first = waiting.is_first(&request.place);
+        let is_over = waits.is_over(id, request, self.host.now);
         let mut open = self.open(key.as_ref());
-        open.try_grant(queue, id, if is_first { Precedence::First } else { Precedence::Behind });
+        if !is_over {
+            open.try_grant(queue, id, if is_first { Precedence::First } else { Precedence::Behind });
+        }
         open.note_lock(None);
     }
 }

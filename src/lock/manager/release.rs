@@ -129,9 +129,11 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// finds ended is taken out before, when the key is opened; a mutex without waiters is released on the fast path.
     pub(super) fn end_hold(&mut self, key: KeyRef<'_>, end: End<'_>) -> Result<Released, KeyError> {
         // Asked before the key is open: to answer, the server may run a command.
-        let waited_for = self.queue_and_gate(key);
+        let queue = self.manager.queues().id_of(key);
+        let waited_for = self.gate_of_waited_for(key, queue);
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
-        let mut open = self.open(key);
+        let mut open = self.open_of_queue(key, queue);
+        open.settle();
         let is_shared = matches!(open.entry.content(), Content::Lock(lock) if lock.is_shared());
         let (released, gone) = open.take_out(&end)?;
         match (released, end.holds_of()) {

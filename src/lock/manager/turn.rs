@@ -4,6 +4,7 @@ use super::lock_manager::LockManager;
 use super::open_key::OpenKey;
 use crate::host::{Host, Keys};
 use crate::key::KeyRef;
+use crate::queue::request::QueueId;
 
 /// The lock manager with the host of this turn: keys to open, clients to answer, the time. Its methods stand in files
 /// named after what happens.
@@ -34,6 +35,16 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     #[inline]
     pub(super) fn reopen<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
         let queue = self.manager.waits.queues.id_of(key);
+        self.open_of_queue(key, queue)
+    }
+
+    /// The same of a key whose queue is known.
+    #[inline]
+    pub(super) fn open_of_queue<'o>(
+        &'o mut self,
+        key: KeyRef<'o>,
+        queue: Option<QueueId>,
+    ) -> OpenKey<'o, K::Entry<'o>, C> {
         let Host { keys, clients, now } = &mut *self.host;
         OpenKey { manager: self.manager, clients, now, key, queue, entry: keys.open(key) }
     }

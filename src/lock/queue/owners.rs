@@ -23,6 +23,12 @@ pub(super) struct OwnerEntry {
     pub holds: BTreeSet<QueueId>,
 }
 
+impl OwnerEntry {
+    fn is_used(&self) -> bool {
+        !self.listed.is_empty() || !self.holds.is_empty()
+    }
+}
+
 /// The owners of all databases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
@@ -45,7 +51,8 @@ impl Owners {
         self.entries.get(&id)
     }
 
-    /// A request of the owner was queued. `known`: its id by an earlier look-up, if it had one.
+    /// A request of the owner was queued. `known`: its id by an earlier look-up, if it had one. Returns its id, and all
+    /// of its requests.
     pub fn enlist(
         &mut self,
         db: i32,
@@ -53,13 +60,14 @@ impl Owners {
         known: Option<OwnerId>,
         under: QueueId,
         request: RequestId,
-    ) -> OwnerId {
+    ) -> (OwnerId, &BTreeSet<(QueueId, RequestId)>) {
         let id = match known.filter(|known| self.entries.contains_key(known)) {
             Some(known) => known,
             None => self.enter(db, owner),
         };
-        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.listed.insert((under, request)));
-        id
+        let entry = self.entries.get_mut(&id).expect("it was there, or was entered now");
+        entry.listed.insert((under, request));
+        (id, &entry.listed)
     }
 
     /// A request of the owner has left. Returns whether the owner has others.
@@ -69,7 +77,9 @@ impl Owners {
         if !entry.listed.is_empty() {
             return Others::Some;
         }
-        self.keep_if_unused(id);
+        if entry.holds.is_empty() {
+            self.keep_unused(id);
+        }
         Others::None
     }
 
@@ -82,8 +92,11 @@ impl Owners {
 
     /// The owner holds the queue's key no longer, or the queue is gone.
     pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
-        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.holds.remove(&queue));
-        self.keep_if_unused(id);
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.holds.remove(&queue);
+        if !entry.is_used() {
+            self.keep_unused(id);
+        }
     }
 
     fn is_named(&self, id: OwnerId, db: i32, owner: &Owner) -> bool {
@@ -114,9 +127,9 @@ impl Owners {
         std::mem::take(&mut self.unused).into_iter().flatten().for_each(|id| self.remove_if_unused(id));
     }
 
-    /// The owner has lost a request or a waited-for key. If it has none left, it is forgotten after others.
-    fn keep_if_unused(&mut self, id: OwnerId) {
-        if self.is_used(id) || self.unused.contains(&Some(id)) {
+    /// The owner has lost its last request or waited-for key. It is forgotten after others.
+    fn keep_unused(&mut self, id: OwnerId) {
+        if self.unused.contains(&Some(id)) {
             return;
         }
         let [latest, oldest] = self.unused;
@@ -124,12 +137,8 @@ impl Owners {
         oldest.into_iter().for_each(|oldest| self.remove_if_unused(oldest));
     }
 
-    fn is_used(&self, id: OwnerId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| !entry.listed.is_empty() || !entry.holds.is_empty())
-    }
-
     fn remove_if_unused(&mut self, id: OwnerId) {
-        if self.is_used(id) {
+        if self.entries.get(&id).is_some_and(OwnerEntry::is_used) {
             return;
         }
         let Some(entry) = self.entries.remove(&id) else { return };
@@ -184,7 +193,10 @@ impl WaitedFor {
         granted: Option<OwnerId>,
     ) -> Option<OwnerId> {
         self.becomes_known(queue);
-        let granted = granted.filter(|granted| owners.is_named(*granted, db, owner));
+        debug_assert!(
+            granted.is_none_or(|granted| owners.is_named(granted, db, owner)),
+            "an exclusive lock has one holder"
+        );
         let is_owner = |noted: OwnerId| match granted {
             Some(granted) => granted == noted,
             None => owners.is_named(noted, db, owner),
@@ -255,7 +267,7 @@ mod tests {
     fn owners_with_an_entry_in_any_table_are_not_empty() {
         let of_one = || {
             let mut owners = Owners::default();
-            owners.enlist(0, &Owner::new(b"a").unwrap(), None, QueueId(1), RequestId(1));
+            _ = owners.enlist(0, &Owner::new(b"a").unwrap(), None, QueueId(1), RequestId(1));
             owners
         };
         let empty = Owners::default;
@@ -271,7 +283,7 @@ mod tests {
     fn the_last_two_owners_without_requests_keep_their_ids() {
         let mut owners = Owners::default();
         let enlist = |owners: &mut Owners, name: &str, number| {
-            owners.enlist(0, &Owner::new(name.as_bytes()).unwrap(), None, QueueId(1), RequestId(number))
+            owners.enlist(0, &Owner::new(name.as_bytes()).unwrap(), None, QueueId(1), RequestId(number)).0
         };
         let ids: Vec<_> =
             ["a", "b", "c"].iter().zip(1..).map(|(name, number)| enlist(&mut owners, name, number)).collect();

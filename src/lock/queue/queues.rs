@@ -7,7 +7,7 @@
 
 mod of_owner;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 pub use self::of_owner::OfOwner;
@@ -102,6 +102,9 @@ impl WaitQueues {
 
     /// The fence of the released hold that has answered this request, if one has.
     pub fn done_by(&self, id: RequestId) -> Option<Fence> {
+        if !self.has_done() {
+            return None;
+        }
         Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
     }
 
@@ -207,7 +210,10 @@ impl WaitQueues {
         self.several += usize::from(queues.len() > 1);
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
-        let owner_id = self.owners.enlist(db, &owner, owner_id, listed_under, id);
+        let (owner_id, listed) = self.owners.enlist(db, &owner, owner_id, listed_under, id);
+        // The owner had one request, now it has two: both are marked.
+        let both: Vec<_> = if listed.len() == 2 { listed.iter().map(|(_, id)| *id).collect() } else { Vec::new() };
+        let is_only = listed.len() == 1;
         let queued = QueuedRequest {
             owner,
             claim: request.claim,
@@ -229,15 +235,9 @@ impl WaitQueues {
         };
         let has_several_keys = queued.has_several_keys();
         self.requests.insert(id, queued);
-        let listed = self.owners.get(owner_id).map(|entry| &entry.listed);
-        match listed.map_or(0, BTreeSet::len) {
-            // The owner had one request, now it has two: both are marked.
-            2 => {
-                let both: Vec<_> = listed.into_iter().flatten().map(|(_, id)| *id).collect();
-                both.into_iter().for_each(|id| self.waits_elsewhere(id));
-            }
-            1 if !has_several_keys => {}
-            _ => self.waits_elsewhere(id),
+        both.into_iter().for_each(|id| self.waits_elsewhere(id));
+        if !is_only || has_several_keys {
+            self.waits_elsewhere(id);
         }
         id
     }

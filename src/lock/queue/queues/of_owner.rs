@@ -103,7 +103,7 @@ impl<'q> OfOwner<'q> {
 
     /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.
     pub fn may_be_waited_for(self) -> bool {
-        self.waiting().next().is_some() || !self.may_hold().is_empty()
+        !self.may_hold().is_empty() || self.with_requests().is_some() && self.waiting().next().is_some()
     }
 
     /// The queues of the keys that it may hold.
