@@ -82,7 +82,7 @@ final class Inbox {
     Map<String, String> fields;
     try {
       fields = Json.fields(Words.text(message));
-    } catch (IndexOutOfBoundsException | NumberFormatException e) {
+    } catch (IllegalArgumentException e) {
       return; // Another client publishes on our channel.
     }
     Set<Waiter> found = waiters.get(fields.get("key") + " " + fields.get("token"));

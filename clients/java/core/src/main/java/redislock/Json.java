@@ -2,83 +2,46 @@ package redislock;
 
 import java.util.HashMap;
 import java.util.Map;
+import java.util.regex.MatchResult;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * The JSON of the server's messages: an object of strings, whole numbers, and {@code {"base64":…}}
  * for bytes that are not UTF-8.
  */
 final class Json {
-  private final String text;
-  private int at;
+  private static final String STRING = "\"((?:[^\"\\\\]|\\\\.)*+)\"";
+  private static final Pattern FIELD =
+      Pattern.compile(STRING + ":(?:" + STRING + "|\\{\"base64\":" + STRING + "}|(-?\\d+))");
+  private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u(\\p{XDigit}{4})|.)");
 
-  private Json(String text) {
-    this.text = text;
-  }
+  private Json() {}
 
   /**
    * The fields, in the form of {@link Words#told}; a number as text.
    *
-   * @throws IndexOutOfBoundsException if it ends in the middle of a string, as nothing of the
-   *     server's does
+   * @throws IllegalArgumentException if an escape is none of JSON's
    */
   static Map<String, String> fields(String text) {
-    return new Json(text).fields();
-  }
-
-  private Map<String, String> fields() {
     Map<String, String> fields = new HashMap<>();
-    String name = null;
-    String form = "text:";
-    while (at < text.length()) {
-      char next = text.charAt(at);
-      if (next == '"') {
-        String read = string();
-        if (name == null) {
-          name = read;
-        } else if (form.isEmpty()) {
-          form = read + ":";
-        } else {
-          fields.put(name, form + read);
-          name = null;
-          form = "text:";
-        }
-      } else if (isOfNumber(next) && name != null) {
-        int from = at;
-        while (isOfNumber(text.charAt(at))) {
-          at++;
-        }
-        fields.put(name, text.substring(from, at));
-        name = null;
-      } else {
-        if (next == '{' && name != null) {
-          form = "";
-        }
-        at++;
+    for (Matcher found = FIELD.matcher(text); found.find(); ) {
+      String value = found.group(4);
+      if (found.group(2) != null) {
+        value = "text:" + ESCAPE.matcher(found.group(2)).replaceAll(Json::meant);
+      } else if (found.group(3) != null) {
+        value = "base64:" + found.group(3);
       }
+      fields.put(found.group(1), value);
     }
     return fields;
   }
 
-  private static boolean isOfNumber(char each) {
-    return "-0123456789".indexOf(each) >= 0;
-  }
-
-  private String string() {
-    StringBuilder read = new StringBuilder();
-    for (at++; text.charAt(at) != '"'; at++) {
-      read.append(text.charAt(at) == '\\' ? escaped() : text.charAt(at));
-    }
-    at++;
-    return read.toString();
-  }
-
-  private char escaped() {
-    char each = text.charAt(++at);
-    if (each == 'u') {
-      at += 4;
-      return (char) Integer.parseInt(text.substring(at - 3, at + 1), 16);
-    }
-    int control = "bfnrt".indexOf(each);
-    return control < 0 ? each : "\b\f\n\r\t".charAt(control);
+  private static String meant(MatchResult escape) {
+    String code = escape.group(1);
+    return Matcher.quoteReplacement(
+        code == null
+            ? escape.group().translateEscapes()
+            : Character.toString(Integer.parseInt(code, 16)));
   }
 }
