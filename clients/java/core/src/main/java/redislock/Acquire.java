@@ -397,7 +397,7 @@ class Acquire extends Task<@Nullable Grant> {
     switch (notice.outcome()) {
       case "granted":
         boolean isIncomplete =
-            notice.fence() == 0 || request.family().hasSlots && notice.slot() < 0;
+            notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
         if (isLate() || tokenUsedBefore || isIncomplete) {
           return ask();
         }

@@ -1,34 +1,35 @@
 package redislock;
 
+import java.lang.System.Logger.Level;
 import java.lang.ref.WeakReference;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.security.SecureRandom;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
+import org.jspecify.annotations.Nullable;
 
-/** What the locks of one client share: its connections, its observer, and its known owners. */
+/**
+ * What the locks of one client share: its connections, its known owners, and its observer, which is
+ * told their events, as the debug log ({@code redislock}) is.
+ */
 record Context(
     Driver driver,
-    Observed observed,
+    @Nullable LockObserver observer,
     String prefix,
-    ConcurrentHashMap<String, WeakReference<Owner>> owners,
+    Map<String, WeakReference<Owner>> owners,
     ThreadLocal<Map<ThreadLock.Key, ThreadLock.Held>> threads) {
   static Context of(Driver driver) {
-    return new Context(
-        driver,
-        new Observed(null),
-        "",
-        new ConcurrentHashMap<>(),
-        ThreadLocal.withInitial(HashMap::new));
+    return new Context(driver, null, "", new HashMap<>(), ThreadLocal.withInitial(HashMap::new));
   }
 
-  Context with(Observed observed, String prefix) {
-    return new Context(driver, observed, prefix, owners, threads);
+  Context with(@Nullable LockObserver observer, String prefix) {
+    return new Context(driver, observer, prefix, owners, threads);
   }
 
+  static final System.Logger LOG = System.getLogger("redislock");
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final String HOST = host();
 
@@ -64,15 +65,49 @@ record Context(
    */
   Owner owner(Family family, String lock, byte[] token, long leaseMs) {
     String id = Words.told(family.key()) + ' ' + Words.told(token);
-    owners.values().removeIf(ref -> ref.get() == null);
-    Owner[] found = new Owner[1];
-    owners.compute(
-        id,
-        (same, ref) -> {
-          Owner known = ref == null ? null : ref.get();
-          found[0] = known == null || known.isOver() ? new Owner(lock, token, leaseMs) : known;
-          return known == found[0] ? ref : new WeakReference<>(found[0]);
-        });
-    return found[0];
+    synchronized (owners) {
+      owners.values().removeIf(ref -> ref.get() == null);
+      WeakReference<Owner> ref = owners.get(id);
+      Owner known = ref == null ? null : ref.get();
+      if (known == null || known.isOver()) {
+        known = new Owner(lock, token, leaseMs);
+        owners.put(id, new WeakReference<>(known));
+      }
+      return known;
+    }
+  }
+
+  boolean isObserved() {
+    return observer != null || LOG.isLoggable(Level.DEBUG);
+  }
+
+  /** An event of the owner's; {@code fence}: 0 without a hold. */
+  void tell(
+      LockEvent.Type type,
+      Family family,
+      Owner owner,
+      long fence,
+      long ms,
+      @Nullable Throwable error) {
+    if (!isObserved()) {
+      return;
+    }
+    LockEvent event =
+        new LockEvent(
+            type,
+            family.kind(),
+            family.keys().stream().map(Words::text).toList(),
+            Words.text(owner.token),
+            fence,
+            Duration.ofMillis(ms),
+            error);
+    LOG.log(Level.DEBUG, event::toString);
+    if (observer != null) {
+      try {
+        observer.on(event);
+      } catch (RuntimeException e) {
+        LOG.log(Level.WARNING, "an observer has thrown", e);
+      }
+    }
   }
 }

@@ -59,16 +59,7 @@ final class Futures {
       throw fatal;
     }
     RuntimeException unchecked = unchecked(error);
-    unchecked.addSuppressed(new Asked());
+    unchecked.addSuppressed(new Throwable("asked here"));
     return unchecked;
-  }
-
-  /** Where the caller asked. */
-  private static final class Asked extends RuntimeException {
-    private static final long serialVersionUID = 1;
-
-    Asked() {
-      super("asked here");
-    }
   }
 }

@@ -18,9 +18,7 @@ public final class Hold implements AutoCloseable {
   private final Context context;
   private final Family family;
   private final long leaseMs;
-  private final long fence;
-  private final int holds;
-  private final int slot;
+  private final Grant grant;
   private final int perHold;
   private final long since = Clock.now();
   private final AtomicReference<@Nullable CompletableFuture<Boolean>> releasing =
@@ -31,9 +29,7 @@ public final class Hold implements AutoCloseable {
     this.family = family;
     this.owner = owner;
     this.leaseMs = leaseMs;
-    this.fence = grant.fence();
-    this.holds = grant.holds();
-    this.slot = grant.slot();
+    this.grant = grant;
     this.perHold = perHold;
   }
 
@@ -48,7 +44,7 @@ public final class Hold implements AutoCloseable {
    * @return positive, below 2^53
    */
   public long fence() {
-    return fence;
+    return grant.fence();
   }
 
   /**
@@ -67,7 +63,7 @@ public final class Hold implements AutoCloseable {
    * @return 1 or more
    */
   public int holds() {
-    return holds;
+    return grant.holds();
   }
 
   /**
@@ -76,7 +72,7 @@ public final class Hold implements AutoCloseable {
    * @return empty without {@link Semaphore#slots()}
    */
   public OptionalInt slot() {
-    return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot);
+    return grant.slot() < 0 ? OptionalInt.empty() : OptionalInt.of(grant.slot());
   }
 
   /**
@@ -143,7 +139,7 @@ public final class Hold implements AutoCloseable {
           "the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
     }
     owner.renewed(ms, deadline);
-    context.observed().tell(LockEvent.Type.RENEWED, family, owner.token, fence, 0, null);
+    context.tell(LockEvent.Type.RENEWED, family, owner, grant.fence(), 0, null);
   }
 
   /**
@@ -249,17 +245,20 @@ public final class Hold implements AutoCloseable {
 
   private CompletableFuture<Boolean> releaseOnce(Release.How how) {
     long keptMs = how.isBeside() ? Limits.KEPT_MS : Limits.RELEASE_MS + Limits.LATE_MS;
-    CompletableFuture<Boolean> earlier = releasing.get();
-    boolean isAgain = earlier != null && earlier.isCompletedExceptionally() && !owner.isOver();
-    CompletableFuture<Boolean> result = new CompletableFuture<>();
-    if (earlier != null && !isAgain || !releasing.compareAndSet(earlier, result)) {
-      result = releasing.get();
-      Futures.await(result, keptMs);
-      return result;
+    CompletableFuture<Boolean> released = new CompletableFuture<>();
+    // A release that has failed may be tried again.
+    CompletableFuture<Boolean> latest =
+        releasing.updateAndGet(
+            last ->
+                last != null && (owner.isOver() || !last.isCompletedExceptionally())
+                    ? last
+                    : released);
+    if (latest != released) {
+      Futures.await(latest, keptMs);
+      return latest;
     }
-    CompletableFuture<Boolean> released = result;
     Driver driver = context.driver();
-    CompletableFuture<?> begins = driver.endings.add(family.keys, owner.token, released);
+    CompletableFuture<?> begins = driver.endings.add(family.keys(), owner.token, released);
     if (!family.counts() || begins.isDone()) {
       release(released, how, keptMs);
     } else {
@@ -304,17 +303,17 @@ public final class Hold implements AutoCloseable {
     }
     Driver driver = context.driver();
     task.afterwards()
-        .forEach(each -> driver.endings.add(family.keys, owner.token, driver.start(each, null)));
+        .forEach(each -> driver.endings.add(family.keys(), owner.token, driver.start(each, null)));
     if (!held) {
       owner.lose();
     }
-    owner.holds(family.mode, task.left);
+    owner.holds(family.mode(), task.left);
     if (task.isLast) {
       owner.end();
     }
     if (held) {
       long heldMs = Clock.now() - since;
-      context.observed().tell(LockEvent.Type.RELEASED, family, owner.token, fence, heldMs, null);
+      context.tell(LockEvent.Type.RELEASED, family, owner, grant.fence(), heldMs, null);
       result.complete(true);
     } else {
       result.completeExceptionally(

@@ -317,7 +317,7 @@ final class JedisDriver extends Driver {
     try {
       pool.returnBrokenResource(connection);
     } catch (JedisException e) {
-      Observed.LOG.log(System.Logger.Level.DEBUG, "the pool could not replace a connection", e);
+      Context.LOG.log(System.Logger.Level.DEBUG, "the pool could not replace a connection", e);
     }
   }
 

@@ -21,7 +21,7 @@ final class Json {
   /**
    * The fields, in the form of {@link Words#told}; a number as text.
    *
-   * @throws IllegalArgumentException if an escape is none of JSON's
+   * @throws IllegalArgumentException if it has an escape that the server does not write
    */
   static Map<String, String> fields(String text) {
     Map<String, String> fields = new HashMap<>();

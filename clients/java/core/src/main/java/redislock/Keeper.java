@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -12,30 +13,28 @@ import org.jspecify.annotations.Nullable;
  * Between two checks it does not refer to the hold: a hold that was dropped ends with its lease,
  * and is not renewed for ever.
  */
-abstract class Keeper {
+final class Keeper {
   private final Driver driver;
   private final WeakReference<Owner> ref;
+
+  /** Completes with true if the lock is held; null: the deadline is told, and nothing asked. */
+  private final @Nullable Function<Owner, CompletableFuture<Boolean>> check;
+
   private boolean stopped;
   private @Nullable ScheduledFuture<?> timer;
   private CompletableFuture<?> underWay = CompletableFuture.completedFuture(null);
 
-  private Keeper(Driver driver, Owner owner) {
+  private Keeper(
+      Driver driver, Owner owner, @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
     this.driver = driver;
     this.ref = new WeakReference<>(owner);
+    this.check = check;
     owner.keptBy(this);
   }
 
-  /** The time to the next check; {@link Clock#NEVER}: none. */
-  long nextMs(Owner owner) {
-    return owner.leaseMs == Family.PERSIST ? Clock.NEVER : owner.leaseMs / 3;
-  }
-
   boolean renews() {
-    return true;
+    return check != null;
   }
-
-  /** Completes with true if the lock is held. */
-  abstract CompletableFuture<Boolean> check(Owner owner);
 
   /** Completes when the check that is under way is over. */
   synchronized CompletableFuture<?> stop() {
@@ -51,8 +50,9 @@ abstract class Keeper {
     if (timer != null) {
       timer.cancel(false);
     }
-    long ms = nextMs(owner);
-    if (!stopped && ms < Clock.NEVER) {
+    boolean isEndless = (renews() ? owner.leaseMs : owner.deadline) == Clock.NEVER;
+    if (!stopped && !isEndless) {
+      long ms = renews() ? owner.leaseMs / 3 : owner.deadline - Clock.now() + 1;
       timer = driver.timer.schedule(this::ring, Math.max(0, ms), TimeUnit.MILLISECONDS);
     }
   }
@@ -64,95 +64,82 @@ abstract class Keeper {
     }
     if (owner.isLost()) {
       owner.lose();
-      return;
-    }
-    CompletableFuture<?> checking =
-        check(owner).handle((held, error) -> settled(owner, error == null && held));
-    synchronized (this) {
-      underWay = checking;
+    } else if (check == null) {
+      again(owner);
+    } else {
+      CompletableFuture<?> checking =
+          check.apply(owner).whenComplete((held, error) -> settled(owner, error == null && held));
+      synchronized (this) {
+        underWay = checking;
+      }
     }
   }
 
-  private @Nullable Object settled(Owner owner, boolean held) {
+  private void settled(Owner owner, boolean held) {
     synchronized (this) {
-      if (stopped || owner.isOver()) {
-        return null;
+      if (stopped) {
+        return;
       }
     }
-    if (!held || owner.isLost()) {
-      owner.lose();
-    } else {
+    if (held && !owner.isLost()) {
       again(owner);
+    } else {
+      owner.lose();
     }
-    return null;
   }
 
   /** Renews after each third of the lease; a loss is told within a third. */
-  static void renew(Driver driver, Owner owner, Family family, Runnable onRenewed) {
-    new Keeper(driver, owner) {
-      @Override
-      CompletableFuture<Boolean> check(Owner owner) {
-        long leaseMs = owner.leaseMs;
-        return driver
-            .start(Repeat.keeping(family, owner, leaseMs), null)
-            .handle(
-                (deadline, error) -> {
-                  if (deadline != null && owner.leaseMs == leaseMs) {
-                    owner.deadline = deadline;
-                    onRenewed.run();
-                  }
-                  // What fails until the deadline was tried again until then.
-                  return error != null ? !owner.isLost() : deadline != null;
-                });
-      }
-    };
+  static void renew(Context context, Owner first, Family family) {
+    Driver driver = context.driver();
+    new Keeper(
+        driver,
+        first,
+        owner -> {
+          long leaseMs = owner.leaseMs;
+          return driver
+              .start(Repeat.keeping(family, owner, leaseMs), null)
+              .handle(
+                  (deadline, error) -> {
+                    if (deadline != null && owner.leaseMs == leaseMs) {
+                      owner.deadline = deadline;
+                      context.tell(LockEvent.Type.RENEWED, family, owner, owner.fence, 0, null);
+                    }
+                    // What fails until the deadline was tried again until then.
+                    return error != null ? !owner.isLost() : deadline != null;
+                  });
+        });
   }
 
   /**
    * The server renews. The lock is lost when the connection ends, or when a check after a third of
    * the lease fails.
    */
-  static void session(Driver driver, Owner owner, Family family, Line line) {
-    WeakReference<Owner> ref = new WeakReference<>(owner);
+  static void session(Driver driver, Owner first, Family family, Line line) {
+    Keeper keeper =
+        new Keeper(
+            driver,
+            first,
+            owner -> {
+              long sent = Clock.now();
+              return line.check(family.held(owner.token), Limits.LATE_MS)
+                  .thenApply(
+                      reply -> {
+                        owner.deadline = Clock.after(sent, owner.leaseMs);
+                        return reply instanceof List<?>;
+                      });
+            });
     line.keep(
         () -> {
-          Owner kept = ref.get();
-          if (kept != null) {
-            kept.lose();
+          Owner owner = keeper.ref.get();
+          if (owner != null) {
+            owner.lose();
           }
         });
-    Driver.CLEANER.register(owner, line::close);
-    new Keeper(driver, owner) {
-      @Override
-      CompletableFuture<Boolean> check(Owner owner) {
-        long sent = Clock.now();
-        return line.check(family.held(owner.token), Limits.LATE_MS)
-            .thenApply(
-                reply -> {
-                  owner.deadline = Clock.after(sent, owner.leaseMs);
-                  return reply instanceof List<?>;
-                });
-      }
-    };
+    Driver.CLEANER.register(first, line::close);
   }
 
   /** Tells the loss when the lease is over by the local clock. */
   static void deadline(Driver driver, Owner owner) {
-    new Keeper(driver, owner) {
-      @Override
-      long nextMs(Owner owner) {
-        return owner.deadline == Clock.NEVER ? Clock.NEVER : owner.deadline - Clock.now() + 1;
-      }
-
-      @Override
-      boolean renews() {
-        return false;
-      }
-
-      @Override
-      CompletableFuture<Boolean> check(Owner owner) {
-        return CompletableFuture.completedFuture(true);
-      }
-    };
+    new Keeper(driver, owner, null);
   }
 }

@@ -1,8 +1,8 @@
 package redislock;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -70,20 +70,17 @@ public record LockInfo(
     if (reply == null) {
       return Optional.empty();
     }
-    Map<String, Object> lock = fields(reply);
-    List<Holder> holders = new ArrayList<>();
-    for (Object each : (List<?>) lock.get("holders")) {
-      holders.add(holder(fields(each)));
-    }
+    Map<String, Object> lock = fields(Words.texts(reply));
+    List<?> holders = (List<?>) lock.get("holders");
     long ttl = number(lock, "ttl");
     // -2: free, but waited for.
     return Optional.of(
         new LockInfo(
-            Words.text(lock.get("kind")),
+            (String) lock.get("kind"),
             (int) number(lock, "limit"),
             number(lock, "fence"),
             time(ttl == -2 ? 0 : ttl),
-            List.copyOf(holders),
+            holders.stream().map(each -> holder(fields(each))).toList(),
             number(lock, "waiters"),
             number(lock, "holding")));
   }
@@ -98,10 +95,10 @@ public record LockInfo(
 
   private static Holder holder(Map<String, Object> fields) {
     long session = number(fields, "session");
-    int slot = fields.containsKey("slot") ? (int) number(fields, "slot") : -1;
+    int slot = (int) Words.number(fields.getOrDefault("slot", -1));
     return new Holder(
-        Words.text(fields.get("owner")),
-        Mode.valueOf(Words.text(fields.get("mode")).toUpperCase(Locale.ROOT)),
+        (String) fields.get("owner"),
+        Mode.valueOf(((String) fields.get("mode")).toUpperCase(Locale.ROOT)),
         (int) number(fields, "holds"),
         number(fields, "fence"),
         time(number(fields, "ttl")),
@@ -119,16 +116,11 @@ public record LockInfo(
     return Words.number(fields.get(name));
   }
 
-  /** A map: a flat list, as in RESP2, or a list of entries. */
+  /** Of a list of names and values. */
   private static Map<String, Object> fields(Object reply) {
     Map<String, Object> fields = new HashMap<>();
-    List<?> list = (List<?>) reply;
-    for (int at = 0; at < list.size(); at++) {
-      if (list.get(at) instanceof Map.Entry<?, ?> entry) {
-        fields.put(Words.text(entry.getKey()), entry.getValue());
-      } else {
-        fields.put(Words.text(list.get(at)), list.get(++at));
-      }
+    for (Iterator<?> words = ((List<?>) reply).iterator(); words.hasNext(); ) {
+      fields.put((String) words.next(), words.next());
     }
     return fields;
   }

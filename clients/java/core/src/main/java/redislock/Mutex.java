@@ -130,7 +130,7 @@ public final class Mutex extends RedisLock<Mutex> {
       return found == null ? value : found;
     } catch (RuntimeException e) {
       // The value is made. Renewal has stopped, so the lease ends the hold.
-      Observed.LOG.log(
+      Context.LOG.log(
           System.Logger.Level.WARNING, "the lock \"" + name + "\" could not be released", e);
     }
     return value;

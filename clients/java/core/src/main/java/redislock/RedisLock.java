@@ -32,11 +32,6 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
 
   abstract L with(Settings settings);
 
-  /** The holds that one acquire adds. */
-  int perHold() {
-    return 1;
-  }
-
   /**
    * The name of the lock; of several locks, all names.
    *
@@ -265,7 +260,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         || settings.atLeastMs > 0
         || settings.replicas > 0
         || settings.within != null
-        || family.hasSlots
+        || family.hasSlots()
         || command.isEmpty()) {
       throw new IllegalArgumentException(
           "run needs a command, and goes without token, atLeast, replicas, slots and within: its"
@@ -282,11 +277,6 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       throw run.error;
     }
     return run.reply;
-  }
-
-  private void tell(
-      LockEvent.Type type, Owner owner, long fence, long ms, @Nullable Throwable error) {
-    context.observed().tell(type, family, owner.token, fence, ms, error);
   }
 
   final Attempt ask(long waitMs, boolean coalesce) throws InterruptedException {
@@ -341,7 +331,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException if the thread was interrupted
    */
   public final boolean isLocked() throws InterruptedException {
-    return query(Words.of("EXISTS", family.keys), (reply, sent) -> Words.number(reply)) > 0;
+    return query(Words.of("EXISTS", family.keys()), (reply, sent) -> Words.number(reply)) > 0;
   }
 
   /**
@@ -375,27 +365,21 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /** Registers a grant, and starts its keeper. {@code line}: the connection that it is bound to. */
   private Hold keep(Owner owner, Grant grant, boolean autoRenew, @Nullable Line line, int perHold) {
     Driver driver = context.driver();
-    Observed observed = context.observed();
-    boolean isFirst = owner.holds(family.mode) == 0;
-    owner.granted(grant, family.mode);
+    boolean isFirst = owner.holds(family.mode()) == 0;
+    owner.granted(grant, family.mode());
     if (line != null) {
       owner.line = line;
       Keeper.session(driver, owner, family, line);
     } else if (autoRenew && !owner.isRenewed()) {
-      byte[] token = owner.token;
-      long fence = grant.fence();
-      Keeper.renew(
-          driver,
-          owner,
-          family,
-          () -> observed.tell(LockEvent.Type.RENEWED, family, token, fence, 0, null));
+      Keeper.renew(context, owner, family);
     }
-    if (isFirst && observed.isOn()) {
+    if (isFirst && context.isObserved()) {
       long since = Clock.now();
       owner.lost.thenRun(
           () -> {
-            if (owner.holds(family.mode) > 0) {
-              tell(LockEvent.Type.LOST, owner, owner.fence, Clock.now() - since, null);
+            if (owner.holds(family.mode()) > 0) {
+              context.tell(
+                  LockEvent.Type.LOST, family, owner, owner.fence, Clock.now() - since, null);
             }
           });
       owner.watched(driver);
@@ -447,9 +431,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       if (isNew) {
         begins = CompletableFuture.completedFuture(null);
       } else if (family.counts()) {
-        begins = endings.add(family.keys, owner.token, over);
+        begins = endings.add(family.keys(), owner.token, over);
       } else {
-        begins = endings.settled(family.keys, owner.token);
+        begins = endings.settled(family.keys(), owner.token);
       }
     }
 
@@ -460,10 +444,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         return this;
       } catch (TimeoutException | ExecutionException e) {
         throw failed(busy());
-      } catch (InterruptedException e) {
-        throw failed(e);
-      } catch (RuntimeException e) {
-        throw failed(e);
+      } catch (InterruptedException | RuntimeException e) {
+        failed(e);
+        throw e;
       } finally {
         end();
       }
@@ -520,8 +503,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         throw new LockLostException(
             "what is held was lost: release it before it is acquired again", name);
       }
-      int before = owner.holds(family.mode);
-      if (family.hasSlots && before > 0) {
+      int before = owner.holds(family.mode());
+      if (family.hasSlots() && before > 0) {
         throw new LockException("this owner has its slot already: release it first", name);
       }
       Driver driver = context.driver();
@@ -537,16 +520,16 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               owner,
               !isNew,
               before,
-              before + perHold(),
-              owner.holdsBeside(family.mode),
+              before + settings.permits,
+              owner.holdsBeside(family.mode()),
               settings,
               isSession,
               coalesce,
               patience,
               needsLine ? Acquire.Mode.BLOCKING : driver.mode(),
               driver.sliceMs(),
-              () -> !isNew && driver.endings.isDistrusted(family.keys, owner.token),
-              () -> tell(LockEvent.Type.QUEUED, owner, 0, 0, null));
+              () -> !isNew && driver.endings.isDistrusted(family.keys(), owner.token),
+              () -> context.tell(LockEvent.Type.QUEUED, family, owner, 0, 0, null));
       return task = command == null ? new Acquire(request) : new Run(request, command);
     }
 
@@ -554,17 +537,17 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       long waitedMs = Clock.now() - began;
       grant = granted;
       if (grant == null || grant.done()) {
-        tell(LockEvent.Type.NOT_GRANTED, owner, 0, waitedMs, null);
+        context.tell(LockEvent.Type.NOT_GRANTED, family, owner, 0, waitedMs, null);
         return;
       }
       if (task instanceof Run run) {
         // A release that has failed is made up for beside the caller.
         context.driver().undo(run, null);
-        tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
+        context.tell(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
         if (run.error instanceof LockLostException) {
-          tell(LockEvent.Type.LOST, owner, grant.fence(), 0, null);
+          context.tell(LockEvent.Type.LOST, family, owner, grant.fence(), 0, null);
         } else if (!run.open) {
-          tell(LockEvent.Type.RELEASED, owner, grant.fence(), 0, null);
+          context.tell(LockEvent.Type.RELEASED, family, owner, grant.fence(), 0, null);
         }
         return;
       }
@@ -577,8 +560,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       if (kept != null) {
         line = null;
       }
-      hold = keep(owner, grant, isRenewed, kept, perHold());
-      tell(LockEvent.Type.GRANTED, owner, grant.fence(), waitedMs, null);
+      hold = keep(owner, grant, isRenewed, kept, settings.permits);
+      context.tell(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
     }
 
     NotAcquiredException notAcquired() {
@@ -592,7 +575,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     }
 
     private <E extends Throwable> E failed(E error) {
-      tell(LockEvent.Type.NOT_GRANTED, owner, 0, Clock.now() - began, error);
+      context.tell(LockEvent.Type.NOT_GRANTED, family, owner, 0, Clock.now() - began, error);
       return error;
     }
 

@@ -1,7 +1,6 @@
 package redislock;
 
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock
@@ -74,7 +73,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return locks over the same connections
    */
   public RedisLocks observedBy(LockObserver observer) {
-    return new RedisLocks(context.with(new Observed(observer), context.prefix()));
+    return new RedisLocks(context.with(observer, context.prefix()));
   }
 
   /**
@@ -84,7 +83,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return locks over the same connections
    */
   public RedisLocks withPrefix(String prefix) {
-    return new RedisLocks(context.with(context.observed(), prefix));
+    return new RedisLocks(context.with(context.observer(), prefix));
   }
 
   /**
@@ -94,7 +93,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return the lock
    */
   public Mutex mutex(String name) {
-    return new Mutex(context, name, Family.mutex(context.key(name)), new Settings());
+    return new Mutex(context, name, family(LockEvent.Kind.MUTEX, 0, name), new Settings());
   }
 
   /**
@@ -104,7 +103,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return the lock
    */
   public ReentrantMutex reentrant(String name) {
-    return new ReentrantMutex(context, name, Family.reentrant(context.key(name)), new Settings());
+    return reentrant(LockEvent.Kind.REENTRANT, name);
   }
 
   /**
@@ -115,12 +114,16 @@ public final class RedisLocks implements AutoCloseable {
    * @return its two views
    */
   public ReadWriteLocks readWrite(String name) {
-    byte[] key = context.key(name);
     return new ReadWriteLocks(
-        new ReentrantMutex(
-            context, name, Family.readWrite(key, LockEvent.Kind.READ), new Settings()),
-        new ReentrantMutex(
-            context, name, Family.readWrite(key, LockEvent.Kind.WRITE), new Settings()));
+        reentrant(LockEvent.Kind.READ, name), reentrant(LockEvent.Kind.WRITE, name));
+  }
+
+  private ReentrantMutex reentrant(LockEvent.Kind kind, String name) {
+    return new ReentrantMutex(context, name, family(kind, 0, name), new Settings());
+  }
+
+  private Family family(LockEvent.Kind kind, int limit, String... names) {
+    return new Family(kind, Arrays.stream(names).map(context::key).toList(), limit, false);
   }
 
   /**
@@ -134,9 +137,8 @@ public final class RedisLocks implements AutoCloseable {
     if (limit < 1) {
       throw new IllegalArgumentException("the limit of a semaphore is 1 or more");
     }
-    byte[] key = context.key(name);
-    return new Semaphore(
-        context, name, Family.semaphore(key, limit, false), new Settings(), limit, 1);
+    Family family = family(LockEvent.Kind.SEMAPHORE, limit, name);
+    return new Semaphore(context, name, family, new Settings());
   }
 
   /**
@@ -149,8 +151,8 @@ public final class RedisLocks implements AutoCloseable {
     if (names.length == 0) {
       throw new IllegalArgumentException("at least one name");
     }
-    List<byte[]> keys = Arrays.stream(names).map(context::key).toList();
-    return new MultiMutex(context, String.join(" ", names), Family.several(keys), new Settings());
+    Family family = family(LockEvent.Kind.MULTI, 0, names);
+    return new MultiMutex(context, String.join(" ", names), family, new Settings());
   }
 
   /**

@@ -47,8 +47,8 @@ final class Release extends Task<Boolean> {
     this.family = family;
     this.owner = owner;
     this.how = how;
-    left = Math.max(0, owner.holds(family.mode) - perHold);
-    isLast = left == 0 && !owner.holdsBeside(family.mode);
+    left = Math.max(0, owner.holds(family.mode()) - perHold);
+    isLast = left == 0 && !owner.holdsBeside(family.mode());
     keptUntil = isLast && how != How.FAILED ? owner.keptUntil : -Clock.NEVER;
     wasLost = owner.isLost();
     resend = new Clock.Resend(isLast && how.isBeside() ? owner.leaseMs : Limits.RELEASE_MS);
@@ -100,10 +100,10 @@ final class Release extends Task<Boolean> {
    * no lock.
    */
   List<Repeat<@Nullable Object>> afterwards() {
-    if (!eachByItself || family.keys.size() == 1) {
+    if (!eachByItself || family.keys().size() == 1) {
       return List.of();
     }
-    return family.keys.stream()
+    return family.keys().stream()
         .map(key -> Repeat.release(key, owner.token, owner.leaseMs))
         .toList();
   }

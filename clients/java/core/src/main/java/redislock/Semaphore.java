@@ -2,24 +2,13 @@ package redislock;
 
 /** At most so many permits at once, for several owners. Immutable. */
 public final class Semaphore extends RedisLock<Semaphore> {
-  private final int limit;
-  private final int permits;
-
-  Semaphore(
-      Context context, String name, Family family, Settings settings, int limit, int permits) {
+  Semaphore(Context context, String name, Family family, Settings settings) {
     super(context, name, family, settings);
-    this.limit = limit;
-    this.permits = permits;
   }
 
   @Override
   Semaphore with(Settings settings) {
-    return new Semaphore(context, name, family, settings, limit, permits);
-  }
-
-  @Override
-  int perHold() {
-    return permits;
+    return new Semaphore(context, name, family, settings);
   }
 
   /**
@@ -29,10 +18,10 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @return a semaphore
    */
   public Semaphore permits(int count) {
-    if (count < 1 || count > limit || family.hasSlots) {
+    if (count < 1 || count > family.limit() || family.hasSlots()) {
       throw new IllegalArgumentException("permits are 1 to the limit, and one with a slot");
     }
-    return new Semaphore(context, name, family, settings, limit, count);
+    return with(settings.with(copy -> copy.permits = count));
   }
 
   /**
@@ -41,7 +30,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @return a semaphore
    */
   public Semaphore slots() {
-    return new Semaphore(
-        context, name, Family.semaphore(family.key(), limit, true), settings, limit, 1);
+    Family slots = new Family(family.kind(), family.keys(), family.limit(), true);
+    return new Semaphore(context, name, slots, settings.with(copy -> copy.permits = 1));
   }
 }

@@ -10,6 +10,9 @@ final class Settings implements Cloneable {
   boolean session;
   long atLeastMs;
 
+  /** The holds that one acquire adds. */
+  int permits = 1;
+
   /** null: a new one for each hold. */
   byte @Nullable [] token;
 

@@ -29,7 +29,7 @@ public final class ThreadLock implements Lock {
   ThreadLock(RedisLock<?> lock, ThreadLocal<Map<Key, Held>> ofThread) {
     this.lock = lock;
     this.ofThread = ofThread;
-    this.key = new Key(lock.family.kind, lock.family.keys.stream().map(Words::told).toList());
+    this.key = new Key(lock.family.kind(), lock.family.keys().stream().map(Words::told).toList());
   }
 
   private boolean reenter() {

@@ -61,7 +61,7 @@ final class Withdraw extends Task<@Nullable Void> {
   }
 
   List<byte[]> keys() {
-    return request.family().keys;
+    return request.family().keys();
   }
 
   @Override
