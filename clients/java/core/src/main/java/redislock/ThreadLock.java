@@ -51,21 +51,21 @@ public final class ThreadLock implements Lock {
 
   @Override
   public void lock() {
-    if (reenter()) {
-      return;
-    }
     boolean interrupted = Thread.interrupted();
-    Hold granted = null;
-    while (granted == null) {
-      try {
-        granted = lock.acquire();
-      } catch (InterruptedException e) {
-        interrupted = true;
+    boolean isHeld = false;
+    try {
+      while (!isHeld) {
+        try {
+          lockInterruptibly();
+          isHeld = true;
+        } catch (InterruptedException e) {
+          interrupted = true;
+        }
       }
-    }
-    hold(granted);
-    if (interrupted) {
-      Thread.currentThread().interrupt();
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 

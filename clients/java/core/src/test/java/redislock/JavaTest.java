@@ -352,6 +352,16 @@ final class JavaTest {
       other.release();
       assertTrue(kept.get(10, TimeUnit.SECONDS));
     }
+    // Nor is it forgotten where lock() fails.
+    server.ask("SET", "k", "text");
+    Future<Boolean> refused =
+        threads.submit(
+            () -> {
+              Thread.currentThread().interrupt();
+              assertThrows(WrongTypeException.class, fresh::lock);
+              return Thread.interrupted();
+            });
+    assertTrue(refused.get(10, TimeUnit.SECONDS));
   }
 
   @ParameterizedTest
