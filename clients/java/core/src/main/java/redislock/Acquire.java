@@ -1,6 +1,7 @@
 package redislock;
 
 import java.util.List;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -17,12 +18,6 @@ import org.jspecify.annotations.Nullable;
  * not answered.
  */
 class Acquire extends Task<@Nullable Grant> {
-  /** How a request waits: on a connection of its own, or by messages over a shared one. */
-  enum Mode {
-    BLOCKING,
-    BY_MESSAGE
-  }
-
   enum State {
     LISTENING,
     ASKED,
@@ -36,7 +31,7 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   final Request request;
-  final Mode mode;
+  private final boolean runs;
   private final Patience patience;
   private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS);
   State state = State.ASKED;
@@ -75,17 +70,13 @@ class Acquire extends Task<@Nullable Grant> {
   /** The holder, where it was not granted, and the caller wants to be told; null: not known. */
   @Nullable String holder;
 
-  Acquire(Request request) {
+  /** {@code runs}: a command is sent with each request. */
+  Acquire(Request request, boolean runs) {
     super(request.family().key());
     this.request = request;
     this.patience = request.patience();
-    this.mode = request.mode();
+    this.runs = runs;
     this.tokenUsedBefore = request.tokenUsedBefore();
-  }
-
-  @Override
-  byte @Nullable [] token() {
-    return request.token();
   }
 
   @Override
@@ -94,20 +85,18 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step ask() {
-    if (!patience.queues()) {
+    boolean isSubscribed = channel != null && !(runs && isFirst);
+    // Most locks are free: the first request is sent without a subscription.
+    boolean isAtOnce = isFirst && request.byMessage() && !isSubscribed;
+    isFirst = false;
+    if (!patience.queues() || isAtOnce) {
       return send(State.ASKED, List.of(), Limits.LATE_MS, false);
     }
     long leftMs = Math.max(1, patience.ends() - Clock.now());
-    if (mode == Mode.BLOCKING) {
+    if (!request.byMessage()) {
       long blockMs = Math.min(request.sliceMs(), leftMs);
       return send(State.ASKED, blocking(blockMs), blockMs + Limits.LATE_MS, true);
     }
-    if (isFirst && (channel == null || asksAtOnce())) {
-      // Most locks are free: the first request is sent without a subscription.
-      isFirst = false;
-      return send(State.ASKED, List.of(), Limits.LATE_MS, false);
-    }
-    isFirst = false;
     if (channel == null) {
       return listen();
     }
@@ -126,18 +115,19 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, patience.ends() - Clock.now())));
   }
 
-  /** True if the first request must not wait, even where the subscription is there. */
-  boolean asksAtOnce() {
-    return false;
-  }
-
   /** What to send of a request with these words. {@code isNotified}: it waits by message. */
   List<List<byte[]>> packet(List<byte[]> words, boolean isNotified) {
     return List.of(words);
   }
 
   private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
-    List<byte[]> words = request.words();
+    List<byte[]> words =
+        request
+            .family()
+            .acquire(
+                request.owner().token,
+                request.before() + request.settings().permits,
+                request.settings().leaseMs);
     Words.add(words, tail);
     if (request.session()) {
       Words.add(words, "SESSION");
@@ -187,7 +177,7 @@ class Acquire extends Task<@Nullable Grant> {
     unanswered = null;
     if (!(reply instanceof List<?> list)) {
       // A request that was queued stays queued when a later one that does not wait is answered nil.
-      open = wasOpen && mode == Mode.BY_MESSAGE && channel == null;
+      open = wasOpen && request.byMessage() && channel == null;
       return notGranted();
     }
     long fence = Words.number(list.get(1));
@@ -207,7 +197,7 @@ class Acquire extends Task<@Nullable Grant> {
       return new Step.Await(askAgain);
     }
     grant = Grant.of(list, deadline(sent));
-    if (restarts() && isLate()) {
+    if (state == State.ASKED && !runs && isLate()) {
       // The lease began with the grant, which may be later than the request by a slice, or by the
       // making of a connection: asking again restarts it.
       return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
@@ -235,18 +225,14 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private long deadline(long since) {
-    return request.leaseMs() == Family.PERSIST
+    return request.settings().leaseMs == Family.PERSIST
         ? Clock.NEVER
-        : Clock.after(since, request.leaseMs());
-  }
-
-  /** True if the lease is to begin again behind a late grant. */
-  boolean restarts() {
-    return state == State.ASKED;
+        : Clock.after(since, request.settings().leaseMs);
   }
 
   private boolean isLate() {
-    return request.leaseMs() != Family.PERSIST && Clock.now() - sent >= request.leaseMs() / 10;
+    return request.settings().leaseMs != Family.PERSIST
+        && Clock.now() - sent >= request.settings().leaseMs / 10;
   }
 
   private Step granted() {
@@ -260,7 +246,7 @@ class Acquire extends Task<@Nullable Grant> {
       }
       // An upgrade has a fence of its own. Only the server knows whether READ lasted until then.
       state = State.COMPARED;
-      return new Step.Send(request.family().held(request.token()), within(Limits.LATE_MS));
+      return new Step.Send(request.family().held(request.owner().token), within(Limits.LATE_MS));
     }
     return confirm();
   }
@@ -280,14 +266,14 @@ class Acquire extends Task<@Nullable Grant> {
     String message =
         "%d of %d replicas confirmed the grant within %d ms: given back"
             .formatted(confirmed, request.settings().replicas, request.settings().replicaTimeoutMs);
-    return new Step.GivenUp(new NotReplicatedException(message, request.lock()));
+    return new Step.GivenUp(new NotReplicatedException(message, request.owner().lock));
   }
 
   private Step lostBefore() {
     givesBack = true;
     return new Step.GivenUp(
         new LockLostException(
-            "the lock was lost before it was acquired again: given back", request.lock()));
+            "the lock was lost before it was acquired again: given back", request.owner().lock));
   }
 
   /** The time is over. */
@@ -309,7 +295,7 @@ class Acquire extends Task<@Nullable Grant> {
       long ms = Clock.random(patience.pollMs(), 0.5, 1.5);
       return Clock.now() + ms > patience.ends() ? notInTime() : new Step.Sleep(ms);
     }
-    if (mode == Mode.BY_MESSAGE && channel == null && Clock.now() < patience.ends()) {
+    if (request.byMessage() && channel == null && Clock.now() < patience.ends()) {
       return listen();
     }
     return again();
@@ -321,7 +307,7 @@ class Acquire extends Task<@Nullable Grant> {
       return ask();
     }
     if (unanswered != null) {
-      return new Step.GivenUp(unanswered.translated(request.lock()));
+      return new Step.GivenUp(unanswered.translated(request.owner().lock));
     }
     // The message that says so may be lost: then the request is withdrawn.
     return open ? new Step.GivenUp(null) : notInTime();
@@ -335,7 +321,7 @@ class Acquire extends Task<@Nullable Grant> {
       case HOLDER:
         return new Step.Done(null);
       case CONFIRMED:
-        return new Step.GivenUp(trouble.translated(request.lock()));
+        return new Step.GivenUp(trouble.translated(request.owner().lock));
       case ASKED, RESTARTED:
         open = wasOpen || trouble.mayHaveRun();
         unanswered = trouble;
@@ -357,18 +343,18 @@ class Acquire extends Task<@Nullable Grant> {
       return notGranted();
     }
     if (!trouble.heals()) {
-      return new Step.GivenUp(trouble.translated(request.lock()));
+      return new Step.GivenUp(trouble.translated(request.owner().lock));
     }
     if (patience.waitMs() == 0) {
       return resend.over()
-          ? new Step.GivenUp(trouble.translated(request.lock()))
+          ? new Step.GivenUp(trouble.translated(request.owner().lock))
           : new Step.Sleep(resend.pause());
     }
     if (Clock.now() >= patience.ends()) {
       if (state == State.LISTENING) {
         return again();
       }
-      return new Step.GivenUp(trouble.translated(request.lock()));
+      return new Step.GivenUp(trouble.translated(request.owner().lock));
     }
     if (state == State.LISTENING) {
       channel = null;
@@ -378,12 +364,6 @@ class Acquire extends Task<@Nullable Grant> {
 
   @Override
   Step slept() {
-    return again();
-  }
-
-  @Override
-  Step listening(String channel) {
-    this.channel = channel;
     return again();
   }
 
@@ -421,7 +401,7 @@ class Acquire extends Task<@Nullable Grant> {
         if (request.isDistrusted().getAsBoolean()) {
           return again();
         }
-        return new Step.GivenUp(new WaitCancelledException("cancelled", request.lock()));
+        return new Step.GivenUp(new WaitCancelledException("cancelled", request.owner().lock));
       case "superseded", "unblocked":
         return new Step.Sleep(
             Math.min(Clock.random(250, 0.5, 1), Math.max(0, patience.ends() - Clock.now())));
@@ -442,17 +422,42 @@ class Acquire extends Task<@Nullable Grant> {
             : "";
     LockException error =
         new WrongTypeException(
-            "the key \"" + request.lock() + "\" is a " + found + ", not a lock" + hint,
-            request.lock());
-    if (wrongType != null) {
-      error.initCause(wrongType.error);
-    }
+            "the key \"" + request.owner().lock + "\" is a " + found + ", not a lock" + hint,
+            request.owner().lock);
+    error.initCause(wrongType.error);
     return error;
   }
 
-  @Override
-  @Nullable Task<?> undo() {
-    return open ? new Withdraw(request, givesBack ? 0 : request.before()) : null;
+  /**
+   * Leaves neither a queued request nor a hold of it behind: LOCK.CANCEL, then the release, one
+   * after the other. In this order: a release alone could arrive just before the grant.
+   */
+  List<Repeat<@Nullable Object>> undo() {
+    Family family = request.family();
+    Owner owner = request.owner();
+    int left = givesBack ? 0 : request.before();
+    // A report of done work would keep the waiting callers from doing it: the release says FAILED.
+    List<byte[]> release = family.release(owner.token, left, request.coalesce());
+    Repeat.Result<@Nullable Object> held =
+        (reply, sent) -> {
+          Grant found = Grant.ofHeld(reply, sent);
+          if (found != null) {
+            owner.fence = found.fence();
+          }
+          return reply;
+        };
+    return Stream.of(
+            undo(family.cancel(owner.token), (reply, sent) -> reply),
+            undo(release, (reply, sent) -> reply),
+            // READ keeps the fence of an upgrade that was given back.
+            undo(family.held(owner.token), held))
+        .limit(request.otherMode() ? 3 : 2)
+        .toList();
+  }
+
+  private Repeat<@Nullable Object> undo(
+      List<byte[]> words, Repeat.Result<@Nullable Object> result) {
+    return Repeat.cleanup(key, words, request.settings().leaseMs, result);
   }
 
   @Override

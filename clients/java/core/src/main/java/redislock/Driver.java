@@ -1,6 +1,7 @@
 package redislock;
 
 import java.lang.ref.Cleaner;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -14,7 +15,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Runs the protocol's tasks over a Redis library. A task that fails, or whose caller gives up, is
- * followed by its {@link Task#undo()}, for which the caller is kept a second at most.
+ * followed by {@link Acquire#undo()}, for which the caller is kept a second at most.
  */
 abstract class Driver implements AutoCloseable {
   static final Cleaner CLEANER = Cleaner.create();
@@ -38,7 +39,8 @@ abstract class Driver implements AutoCloseable {
     timer.allowCoreThreadTimeOut(true);
   }
 
-  abstract Acquire.Mode mode();
+  /** True if requests wait by messages, over a shared connection. */
+  abstract boolean waitsByMessage();
 
   /** The longest BLOCK that the connections allow. */
   abstract long sliceMs();
@@ -90,19 +92,24 @@ abstract class Driver implements AutoCloseable {
   }
 
   /**
-   * Starts the task's undo, if it has one, behind its latest request; the owner's next acquire
-   * waits for it.
+   * Undoes what the task may have left, behind its latest request; the owner's next acquire waits
+   * for it.
    */
   final CompletableFuture<?> undo(Task<?> task, @Nullable Line line, CompletableFuture<?> request) {
     if (line != null) {
       line.close();
     }
-    if (!(task.undo() instanceof Withdraw undo)) {
+    if (!(task instanceof Acquire acquire) || !acquire.open) {
       return CompletableFuture.completedFuture(null);
     }
-    endings.distrust(undo.keys(), undo.token());
-    CompletableFuture<?> undoing = request.thenCompose(none -> start(undo, null));
-    endings.add(undo.keys(), undo.token(), undoing);
+    List<byte[]> keys = acquire.request.family().keys();
+    byte[] token = acquire.request.owner().token;
+    endings.distrust(keys, token);
+    CompletableFuture<?> undoing = request;
+    for (Repeat<@Nullable Object> each : acquire.undo()) {
+      undoing = undoing.thenCompose(none -> start(each, null));
+    }
+    endings.add(keys, token, undoing);
     return undoing;
   }
 

@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
 public final class Hold implements AutoCloseable {
   final Owner owner;
   private final Context context;
-  private final Family family;
+  final Family family;
   private final long leaseMs;
   private final Grant grant;
   private final int perHold;
@@ -31,10 +31,6 @@ public final class Hold implements AutoCloseable {
     this.leaseMs = leaseMs;
     this.grant = grant;
     this.perHold = perHold;
-  }
-
-  boolean isOf(Family other) {
-    return family.nests(other);
   }
 
   /**
@@ -244,7 +240,7 @@ public final class Hold implements AutoCloseable {
   }
 
   private CompletableFuture<Boolean> releaseOnce(Release.How how) {
-    long keptMs = how.isBeside() ? Limits.KEPT_MS : Limits.RELEASE_MS + Limits.LATE_MS;
+    long keptMs = how != Release.How.DONE ? Limits.KEPT_MS : Limits.RELEASE_MS + Limits.LATE_MS;
     CompletableFuture<Boolean> released = new CompletableFuture<>();
     // A release that has failed may be tried again.
     CompletableFuture<Boolean> latest =
@@ -294,7 +290,7 @@ public final class Hold implements AutoCloseable {
         // The end of a session's connection releases it.
         owner.line.close();
       }
-      if (task.isLast && task.how.isBeside()) {
+      if (task.isLast && task.how != Release.How.DONE) {
         // No caller tries again: without a confirmed release the lock counts as lost.
         owner.lose();
       }

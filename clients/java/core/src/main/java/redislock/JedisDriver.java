@@ -69,8 +69,8 @@ final class JedisDriver extends Driver {
   }
 
   @Override
-  Acquire.Mode mode() {
-    return Acquire.Mode.BLOCKING;
+  boolean waitsByMessage() {
+    return false;
   }
 
   @Override

@@ -79,8 +79,8 @@ final class LettuceDriver extends Driver {
   }
 
   @Override
-  Acquire.Mode mode() {
-    return Acquire.Mode.BY_MESSAGE;
+  boolean waitsByMessage() {
+    return true;
   }
 
   @Override
@@ -135,23 +135,22 @@ final class LettuceDriver extends Driver {
     void begin() {
       running.add(this);
       whenComplete((result, error) -> running.remove(this));
-      byte[] token = task.token();
-      if (token != null && line == null && task instanceof Acquire) {
+      if (line == null && task instanceof Acquire) {
         Node node = nodes.known(task.key);
         String channel = channel(task.key);
         if (node != null && node.hears(channel)) {
-          hear(node, token);
+          hear(node);
           task.subscribed(channel);
         }
       }
       proceed(task::begin);
     }
 
-    private void hear(Node node, byte[] token) {
+    private void hear(Node node) {
       if (heard != node) {
         unhear();
         heard = node;
-        waiter = node.inbox.waiter(task.key, token);
+        waiter = node.inbox.waiter(task.key, ((Acquire) task).request.owner().token);
       }
     }
 
@@ -221,8 +220,9 @@ final class LettuceDriver extends Driver {
                           if (error != null) {
                             return task.trouble(trouble(error));
                           }
-                          hear(node, task.token());
-                          return task.listening(channel);
+                          hear(node);
+                          task.subscribed(channel);
+                          return task.slept();
                         }));
       } else if (step instanceof Step.Await await) {
         await(await.until());

@@ -309,10 +309,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       throw new IllegalArgumentException(
           "session and atLeast begin with the grant: leave them out");
     }
-    Owner owner =
-        family.counts()
-            ? context.owner(family, name, token, settings.leaseMs)
-            : owner(token.clone());
+    Owner owner = owner(token.clone());
     Grant found = context.driver().run(Repeat.held(family, token, name), null);
     if (found == null) {
       throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
@@ -358,8 +355,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return new ThreadLock(this, context.threads());
   }
 
+  /** Of a caller's own token. */
   private Owner owner(byte[] token) {
-    return new Owner(name, token, settings.leaseMs);
+    return family.counts()
+        ? context.owner(family, name, token, settings.leaseMs)
+        : new Owner(name, token, settings.leaseMs);
   }
 
   /** Registers a grant, and starts its keeper. {@code line}: the connection that it is bound to. */
@@ -422,19 +422,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       isNew = outer == null && token == null;
       if (outer != null) {
         owner = outer;
-      } else if (token != null && family.counts()) {
-        owner = context.owner(family, name, token, settings.leaseMs);
       } else {
-        owner = owner(token == null ? Context.newToken() : token);
+        owner = isNew ? new Owner(name, Context.newToken(), settings.leaseMs) : owner(token);
       }
       Endings endings = context.driver().endings;
-      if (isNew) {
-        begins = CompletableFuture.completedFuture(null);
-      } else if (family.counts()) {
-        begins = endings.add(family.keys(), owner.token, over);
-      } else {
-        begins = endings.settled(family.keys(), owner.token);
-      }
+      begins =
+          isNew || !family.counts()
+              ? endings.settled(family.keys(), owner.token)
+              : endings.add(family.keys(), owner.token, over);
     }
 
     Attempt run() throws InterruptedException {
@@ -510,27 +505,25 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       Driver driver = context.driver();
       boolean isSession = settings.session && !isNested;
       // What runs a command is bound to a connection of the pool, where its request has one.
-      boolean isPooled = command != null && driver.mode() == Acquire.Mode.BLOCKING;
+      boolean isPooled = command != null && !driver.waitsByMessage();
       boolean needsLine = (isSession || settings.replicas > 0) && !isPooled;
       line = needsLine ? driver.line(family.key()) : null;
       Request request =
           new Request(
               family,
-              name,
               owner,
               !isNew,
               before,
-              before + settings.permits,
               owner.holdsBeside(family.mode()),
               settings,
               isSession,
               coalesce,
               patience,
-              needsLine ? Acquire.Mode.BLOCKING : driver.mode(),
+              !needsLine && driver.waitsByMessage(),
               driver.sliceMs(),
-              () -> !isNew && driver.endings.isDistrusted(family.keys(), owner.token),
+              () -> driver.endings.isDistrusted(family.keys(), owner.token),
               () -> context.tell(LockEvent.Type.QUEUED, family, owner, 0, 0, null));
-      return task = command == null ? new Acquire(request) : new Run(request, command);
+      return task = command == null ? new Acquire(request, false) : new Run(request, command);
     }
 
     private void settled(@Nullable Grant granted) {

@@ -40,13 +40,11 @@ public final class RedisLocks implements AutoCloseable {
   /** By name: each driver is loaded only where its library is there. */
   private static Driver driver(AutoCloseable client) {
     for (Class<?> each = client.getClass(); each != null; each = each.getSuperclass()) {
-      switch (each.getName()) {
-        case "io.lettuce.core.RedisClient", "io.lettuce.core.cluster.RedisClusterClient":
-          return Drivers.lettuce(client);
-        case "redis.clients.jedis.UnifiedJedis":
-          return Drivers.jedis(client);
-        default:
-          break;
+      if (each.getName().equals("io.lettuce.core.AbstractRedisClient")) {
+        return Drivers.lettuce(client);
+      }
+      if (each.getName().equals("redis.clients.jedis.UnifiedJedis")) {
+        return Drivers.jedis(client);
       }
     }
     throw new IllegalArgumentException(

@@ -23,7 +23,7 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
    * @throws IllegalArgumentException if the hold is of another lock
    */
   public ReentrantMutex within(Hold hold) {
-    if (!hold.isOf(family)) {
+    if (!hold.family.nests(family)) {
       throw new IllegalArgumentException("within: the hold is of another lock");
     }
     return with(settings.with(copy -> copy.within = hold.owner));

@@ -10,16 +10,12 @@ import org.jspecify.annotations.Nullable;
 final class Release extends Task<Boolean> {
   /** Why it is released. */
   enum How {
+    /** The caller waits until it has run, and may try again; not so with the others. */
     DONE,
     /** At the end of a block, whose body may have thrown. */
     ENDED,
     /** The work failed. */
-    FAILED;
-
-    /** True if the caller does not wait until it has run, and cannot try again. */
-    boolean isBeside() {
-      return this != DONE;
-    }
+    FAILED
   }
 
   final How how;
@@ -51,7 +47,7 @@ final class Release extends Task<Boolean> {
     isLast = left == 0 && !owner.holdsBeside(family.mode());
     keptUntil = isLast && how != How.FAILED ? owner.keptUntil : -Clock.NEVER;
     wasLost = owner.isLost();
-    resend = new Clock.Resend(isLast && how.isBeside() ? owner.leaseMs : Limits.RELEASE_MS);
+    resend = new Clock.Resend(isLast && how != How.DONE ? owner.leaseMs : Limits.RELEASE_MS);
   }
 
   @Override
@@ -104,7 +100,11 @@ final class Release extends Task<Boolean> {
       return List.of();
     }
     return family.keys().stream()
-        .map(key -> Repeat.release(key, owner.token, owner.leaseMs))
+        .map(
+            key -> {
+              List<byte[]> words = Words.of("LOCK.RELEASE", key, owner.token);
+              return Repeat.cleanup(key, words, owner.leaseMs, (reply, sent) -> reply);
+            })
         .toList();
   }
 }

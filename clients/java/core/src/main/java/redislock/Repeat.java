@@ -95,11 +95,11 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return exec;
   }
 
-  /** The release of one key by itself: until it has run, or the lease is over. */
-  static Repeat<@Nullable Object> release(byte[] key, byte[] token, long leaseMs) {
-    List<byte[]> words = Words.of("LOCK.RELEASE", key, token);
-    return new Repeat<@Nullable Object>(
-            key, words, (reply, sent) -> reply, trouble -> new Step.Done(null))
-        .until(leaseMs, Limits.UNDO_MS);
+  /** A part of a cleanup: until it has run, or the lease is over, with which it fails. */
+  static Repeat<@Nullable Object> cleanup(
+      byte[] key, List<byte[]> words, long leaseMs, Result<@Nullable Object> result) {
+    Function<Trouble, Step> failed =
+        trouble -> trouble.heals() ? new Step.GivenUp(trouble.error) : new Step.Done(null);
+    return new Repeat<>(key, words, result, failed).until(leaseMs, Limits.UNDO_MS);
   }
 }

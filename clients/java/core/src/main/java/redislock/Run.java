@@ -27,22 +27,12 @@ final class Run extends Acquire {
   @Nullable RuntimeException error;
 
   Run(Request request, List<byte[]> command) {
-    super(request);
+    super(request, true);
     Family family = request.family();
     behind =
         List.of(
-            family.exec(request.token(), command),
-            family.release(request.token(), request.before(), false));
-  }
-
-  @Override
-  boolean asksAtOnce() {
-    return true;
-  }
-
-  @Override
-  boolean restarts() {
-    return false;
+            family.exec(request.owner().token, command),
+            family.release(request.owner().token, request.before(), false));
   }
 
   @Override
@@ -93,8 +83,8 @@ final class Run extends Acquire {
     }
     error =
         isNoLock || trouble.code().equals("NOTHELD")
-            ? LockLostException.notRun(request.lock(), trouble.error)
-            : trouble.ownError(request.lock());
+            ? LockLostException.notRun(request.owner().lock, trouble.error)
+            : trouble.ownError(request.owner().lock);
     return new Step.Done(grant);
   }
 }

@@ -8,7 +8,7 @@ import org.jspecify.annotations.Nullable;
  * {@link Driver} runs it, one step after the other, and each step has one outcome:
  *
  * <pre>
- *   Send    replies                 Listen  listening or trouble
+ *   Send    replies                 Listen  slept or trouble
  *   Await   notice                  Sleep   slept
  * </pre>
  *
@@ -40,12 +40,7 @@ abstract class Task<T extends @Nullable Object> {
     return begin();
   }
 
-  /** The subscription to this channel is confirmed. */
-  Step listening(String channel) {
-    throw new IllegalStateException("this task does not listen");
-  }
-
-  /** Before the first step: the subscription to this channel is there already. */
+  /** Before the first step, and before the one that follows Listen: this channel is subscribed. */
   void subscribed(String channel) {}
 
   /**
@@ -59,17 +54,7 @@ abstract class Task<T extends @Nullable Object> {
     throw new IllegalStateException("this task awaits no message");
   }
 
-  /** The token that messages about the request name; null: there are none. */
-  byte @Nullable [] token() {
-    return null;
-  }
-
-  /** What to run where the task failed or its caller gave up; null: it left nothing behind. */
-  @Nullable Task<?> undo() {
-    return null;
-  }
-
-  /** How long the caller of a failed task is kept for that. */
+  /** How long the caller of a failed task is kept for what undoes it. */
   long keptMs() {
     return Limits.KEPT_MS;
   }

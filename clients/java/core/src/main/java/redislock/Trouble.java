@@ -68,11 +68,8 @@ final class Trouble extends Exception {
 
   /** The first word of an error reply; of other failures the empty string. */
   String code() {
-    if (stage != Stage.REFUSED || getMessage() == null) {
-      return "";
-    }
-    int blank = getMessage().indexOf(' ');
-    return blank < 0 ? getMessage() : getMessage().substring(0, blank);
+    boolean isReply = stage == Stage.REFUSED && getMessage() != null;
+    return isReply ? getMessage().split(" ", 2)[0] : "";
   }
 
   boolean mayHaveRun() {

@@ -7,10 +7,13 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /** The words of commands and replies: bytes, and how they are shown as text. */
 final class Words {
+  private static final Pattern SHOWN_AS_NUMBER = Pattern.compile("[\\\\\\x80-\\xff]");
+
   private Words() {}
 
   static byte[] bytes(String text) {
@@ -57,15 +60,9 @@ final class Words {
     if (text != null) {
       return text;
     }
-    StringBuilder shown = new StringBuilder();
-    for (byte each : raw) {
-      if (each < 0 || each == '\\') {
-        shown.append(String.format("\\x%02x", each & 0xff));
-      } else {
-        shown.append((char) each);
-      }
-    }
-    return shown.toString();
+    return SHOWN_AS_NUMBER
+        .matcher(new String(raw, StandardCharsets.ISO_8859_1))
+        .replaceAll(each -> "\\\\x%02x".formatted((int) each.group().charAt(0)));
   }
 
   /** A reply with texts in place of bytes; a map as a list of keys and values. */
