@@ -60,7 +60,6 @@ class Acquire extends Task<@Nullable Grant> {
   /** The latest request's failure; null: it was answered. */
   private @Nullable Trouble unanswered;
 
-  private @Nullable Trouble wrongType;
   @Nullable Grant grant;
   private boolean givesBack;
   private long askAgain;
@@ -121,17 +120,12 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step send(State next, List<byte[]> tail, long longestMs, boolean blocks) {
+    int holds = request.before() + request.settings().permits;
     List<byte[]> words =
-        request
-            .family()
-            .acquire(
-                request.owner().token,
-                request.before() + request.settings().permits,
-                request.settings().leaseMs);
-    Words.add(words, tail);
-    if (request.session()) {
-      Words.add(words, "SESSION");
-    }
+        Words.of(
+            request.family().acquire(request.owner().token, holds, request.settings().leaseMs),
+            tail,
+            request.session() ? List.of("SESSION") : List.of());
     state = next;
     wasOpen = open;
     open = true;
@@ -142,10 +136,8 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** The last attempt of an acquire that waits ends so that the caller is told in time. */
   private long within(long longestMs) {
-    if (patience.waitMs() == 0) {
-      return longestMs;
-    }
-    return Math.max(1, Math.min(longestMs, patience.ends() + Limits.LATE_REPLY_MS - Clock.now()));
+    long leftMs = patience.ends() + Limits.LATE_REPLY_MS - Clock.now();
+    return patience.waitMs() == 0 ? longestMs : Math.max(1, Math.min(longestMs, leftMs));
   }
 
   @Override
@@ -237,7 +229,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   private Step granted() {
     long fence = request.owner().fence;
-    if (request.owner().told()) {
+    if (request.owner().lost.isDone()) {
       return lostBefore();
     }
     if (fence != 0 && grant.fence() != fence) {
@@ -329,37 +321,31 @@ class Acquire extends Task<@Nullable Grant> {
       default:
         break;
     }
-    if (trouble.code().equals("ASK") || trouble.code().equals("TRYAGAIN")) {
+    String code = trouble.code();
+    if (code.equals("ASK") || code.equals("TRYAGAIN")) {
       movingUntil = Clock.now() + Limits.RESEND_MS;
     }
-    if (trouble.code().equals("WRONGTYPE") && patience.pollMs() == 0) {
-      wrongType = trouble;
+    if (code.equals("WRONGTYPE") && patience.pollMs() == 0) {
+      unanswered = trouble;
       state = State.TYPE;
       return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS));
     }
-    if (!patience.queues()
-        && (trouble.code().equals("WRONGTYPE") || trouble.code().equals("GRACE"))) {
+    if (!patience.queues() && (code.equals("WRONGTYPE") || code.equals("GRACE"))) {
       unanswered = null;
       return notGranted();
     }
-    if (!trouble.heals()) {
-      return new Step.GivenUp(trouble.translated(request.owner().lock));
+    boolean isOnce = patience.waitMs() == 0;
+    boolean isOver = isOnce ? resend.over() : Clock.now() >= patience.ends();
+    if (isOver && trouble.heals() && state == State.LISTENING) {
+      return again();
     }
-    if (patience.waitMs() == 0) {
-      return resend.over()
-          ? new Step.GivenUp(trouble.translated(request.owner().lock))
-          : new Step.Sleep(resend.pause());
-    }
-    if (Clock.now() >= patience.ends()) {
-      if (state == State.LISTENING) {
-        return again();
-      }
+    if (isOver || !trouble.heals()) {
       return new Step.GivenUp(trouble.translated(request.owner().lock));
     }
     if (state == State.LISTENING) {
       channel = null;
     }
-    return new Step.Sleep(resend.pause(patience.ends()));
+    return new Step.Sleep(isOnce ? resend.pause() : resend.pause(patience.ends()));
   }
 
   @Override
@@ -424,7 +410,7 @@ class Acquire extends Task<@Nullable Grant> {
         new WrongTypeException(
             "the key \"" + request.owner().lock + "\" is a " + found + ", not a lock" + hint,
             request.owner().lock);
-    error.initCause(wrongType.error);
+    error.initCause(unanswered.error);
     return error;
   }
 

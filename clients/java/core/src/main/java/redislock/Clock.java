@@ -23,10 +23,8 @@ final class Clock {
 
   /** Whole milliseconds, rounded up, {@link #NEVER} at most. */
   static long ms(Duration duration) {
-    if (duration.compareTo(Duration.ofDays(36_500)) > 0) {
-      return NEVER;
-    }
-    return duration.plusNanos(999_999).toMillis();
+    boolean isEndless = duration.compareTo(Duration.ofDays(36_500)) > 0;
+    return isEndless ? NEVER : duration.plusNanos(999_999).toMillis();
   }
 
   /** So many milliseconds, times a random number between these two. */
@@ -51,11 +49,9 @@ final class Clock {
     }
 
     boolean over() {
-      if (until < 0) {
-        until = after(now(), limitMs);
-        return false;
-      }
-      return now() >= until;
+      boolean isFirst = until < 0;
+      until = isFirst ? after(now(), limitMs) : until;
+      return !isFirst && now() >= until;
     }
 
     long pause() {

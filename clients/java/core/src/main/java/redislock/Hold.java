@@ -144,10 +144,7 @@ public final class Hold implements AutoCloseable {
    * @return true if this was not released, and the server says that it is held
    */
   public boolean isHeld() {
-    if (owner.isOver()) {
-      return false;
-    }
-    return ask(Repeat.held(family, owner.token, owner.lock)) != null;
+    return !owner.isOver() && ask(Repeat.held(family, owner.token, owner.lock)) != null;
   }
 
   private <T extends @Nullable Object> T ask(Task<T> task) {
@@ -298,8 +295,8 @@ public final class Hold implements AutoCloseable {
       return;
     }
     Driver driver = context.driver();
-    task.afterwards()
-        .forEach(each -> driver.endings.add(family.keys(), owner.token, driver.start(each, null)));
+    task.afterwards.forEach(
+        each -> driver.endings.add(family.keys(), owner.token, driver.start(each, null)));
     if (!held) {
       owner.lose();
     }

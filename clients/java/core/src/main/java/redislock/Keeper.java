@@ -24,8 +24,7 @@ final class Keeper {
   private @Nullable ScheduledFuture<?> timer;
   private CompletableFuture<?> underWay = CompletableFuture.completedFuture(null);
 
-  private Keeper(
-      Driver driver, Owner owner, @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
+  Keeper(Driver driver, Owner owner, @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
     this.driver = driver;
     this.ref = new WeakReference<>(owner);
     this.check = check;
@@ -136,10 +135,5 @@ final class Keeper {
           }
         });
     Driver.CLEANER.register(first, line::close);
-  }
-
-  /** Tells the loss when the lease is over by the local clock. */
-  static void deadline(Driver driver, Owner owner) {
-    new Keeper(driver, owner, null);
   }
 }

@@ -84,7 +84,7 @@ public final class Mutex extends RedisLock<Mutex> {
     long ends = Clock.after(Clock.now(), waitMs);
     T value = read.get();
     while (value == null) {
-      Attempt attempt = ask(Math.max(0, ends - Clock.now()), true);
+      Attempt attempt = ask(Duration.ofMillis(Math.max(0, ends - Clock.now())), true);
       if (attempt.hold != null) {
         return made(attempt.hold, read, make);
       }
@@ -149,7 +149,7 @@ public final class Mutex extends RedisLock<Mutex> {
       throw new IllegalArgumentException(
           "coalescing needs releases that free the lock, and a queue: no atLeast, mixed");
     }
-    Attempt attempt = ask(Clock.ms(wait), true);
+    Attempt attempt = ask(wait, true);
     boolean isDone = attempt.grant != null && attempt.grant.done();
     return new Outcome(attempt.hold, isDone ? attempt.grant.fence() : 0);
   }

@@ -18,7 +18,10 @@ final class Owner {
   final String lock;
   final byte[] token;
 
-  /** Completes with the loss; not once all was released. */
+  /**
+   * Completes with the loss, which is final then, even if the server still has the hold; not once
+   * all was released.
+   */
   final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
 
   /** The length of the lease; of later renewals too. */
@@ -53,12 +56,7 @@ final class Owner {
   }
 
   boolean isLost() {
-    return told() || !over && line == null && Clock.now() >= deadline;
-  }
-
-  /** True if the loss was told: it is final, even if the server still has the hold. */
-  boolean told() {
-    return lost.isDone();
+    return lost.isDone() || !over && line == null && Clock.now() >= deadline;
   }
 
   /** Tells the loss, unless it is told already or all was released. */
@@ -104,8 +102,8 @@ final class Owner {
 
   /** A loss is listened for: from now on the deadline is watched, which costs a timer. */
   synchronized void watched(Driver driver) {
-    if (keeper == null && !over && !told()) {
-      Keeper.deadline(driver, this);
+    if (keeper == null && !over && !lost.isDone()) {
+      new Keeper(driver, this, null);
     }
   }
 

@@ -18,6 +18,8 @@ import org.jspecify.annotations.Nullable;
  */
 public abstract sealed class RedisLock<L extends RedisLock<L>>
     permits Mutex, ReentrantMutex, Semaphore, MultiMutex {
+  static final Duration FOREVER = Duration.ofSeconds(Long.MAX_VALUE);
+
   final Context context;
   final String name;
   final Family family;
@@ -147,7 +149,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    *     waiters
    */
   public final Hold acquire() throws InterruptedException {
-    return granted(Clock.NEVER);
+    return acquire(FOREVER);
   }
 
   /**
@@ -159,11 +161,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws NotAcquiredException if the time was over
    */
   public final Hold acquire(Duration wait) throws InterruptedException {
-    return granted(Clock.ms(wait));
-  }
-
-  private Hold granted(long waitMs) throws InterruptedException {
-    Attempt attempt = ask(waitMs, false);
+    Attempt attempt = ask(wait, false);
     if (attempt.hold == null) {
       throw attempt.notAcquired();
     }
@@ -177,7 +175,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire() throws InterruptedException {
-    return Optional.ofNullable(ask(0, false).hold);
+    return Optional.ofNullable(ask(Duration.ZERO, false).hold);
   }
 
   /**
@@ -188,7 +186,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
-    return Optional.ofNullable(ask(Clock.ms(wait), false).hold);
+    return Optional.ofNullable(ask(wait, false).hold);
   }
 
   /**
@@ -224,7 +222,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    */
   public final @Nullable Object run(String command, String... arguments)
       throws InterruptedException {
-    return Words.texts(run(Clock.NEVER, Words.of(command, List.of(arguments))));
+    return run(FOREVER, command, arguments);
   }
 
   /**
@@ -279,8 +277,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return run.reply;
   }
 
-  final Attempt ask(long waitMs, boolean coalesce) throws InterruptedException {
-    return new Attempt(waitMs, coalesce, null).run();
+  final Attempt ask(Duration wait, boolean coalesce) throws InterruptedException {
+    return new Attempt(Clock.ms(wait), coalesce, null).run();
   }
 
   /**

@@ -36,7 +36,12 @@ final class Release extends Task<Boolean> {
   private boolean mayBeDone;
   private boolean keeps = true;
   private boolean keeping;
-  private boolean eachByItself;
+
+  /**
+   * Releases of each key, to be run beside the caller: a joint one changes nothing where one key is
+   * no lock.
+   */
+  List<Repeat<@Nullable Object>> afterwards = List.of();
 
   Release(Family family, Owner owner, int perHold, How how) {
     super(family.key());
@@ -81,7 +86,9 @@ final class Release extends Task<Boolean> {
   @Override
   Step trouble(Trouble trouble) {
     if (trouble.meansLost()) {
-      eachByItself = true;
+      if (family.keys().size() > 1) {
+        afterwards = family.keys().stream().map(this::byItself).toList();
+      }
       return new Step.Done(false);
     }
     if (!trouble.heals() || resend.over()) {
@@ -91,20 +98,8 @@ final class Release extends Task<Boolean> {
     return new Step.Sleep(resend.pause());
   }
 
-  /**
-   * Releases of each key, to be run beside the caller: a joint one changes nothing where one key is
-   * no lock.
-   */
-  List<Repeat<@Nullable Object>> afterwards() {
-    if (!eachByItself || family.keys().size() == 1) {
-      return List.of();
-    }
-    return family.keys().stream()
-        .map(
-            key -> {
-              List<byte[]> words = Words.of("LOCK.RELEASE", key, owner.token);
-              return Repeat.cleanup(key, words, owner.leaseMs, (reply, sent) -> reply);
-            })
-        .toList();
+  private Repeat<@Nullable Object> byItself(byte[] key) {
+    List<byte[]> words = Words.of("LOCK.RELEASE", key, owner.token);
+    return Repeat.cleanup(key, words, owner.leaseMs, (reply, sent) -> reply);
   }
 }

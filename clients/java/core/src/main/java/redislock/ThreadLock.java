@@ -34,15 +34,11 @@ public final class ThreadLock implements Lock {
 
   private boolean reenter() {
     Held held = ofThread.get().get(key);
-    if (held == null) {
-      return false;
-    }
-    if (held.hold.isLost()) {
+    if (held != null && held.hold.isLost()) {
       throw new LockLostException(
           "what is held was lost: unlock it before it is locked again", lock.name());
     }
-    ofThread.get().put(key, new Held(held.hold, held.count + 1));
-    return true;
+    return held != null && ofThread.get().put(key, new Held(held.hold, held.count + 1)) != null;
   }
 
   private void hold(Hold hold) {
@@ -51,21 +47,12 @@ public final class ThreadLock implements Lock {
 
   @Override
   public void lock() {
-    boolean interrupted = Thread.interrupted();
-    boolean isHeld = false;
     try {
-      while (!isHeld) {
-        try {
-          lockInterruptibly();
-          isHeld = true;
-        } catch (InterruptedException e) {
-          interrupted = true;
-        }
-      }
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
+      lockInterruptibly();
+    } catch (InterruptedException e) {
+      // Kept for later, as further ones are.
+      Thread.currentThread().interrupt();
+      hold(Futures.result(lock.acquireAsync(RedisLock.FOREVER)));
     }
   }
 

@@ -24,19 +24,15 @@ final class Words {
   static List<byte[]> of(Object... parts) {
     List<byte[]> words = new ArrayList<>(parts.length + 2);
     for (Object part : parts) {
-      add(words, part);
+      if (part instanceof byte[] raw) {
+        words.add(raw);
+      } else if (part instanceof List<?> several) {
+        words.addAll(of(several.toArray()));
+      } else {
+        words.add(bytes(part.toString()));
+      }
     }
     return words;
-  }
-
-  static void add(List<byte[]> words, Object part) {
-    if (part instanceof byte[] raw) {
-      words.add(raw);
-    } else if (part instanceof List<?> several) {
-      several.forEach(each -> add(words, each));
-    } else {
-      words.add(bytes(part.toString()));
-    }
   }
 
   /** The text of UTF-8 bytes; null: they are something else. */
