@@ -402,16 +402,13 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private RuntimeException wrongType(String found) {
+    String lock = request.owner().lock;
     String hint =
         found.equals("string")
             ? "; a SET NX client may hold it: mixed() takes turns with such clients"
             : "";
-    LockException error =
-        new WrongTypeException(
-            "the key \"" + request.owner().lock + "\" is a " + found + ", not a lock" + hint,
-            request.owner().lock);
-    error.initCause(unanswered.error);
-    return error;
+    String message = "the key \"" + lock + "\" is a " + found + ", not a lock" + hint;
+    return (LockException) new WrongTypeException(message, lock).initCause(unanswered.error);
   }
 
   /**

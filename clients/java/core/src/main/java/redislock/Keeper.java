@@ -2,6 +2,7 @@ package redislock;
 
 import java.lang.ref.WeakReference;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
@@ -127,13 +128,7 @@ final class Keeper {
                         return reply instanceof List<?>;
                       });
             });
-    line.keep(
-        () -> {
-          Owner owner = keeper.ref.get();
-          if (owner != null) {
-            owner.lose();
-          }
-        });
+    line.keep(() -> Optional.ofNullable(keeper.ref.get()).ifPresent(Owner::lose));
     Driver.CLEANER.register(first, line::close);
   }
 }

@@ -11,10 +11,7 @@ public class LockLostException extends LockException {
   }
 
   static LockLostException notRun(String lock, @Nullable Throwable cause) {
-    LockLostException error =
-        new LockLostException(
-            "the lock \"" + lock + "\" is no longer held, so the command did not run", lock);
-    error.initCause(cause);
-    return error;
+    String message = "the lock \"" + lock + "\" is no longer held, so the command did not run";
+    return (LockLostException) new LockLostException(message, lock).initCause(cause);
   }
 }

@@ -265,8 +265,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               + " owner holds for one command");
     }
     // Without a deadline, a process that dies meanwhile would leave the lock held for ever.
-    boolean isEndless = settings.leaseMs == Family.PERSIST;
-    RedisLock<L> lock = isEndless ? lease(Duration.ofSeconds(30)) : this;
+    RedisLock<L> lock = settings.leaseMs == Family.PERSIST ? lease(Duration.ofSeconds(30)) : this;
     RedisLock<L>.Attempt attempt = lock.new Attempt(waitMs, false, command).run();
     if (!(attempt.task instanceof Run run) || attempt.grant == null) {
       throw attempt.notAcquired();

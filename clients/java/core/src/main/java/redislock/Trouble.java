@@ -130,7 +130,6 @@ final class Trouble extends Exception {
   }
 
   private RuntimeException caused(LockException ours) {
-    ours.initCause(error);
-    return ours;
+    return (LockException) ours.initCause(error);
   }
 }
