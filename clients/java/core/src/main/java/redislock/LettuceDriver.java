@@ -410,8 +410,11 @@ final class LettuceDriver extends Driver {
             Trouble trouble = trouble(error);
             commands.forEach(each -> each.reply.complete(trouble));
           } else if (!all.isDone() && sending.begins()) {
-            connection.dispatch(commands, asking);
-            sending.over.complete(null);
+            try {
+              connection.dispatch(commands, asking);
+            } finally {
+              sending.over.complete(null);
+            }
           }
         });
     return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));

@@ -34,11 +34,15 @@ public final class ThreadLock implements Lock {
 
   private boolean reenter() {
     Held held = ofThread.get().get(key);
-    if (held != null && held.hold.isLost()) {
+    if (held == null) {
+      return false;
+    }
+    if (held.hold.isLost()) {
       throw new LockLostException(
           "what is held was lost: unlock it before it is locked again", lock.name());
     }
-    return held != null && ofThread.get().put(key, new Held(held.hold, held.count + 1)) != null;
+    ofThread.get().put(key, new Held(held.hold, held.count + 1));
+    return true;
   }
 
   private void hold(Hold hold) {
