@@ -97,7 +97,11 @@ fn every_subcommand_has_its_keys_flags_and_arity() {
         let container = container.to_lowercase();
         let docs = client.cmd(&["COMMAND", "DOCS", &container]);
         let subcommands = docs.get(&container).get("subcommands");
-        assert!(!subcommands.get(name).get("summary").text().is_empty(), "{name}");
+        let docs = subcommands.get(name);
+        assert!(!docs.get("summary").text().is_empty(), "{name}");
+        let first = docs.get("arguments").items()[0].pairs();
+        let flags = first.iter().filter(|(field, _)| field.text() == "flags").flat_map(|(_, flags)| flags.items());
+        assert_eq!(flags.filter(|flag| flag.text() == "multiple").count(), usize::from(keys.len() > 1), "{name}");
     }
     let help = client.run("LOCK.HELP LOCK.ADOPTED");
     assert_eq!(help.items()[1].text(), "LOCK.ADOPTED command key [arg [arg ...]]");

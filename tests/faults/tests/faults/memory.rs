@@ -19,13 +19,16 @@ const RESIDENT_SLACK: i64 = 8 << 20;
 pub struct Memory {
     pub used: i64,
     pub resident: i64,
+    /// True if the allocator gives pages back, as jemalloc does. The C library's keeps them: without the module, four
+    /// times 9,000 clients of BLPOP left 55, 96, 123 and 138 MB resident in a Valkey, and 1.1 MB in use each time.
+    gives_pages_back: bool,
 }
 
 impl Memory {
     /// When the server has done all its clearing up: it frees the helpers of blocked clients, and shrinks its tables,
     /// step by step.
     pub fn at_rest(client: &mut Client) -> Memory {
-        let mut lowest = Memory { used: i64::MAX, resident: i64::MAX };
+        let mut lowest = Memory { used: i64::MAX, resident: i64::MAX, gives_pages_back: true };
         // Readings are counted, not seconds: a busy machine may take fewer readings in a second.
         let mut readings = 0;
         while readings < 10 {
@@ -33,7 +36,11 @@ impl Memory {
             let info = Info::parse(client.run("INFO memory").text());
             let (used, resident) = (info.number("used_memory"), info.number("used_memory_rss"));
             readings = if used < lowest.used - (16 << 10) { 0 } else { readings + 1 };
-            lowest = Memory { used: used.min(lowest.used), resident: resident.min(lowest.resident) };
+            lowest = Memory {
+                used: used.min(lowest.used),
+                resident: resident.min(lowest.resident),
+                gives_pages_back: info.text("mem_allocator").starts_with("jemalloc"),
+            };
             thread::sleep(ROUND);
         }
         lowest
@@ -41,15 +48,19 @@ impl Memory {
 
     /// Whether more is in use, or resident, than was before.
     pub fn has_grown_since(self, before: Memory) -> bool {
-        self.used > before.used + USED_SLACK || self.resident > before.resident + RESIDENT_SLACK
+        self.used > before.used + USED_SLACK
+            || self.gives_pages_back && self.resident > before.resident + RESIDENT_SLACK
     }
 }
 
 #[test]
 fn what_is_left_of_a_byte_for_each_of_a_million_operations_is_noticed() {
-    let before = Memory { used: 3_000_000, resident: 12_000_000 };
-    let with = |used, resident| Memory { used: before.used + used, resident: before.resident + resident };
+    let before = Memory { used: 3_000_000, resident: 12_000_000, gives_pages_back: true };
+    let with = |used, resident| Memory { used: before.used + used, resident: before.resident + resident, ..before };
     assert!(!with(100_000, 1_000_000).has_grown_since(before));
     assert!(with(1_000_000, 0).has_grown_since(before));
     assert!(with(0, 10_000_000).has_grown_since(before));
+    let kept = |used| Memory { gives_pages_back: false, ..with(used, 10_000_000) };
+    assert!(!kept(0).has_grown_since(before));
+    assert!(kept(1_000_000).has_grown_since(before));
 }
