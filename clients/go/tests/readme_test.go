@@ -46,7 +46,7 @@ func TestTheServerOfTheReadme(t *testing.T) {
 	server := servertest.Start(t)
 	pages := programs(t, "../README.md")
 	isTrue(t, len(pages) == 1 && strings.Count(pages[0], "\n") <= 40, "%d programs", len(pages))
-	addr := fmt.Sprint("localhost:", servertest.FreePort(t))
+	addr := fmt.Sprint("localhost:", servertest.FreePort())
 	web := exec.Command(built(t, pages[0], server, "localhost:8080", addr))
 	ok(t, web.Start())
 	t.Cleanup(func() { _ = web.Process.Kill(); _ = web.Wait() })

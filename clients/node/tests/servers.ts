@@ -29,15 +29,21 @@ export async function eventually<T>(state: () => T | Promise<T>, what: string): 
   }
 }
 
-/** A free port. The cluster bus takes the port 10,000 above, which has to be valid too. */
+/** A free port. That of the cluster bus, 10,000 above, is free too; both are below those of outgoing connections. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const listening = net.createServer().listen(0, "127.0.0.1");
-    await new Promise((done) => listening.once("listening", done));
-    const { port } = listening.address() as net.AddressInfo;
-    await new Promise((done) => listening.close(done));
-    if (port < 55_000) return port;
+    const port = 2_000 + Math.floor(Math.random() * 10_000);
+    if ((await isFree(port)) && (await isFree(port + 10_000))) return port;
   }
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const listening = net.createServer().listen(port, "127.0.0.1");
+  const listens = await new Promise<boolean>((done) => {
+    listening.once("listening", () => done(true)).once("error", () => done(false));
+  });
+  if (listens) await new Promise((done) => listening.close(done));
+  return listens;
 }
 
 type Fields = Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -24,13 +25,16 @@ PATIENCE_S = 60.0
 
 
 def free_port() -> int:
-    """A free port. The cluster bus takes the port 10,000 above, which has to be valid too."""
+    """A free port. That of the cluster bus, 10,000 above, is free too; both are below those of outgoing connections."""
     while True:
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            port: int = listening.getsockname()[1]
-        if port < 55_000:
-            return port
+        port = random.randrange(2_000, 12_000)
+        try:
+            with socket.socket() as server, socket.socket() as bus:
+                server.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + 10_000))
+                return port
+        except OSError:
+            pass
 
 
 def until(state: Callable[[], Any], what: str = "") -> Any:

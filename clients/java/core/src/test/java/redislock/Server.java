@@ -14,6 +14,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
@@ -61,11 +62,19 @@ final class Server implements AutoCloseable {
     start();
   }
 
+  /**
+   * That of the cluster bus, 10,000 above, is free too; both are below those of outgoing
+   * connections.
+   */
   static int freePort() {
-    try (ServerSocket socket = new ServerSocket(0)) {
-      return socket.getLocalPort();
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
+    for (; ; ) {
+      int port = ThreadLocalRandom.current().nextInt(2_000, 12_000);
+      try (ServerSocket server = new ServerSocket(port);
+          ServerSocket bus = new ServerSocket(port + 10_000)) {
+        return server.getLocalPort();
+      } catch (IOException e) {
+        // Another program has one of them.
+      }
     }
   }
 
