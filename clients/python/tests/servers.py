@@ -98,6 +98,14 @@ class Server:
         """The owners of the waiting requests, in queue order."""
         return [fields(waiter)["owner"] for waiter in self.ask("LOCK.WAITERS", key, "COUNT", 0)]
 
+    def release_before_two(self, key: str, owner: str) -> bool:
+        """Releases the lock in a moment in which two requests wait: between two slices a request is passed over."""
+        script = (
+            "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2"
+            " and redis.call('LOCK.RELEASE', KEYS[1], ARGV[1]) or 0"
+        )
+        return bool(self.ask("EVAL", script, 1, key, owner) == 1)
+
     def info(self, key: str) -> Any:
         found = self.ask("LOCK.INFO", key)
         return None if found is None else fields(found)

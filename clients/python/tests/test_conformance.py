@@ -78,8 +78,8 @@ async def test_order(api: Any, server: Server) -> None:
 async def test_place_kept_over_short_sockets(api: Any, server: Server) -> None:
     client, short = api.client(server.port), api.client(server.port, socket_timeout=0.6)
     holder, first, second = api.actor(), api.actor(), api.actor()
-    lock = api.locks.Lock(client, "k", timeout=60)
-    early, late = (api.locks.Lock(c, "k", timeout=60, token=t) for c, t in ((short, "early"), (client, "late")))
+    owners = ((client, "holder"), (short, "early"), (client, "late"))
+    lock, early, late = (api.locks.Lock(c, "k", timeout=60, token=t) for c, t in owners)
     await holder.do(lock.acquire)
     got = [first.start(early.acquire)]
     await eventually(lambda: server.waiters("k") == ["early"], "the first waiter")
@@ -88,7 +88,7 @@ async def test_place_kept_over_short_sockets(api: Any, server: Server) -> None:
     asked = server.calls("lock.acquire")
     await eventually(lambda: server.calls("lock.acquire") >= asked + 5, "five slices more")
     await eventually(lambda: server.waiters("k") == ["early", "late"], "both, in order")
-    await holder.do(lock.release)
+    await eventually(lambda: server.release_before_two("k", "holder"), "both at the release")
     assert await got[0] and not got[1].done()
     await first.do(early.release)
     assert await got[1]

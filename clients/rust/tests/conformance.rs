@@ -80,7 +80,7 @@ async fn place_kept_over_short_sockets() {
     let server = Server::start();
     let client = client_of(server.port());
     let short = client.clone().reply_timeout(Duration::from_millis(600));
-    let holder = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let holder = client.mutex("k").lease(LONG).token("holder").acquire().await.unwrap();
     let lock = short.mutex("k").lease(LONG).token("early");
     let early = tokio::spawn(async move { lock.acquire().await });
     eventually("the first waiter", || server.waits("k", &["early"])).await;
@@ -90,7 +90,8 @@ async fn place_kept_over_short_sockets() {
     let asked = server.calls("lock.acquire");
     eventually("five slices more", || server.calls("lock.acquire") >= asked + 5).await;
     eventually("both, in order", || server.waits("k", &["early", "late"])).await;
-    holder.release().await.unwrap();
+    _ = holder.into_token();
+    eventually("both at the release", || server.release_before_two("k", "holder")).await;
     let early = early.await.unwrap().unwrap();
     assert!(!late.is_finished());
     early.release().await.unwrap();

@@ -56,6 +56,13 @@ pub trait Observed {
         self.waiters(key) == owners
     }
 
+    /// Releases the lock in a moment in which two requests wait: between two slices a request is passed over.
+    fn release_before_two(&self, key: &str, owner: &str) -> bool {
+        let script = "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2 \
+                      and redis.call('LOCK.RELEASE', KEYS[1], ARGV[1]) or 0";
+        self.observed().client().cmd(&["EVAL", script, "1", key, owner]) == Reply::Int(1)
+    }
+
     /// LOCK.INFO's map of each holder.
     fn holders(&self, key: &str) -> Vec<Reply> {
         let info = self.observed().client().cmd(&["LOCK.INFO", key]);

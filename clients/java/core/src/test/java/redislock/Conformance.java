@@ -320,7 +320,7 @@ abstract class Conformance extends Cases {
     Driven.Options options = new Driven.Options();
     options.timeout = ms(600);
     RedisLocks hasty = driven.locks(made, server.port, options);
-    Hold holder = locks.mutex("k").acquire();
+    locks.mutex("k").token("holder").acquire();
     Future<Hold> early = beside(() -> hasty.mutex("k").token("early").acquire());
     server.untilWaiting("k", 1);
     Future<Hold> late = beside(() -> locks.mutex("k").token("late").acquire());
@@ -332,7 +332,7 @@ abstract class Conformance extends Cases {
         "early",
         ((List<?>) server.list("LOCK.WAITERS", "k").get(0)).get(1),
         "after " + asked + " requests");
-    holder.release();
+    Server.until(() -> server.releaseBeforeTwo("k", "holder"));
     of(early).release();
     of(late).release();
   }

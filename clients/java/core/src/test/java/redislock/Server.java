@@ -144,6 +144,17 @@ final class Server implements AutoCloseable {
     return list("LOCK.WAITERS", key, "COUNT", 0).size();
   }
 
+  /**
+   * Releases the lock in a moment in which two requests wait: between two slices a request is
+   * passed over.
+   */
+  boolean releaseBeforeTwo(String key, String owner) {
+    String script =
+        "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2"
+            + " and redis.call('LOCK.RELEASE', KEYS[1], ARGV[1]) or 0";
+    return number("EVAL", script, 1, key, owner) == 1;
+  }
+
   boolean exists(String key) {
     return number("EXISTS", key) == 1;
   }
