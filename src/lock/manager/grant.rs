@@ -47,7 +47,7 @@ pub(super) struct GrantedBy {
 }
 
 impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
-    /// Grants the key to one of its waiters, whose wait is not over, if the lock admits it.
+    /// Grants the key to a request of its queue, if the lock admits it. The wait of the request must not be over.
     pub(super) fn try_grant(&mut self, queue: QueueId, id: RequestId, precedence: Precedence) -> Attempt {
         let queues = self.manager.queues();
         let (Some(queued), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return Attempt::Dismissed };
@@ -292,7 +292,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         !is_held && self.manager.grace.is_running(self.now)
     }
 
-    /// True if the permits that the request asks for and those that its owner holds exceed LIMIT together.
+    /// True if the permits of the request and the permits that its owner holds are more than LIMIT together.
     fn never_fits(&mut self, request: &LockRequest<'_>) -> bool {
         let lock = self.entry.content().lock();
         let hold = lock.and_then(|lock| lock.hold(request.owner.as_bytes(), Deadline::Never));

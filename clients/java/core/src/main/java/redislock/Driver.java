@@ -14,8 +14,8 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Runs the protocol's tasks over a Redis library. A task that fails, or whose caller gives up, is
- * followed by {@link Acquire#undo()}, for which the caller is kept a second at most.
+ * Runs the protocol's tasks over a Redis library. {@link Acquire#undo()} follows an acquire that
+ * fails, or that its caller gives up; the caller is kept for it a second at most.
  */
 abstract class Driver implements AutoCloseable {
   static final Cleaner CLEANER = Cleaner.create();

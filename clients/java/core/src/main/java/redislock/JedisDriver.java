@@ -35,13 +35,13 @@ import redis.clients.jedis.util.Pool;
 
 /**
  * Jedis: each request on a connection of the pool, a wait in the server's queue too. At most half
- * of a pool waits; further waits have connections of their own, or the release that all wait for
- * would find none.
+ * of a pool waits; further waits have connections of their own: the release of the lock needs one
+ * of the pool.
  */
 final class JedisDriver extends Driver {
   /**
-   * How often the threads whose requests are under way are looked at for an interrupt, which a
-   * socket does not hear.
+   * The time between two looks at the threads with requests under way: a socket does not hear an
+   * interrupt.
    */
   private static final long INTERRUPT_MS = 20;
 

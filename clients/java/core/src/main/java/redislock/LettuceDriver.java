@@ -38,8 +38,8 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Lettuce: one connection for all requests of a node, one for the messages about those that wait,
- * and one of its own for each session. No thread waits.
+ * Lettuce: one connection to a node for all requests, one for the messages about waiting requests,
+ * and one for each session. No thread waits.
  */
 final class LettuceDriver extends Driver {
   private final Nodes nodes;
@@ -410,11 +410,8 @@ final class LettuceDriver extends Driver {
             Trouble trouble = trouble(error);
             commands.forEach(each -> each.reply.complete(trouble));
           } else if (!all.isDone() && sending.begins()) {
-            try {
-              connection.dispatch(commands, asking);
-            } finally {
-              sending.over.complete(null);
-            }
+            connection.dispatch(commands, asking);
+            sending.over.complete(null);
           }
         });
     return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));
@@ -448,7 +445,7 @@ final class LettuceDriver extends Driver {
       try {
         redis.dispatch(packet);
       } catch (Throwable e) {
-        // Also an error: in the callback of a future it would be heard by nobody.
+        // Errors too: a future does not tell what its callback throws.
         commands.forEach(each -> each.completeExceptionally(e));
       }
       if (!redis.isOpen()) {

@@ -329,7 +329,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Who holds it, and how many wait; of several locks, about the first.
+   * Its holders, and the number of its waiters; of several locks, those of the first.
    *
    * @return empty: it is free, and no request waits for it
    * @throws InterruptedException if the thread was interrupted
