@@ -1,4 +1,4 @@
-//! The rules: holders, wait queues, and the meaning of each request. std only: no Redis, no clock, no I/O, no unsafe.
+//! The rules: holders, wait queues, and the meaning of each request. No Redis, no clock, no I/O, no unsafe.
 //!
 //! | folder        | question                                                                       |
 //! | ------------- | ------------------------------------------------------------------------------ |
@@ -8,6 +8,7 @@
 //! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests named                                       |
 //! | `hold`        | how is an owner's hold of a key named                                          |
+//! | `id_map`      | how are values stored by the ids of clients, requests and owners               |
 //! | `name_filter` | is a name certainly absent from a table of names                               |
 //! | `one_or_many` | how is a list stored that usually has one element                              |
 //! | `testing`     | do the rules hold under any schedule                                           |
@@ -19,6 +20,7 @@
 
 pub mod hold;
 pub mod host;
+pub mod id_map;
 pub mod key;
 pub mod manager;
 pub mod name_filter;

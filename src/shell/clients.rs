@@ -13,6 +13,7 @@ use command::name::Prefix;
 use command::notification;
 use command::reply::{self, ReplyWriter};
 use lock::host::{Clients, Delivery, Park, WaitOutcome};
+use lock::id_map::IdMap;
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
@@ -36,8 +37,8 @@ use super::main_state::{KNOWN_CONNECTIONS, MAIN};
 /// The waiting clients, by request.
 #[derive(Default)]
 pub struct WaitingClients {
-    waiting: BTreeMap<RequestId, WaitingClient>,
-    by_blocked: BTreeMap<BlockedId, RequestId>,
+    waiting: IdMap<RequestId, WaitingClient>,
+    by_blocked: IdMap<BlockedId, RequestId>,
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,

@@ -1,7 +1,9 @@
 //! Timers, ordered by the time at which they fire.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::hash::Hash;
 
+use crate::id_map::IdMap;
 use crate::key::RequestId;
 
 /// What a timer of the monotonic clock is for.
@@ -19,20 +21,20 @@ pub enum Timer {
 /// subject.
 #[derive(Clone, Debug)]
 pub struct TimerSet<T, P> {
-    by_subject: BTreeMap<T, P>,
+    by_subject: IdMap<T, P>,
     by_time: BTreeSet<(P, T)>,
     /// True if a timer was set that fires before all timers that were there at the last call of
     /// [`TimerSet::take_sooner`].
     sooner: bool,
 }
 
-impl<T: Copy + Ord, P: Copy + Ord> Default for TimerSet<T, P> {
+impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_subject: BTreeMap::new(), by_time: BTreeSet::new(), sooner: false }
+        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new(), sooner: false }
     }
 }
 
-impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
+impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     /// Sets the subject's timer to `when`; an earlier setting no longer counts.
     pub fn set(&mut self, subject: T, when: P) {
         if let Some(before) = self.by_subject.insert(subject, when) {
