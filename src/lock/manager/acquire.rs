@@ -156,6 +156,8 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         // While the key is free, only its waiters know the LIMIT.
         let is_new_limit = open.take_over_limit(lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
+        // The queue may be new.
+        open.queue = open.manager.queues().request(id).and_then(|queued| queued.queues.first().copied());
         open.note_value();
         drop(open);
         if is_new_limit {
@@ -384,7 +386,6 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     /// A request was queued for the key: notes the lock that it waits for. The only waiter of a queue was decided by
     /// the value under the key: the queue has seen that value.
     fn note_value(&mut self) {
-        self.queue = self.manager.queues().id_of(self.key);
         let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
             return;
         };

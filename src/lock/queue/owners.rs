@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::request::{Others, OwnerId, QueueId};
+use crate::id_map::IdMap;
 use crate::key::RequestId;
 use crate::one_or_many::OneOrMany;
 use crate::value::lock::Lock;
@@ -19,13 +20,13 @@ pub(super) struct OwnerEntry {
     db: i32,
     /// Its queued requests by the queue under which they are listed: a retry is found quickly among thousands.
     pub listed: BTreeSet<(QueueId, RequestId)>,
-    /// The queues of keys that it may hold, if [`WaitedFor`] lists the holders of the key by name.
-    pub holds: BTreeSet<QueueId>,
+    /// How many [`NotedHolders`] list it.
+    pub holds: usize,
 }
 
 impl OwnerEntry {
     fn is_used(&self) -> bool {
-        !self.listed.is_empty() || !self.holds.is_empty()
+        !self.listed.is_empty() || self.holds > 0
     }
 }
 
@@ -34,7 +35,7 @@ impl OwnerEntry {
 pub(super) struct Owners {
     // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
     ids: BTreeMap<i32, BTreeMap<Owner, OwnerId>>,
-    entries: BTreeMap<OwnerId, OwnerEntry>,
+    entries: IdMap<OwnerId, OwnerEntry>,
     /// The owners that were last without a request and a waited-for key, the latest first: they stay in the table. A
     /// former holder often asks again: to remove it and enter it anew costs 2,100 of 42,100 instructions of a hand-off
     /// among 48 clients (callgrind, Redis 7.0.15). Two, because a hand-off between two clients leaves both without.
@@ -77,23 +78,21 @@ impl Owners {
         if !entry.listed.is_empty() {
             return Others::Some;
         }
-        if entry.holds.is_empty() {
+        if !entry.is_used() {
             self.keep_unused(id);
         }
         Others::None
     }
 
-    /// The owner has become a holder of the queue's key. `known`: its id, if it was looked up.
-    pub fn gains(&mut self, db: i32, owner: &Owner, known: Option<OwnerId>, queue: QueueId) -> OwnerId {
-        let id = known.unwrap_or_else(|| self.enter(db, owner));
-        self.entries.get_mut(&id).into_iter().for_each(|entry| _ = entry.holds.insert(queue));
-        id
+    /// The owner has become a holder of a waited-for key.
+    fn gains(&mut self, id: OwnerId) {
+        self.entries.get_mut(&id).into_iter().for_each(|entry| entry.holds += 1);
     }
 
-    /// The owner holds the queue's key no longer, or the queue is gone.
-    pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
+    /// The owner holds a waited-for key no longer, or its queue is gone.
+    fn loses(&mut self, id: OwnerId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        entry.holds.remove(&queue);
+        entry.holds -= 1;
         if !entry.is_used() {
             self.keep_unused(id);
         }
@@ -116,7 +115,7 @@ impl Owners {
         self.last_number += 1;
         let id = OwnerId(self.last_number);
         ids.insert(owner.clone(), id);
-        let entry = OwnerEntry { owner: owner.clone(), db, listed: BTreeSet::new(), holds: BTreeSet::new() };
+        let entry = OwnerEntry { owner: owner.clone(), db, listed: BTreeSet::new(), holds: 0 };
         self.entries.insert(id, entry);
         id
     }
@@ -151,108 +150,63 @@ impl Owners {
 /// At most this many holders of a waited-for key are listed by name. Smaller in tests, so that they exceed it.
 const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 
-/// The holders of waited-for keys; the other direction, from an owner to what it holds, is in [`Owners`].
-#[derive(Clone, Debug, Default)]
-pub(super) struct WaitedFor {
-    /// The holders of the key of each queue, if they are few.
-    by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
-    /// The queues with keys that must be opened to learn their holders.
-    opaque: BTreeSet<QueueId>,
+/// The holders of the key of a wait queue, if they are few; the other direction, from an owner to what it holds, is in
+/// [`Owners`].
+#[derive(Clone, Debug)]
+pub(super) struct NotedHolders(OneOrMany<OwnerId>);
+
+impl Default for NotedHolders {
+    fn default() -> NotedHolders {
+        NotedHolders(OneOrMany::Many(Vec::new()))
+    }
 }
 
-impl WaitedFor {
-    /// Records the current holders of the queue's key; `None` if it has no lock. Returns the only holder before, if it
-    /// holds the key no more.
+impl NotedHolders {
+    /// Whether the holders of the lock are listed by name.
+    pub fn may_list(lock: Option<&Lock>) -> bool {
+        lock.is_none_or(|lock| lock.holders() <= FEW_HOLDERS)
+    }
+
+    /// Whether it lists the owner.
+    pub fn lists(&self, owner: OwnerId) -> bool {
+        self.0.contains(&owner)
+    }
+
+    /// Lists the current holders of the queue's key; `None`: it has no lock. `granted`: the id of its only holder, if
+    /// it is known. Returns the only holder before, if it holds the key no more.
     pub fn note(
         &mut self,
         owners: &mut Owners,
-        queue: QueueId,
         db: i32,
         lock: Option<&Lock>,
         granted: Option<OwnerId>,
     ) -> Option<OwnerId> {
-        if let Some(owner) = lock.and_then(Lock::exclusive_owner) {
-            return self.note_one(owners, queue, db, owner, granted);
-        }
-        if lock.is_some_and(|lock| lock.holders() > FEW_HOLDERS) {
-            self.opaque.insert(queue);
-            return self.replace(owners, queue, OneOrMany::Many(Vec::new()));
-        }
-        self.becomes_known(queue);
-        let ids = lock.into_iter().flat_map(Lock::owners).map(|owner| owners.gains(db, owner, None, queue)).collect();
-        self.replace(owners, queue, ids)
-    }
-
-    /// A hand-off of an exclusive lock: replaces one owner by another without a new list.
-    fn note_one(
-        &mut self,
-        owners: &mut Owners,
-        queue: QueueId,
-        db: i32,
-        owner: &Owner,
-        granted: Option<OwnerId>,
-    ) -> Option<OwnerId> {
-        self.becomes_known(queue);
-        debug_assert!(
-            granted.is_none_or(|granted| owners.is_named(granted, db, owner)),
-            "an exclusive lock has one holder"
-        );
-        let is_owner = |noted: OwnerId| match granted {
-            Some(granted) => granted == noted,
-            None => owners.is_named(noted, db, owner),
-        };
-        match self.by_queue.get_mut(&queue) {
-            Some(OneOrMany::One(noted)) if is_owner(*noted) => None,
-            Some(OneOrMany::One(noted)) => {
-                let before = std::mem::replace(noted, owners.gains(db, owner, granted, queue));
-                owners.loses(before, queue);
-                Some(before)
+        let now = match lock.and_then(Lock::exclusive_owner) {
+            Some(owner) => {
+                debug_assert!(
+                    granted.is_none_or(|granted| owners.is_named(granted, db, owner)),
+                    "an exclusive lock has one holder"
+                );
+                // A key that is noted again usually has the same holder: its name is not looked up.
+                let is_same = |noted| match granted {
+                    Some(granted) => granted == noted,
+                    None => owners.is_named(noted, db, owner),
+                };
+                if matches!(self.0, OneOrMany::One(noted) if is_same(noted)) {
+                    return None;
+                }
+                OneOrMany::One(granted.unwrap_or_else(|| owners.enter(db, owner)))
             }
-            _ => {
-                let id = owners.gains(db, owner, granted, queue);
-                self.replace(owners, queue, OneOrMany::One(id))
-            }
+            None if !NotedHolders::may_list(lock) => OneOrMany::Many(Vec::new()),
+            None => lock.into_iter().flat_map(Lock::owners).map(|owner| owners.enter(db, owner)).collect(),
+        };
+        let before = std::mem::replace(&mut self.0, now);
+        self.0.iter().filter(|id| !before.contains(id)).for_each(|id| owners.gains(*id));
+        before.iter().filter(|id| !self.lists(**id)).for_each(|id| owners.loses(*id));
+        match before {
+            OneOrMany::One(only) => Some(only).filter(|only| !self.lists(*only)),
+            OneOrMany::Many(_) => None,
         }
-    }
-
-    /// The key was changed by another command: its holders are unknown.
-    pub fn becomes_opaque(&mut self, queue: QueueId) {
-        self.opaque.insert(queue);
-    }
-
-    /// The queue is removed.
-    pub fn forget(&mut self, owners: &mut Owners, queue: QueueId) {
-        self.becomes_known(queue);
-        _ = self.replace(owners, queue, OneOrMany::Many(Vec::new()));
-    }
-
-    /// The queues with keys that must be opened to learn their holders.
-    pub fn opaque(&self) -> &BTreeSet<QueueId> {
-        &self.opaque
-    }
-
-    #[cfg(any(test, feature = "testing"))]
-    pub fn is_empty(&self) -> bool {
-        self.by_queue.is_empty() && self.opaque.is_empty()
-    }
-
-    fn becomes_known(&mut self, queue: QueueId) {
-        self.opaque.remove(&queue);
-    }
-
-    fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: OneOrMany<OwnerId>) -> Option<OwnerId> {
-        let before = match holders.is_empty() {
-            true => self.by_queue.remove(&queue),
-            false => self.by_queue.insert(queue, holders),
-        };
-        let now = self.by_queue.get(&queue).map_or(&[][..], |now| now);
-        let only = match &before {
-            Some(OneOrMany::One(only)) if !now.contains(only) => Some(*only),
-            _ => None,
-        };
-        let gone = before.into_iter().flatten().filter(|id| !now.contains(id));
-        gone.for_each(|id| owners.loses(id, queue));
-        only
     }
 }
 
@@ -271,12 +225,9 @@ mod tests {
             owners
         };
         let empty = Owners::default;
-        assert!(empty().is_empty() && WaitedFor::default().is_empty());
+        assert!(empty().is_empty());
         assert!(!Owners { ids: of_one().ids, ..empty() }.is_empty());
         assert!(!Owners { entries: of_one().entries, ..empty() }.is_empty());
-        let by_queue = [(QueueId(1), OneOrMany::One(OwnerId(1)))].into();
-        assert!(!WaitedFor { by_queue, ..WaitedFor::default() }.is_empty());
-        assert!(!WaitedFor { opaque: [QueueId(1)].into(), ..WaitedFor::default() }.is_empty());
     }
 
     #[test]

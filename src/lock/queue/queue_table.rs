@@ -128,12 +128,13 @@ impl QueueTable {
     }
 
     /// The last request has left the queue.
-    pub(super) fn close(&mut self, id: QueueId) {
-        let Some(queue) = self.queues.remove(&id) else { return };
+    pub(super) fn close(&mut self, id: QueueId) -> Option<WaitQueue> {
+        let queue = self.queues.remove(&id)?;
         self.names.remove(&queue.key.name);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {
             names.remove(&queue.key.name);
         }
+        Some(queue)
     }
 }
 

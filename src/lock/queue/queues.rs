@@ -7,16 +7,17 @@
 
 mod of_owner;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 pub use self::of_owner::OfOwner;
 use super::lookups;
-use super::owners::{Owners, WaitedFor};
+use super::owners::{NotedHolders, Owners};
 use super::place::{Place, Rank};
 use super::queue_table::QueueTable;
 use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
 use super::wait_queue::OrderedRequests;
+use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::Family;
@@ -27,7 +28,7 @@ use crate::value::lock::Lock;
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
     table: QueueTable,
-    requests: BTreeMap<RequestId, QueuedRequest>,
+    requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
     /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
@@ -39,7 +40,8 @@ pub struct WaitQueues {
     done_waiters: usize,
     /// The queue that is replied to next: one after the other, and that of the latest release first.
     next_done: QueueId,
-    waited_for: WaitedFor,
+    /// The queues with keys that must be opened to learn their holders.
+    opaque: BTreeSet<QueueId>,
     /// How many waited-for keys held no lock at their last inspection.
     unheld: usize,
     /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
@@ -186,7 +188,7 @@ impl WaitQueues {
             && rest.away.is_empty()
             && rest.done.is_empty()
             && rest.done_waiters == 0
-            && rest.waited_for.is_empty()
+            && rest.opaque.is_empty()
             && rest.unheld == 0
             && !rest.is_walk_awaited
     }
@@ -337,17 +339,21 @@ impl WaitQueues {
     /// hold the call may come later. `owner`: the id of the owner that was just granted the key, if it was queued; its
     /// name is not looked up then. Returns the waiting requests for several keys of a holder that has lost the key.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>, owner: Option<OwnerId>) -> Vec<RequestId> {
-        let Some(queue) = self.get(id) else { return Vec::new() };
-        let (db, has_several) = (queue.key.db, queue.has_requests_for_several());
-        let former = self.waited_for.note(&mut self.owners, id, db, lock, owner).filter(|_| has_several);
-        let waiting = self.of_owner(former).all_waiting_in(id);
+        let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
+        match NotedHolders::may_list(lock) {
+            true => _ = self.opaque.remove(&id),
+            false => _ = self.opaque.insert(id),
+        }
+        let former = queue.holders.note(&mut self.owners, queue.key.db, lock, owner);
+        let Some(former) = former.filter(|_| queue.has_requests_for_several()) else { return Vec::new() };
+        let waiting = self.of_owner(Some(former)).all_waiting_in(id);
         waiting.filter(|(_, request)| request.has_several_keys()).map(|(request, _)| request).collect()
     }
 
     /// The key of a queue was changed by another command: its holders are unknown until it is opened.
     pub fn holders_may_differ(&mut self, id: QueueId) {
         if self.get(id).is_some() {
-            self.waited_for.becomes_opaque(id);
+            self.opaque.insert(id);
         }
     }
 
@@ -416,10 +422,10 @@ impl WaitQueues {
 
     /// The last request has left the queue.
     fn close(&mut self, id: QueueId) {
-        let Some(queue) = self.get(id) else { return };
+        let Some(mut queue) = self.table.close(id) else { return };
         self.unheld -= usize::from(queue.seen.is_none());
-        self.waited_for.forget(&mut self.owners, id);
-        self.table.close(id);
+        _ = queue.holders.note(&mut self.owners, queue.key.db, None, None);
+        self.opaque.remove(&id);
         self.is_walk_awaited &= !self.is_empty();
     }
 

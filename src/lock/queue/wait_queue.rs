@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
+use super::owners::NotedHolders;
 use super::place::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::Family;
@@ -29,6 +30,8 @@ pub struct WaitQueue {
     /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
     /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
+    /// The holders of the key.
+    pub(super) holders: NotedHolders,
     /// The requests without COALESCE.
     pub(super) ordinary: OrderedRequests,
     /// The requests with COALESCE, separate because a release answers all of them at once.
@@ -79,6 +82,7 @@ impl WaitQueue {
             family,
             limit: None,
             seen: None,
+            holders: NotedHolders::default(),
             ordinary: OrderedRequests::default(),
             coalescing: OrderedRequests::default(),
             several: 0,

@@ -109,8 +109,7 @@ impl<'q> OfOwner<'q> {
     /// The queues of the keys that it may hold.
     pub(crate) fn may_hold(self) -> MayHold<'q> {
         let is_any = self.queues.rounds_to_know > 0 || self.queues.is_walk_awaited;
-        let listed = self.entry().map(|entry| &entry.holds);
-        MayHold { listed, opaque: self.queues.waited_for.opaque(), is_any }
+        MayHold { owner: self, is_listed: self.entry().is_some_and(|entry| entry.holds > 0), is_any }
     }
 
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
@@ -127,28 +126,35 @@ impl<'q> OfOwner<'q> {
 /// The queues of the keys that an owner may hold; another waited-for key it does not hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayHold<'a> {
-    listed: Option<&'a BTreeSet<QueueId>>,
-    /// Their keys have to be opened to learn their holders.
-    opaque: &'a BTreeSet<QueueId>,
+    owner: OfOwner<'a>,
+    /// It is listed as a holder of some.
+    is_listed: bool,
     /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
     /// all queues have been visited.
     is_any: bool,
 }
 
-impl MayHold<'_> {
+impl<'a> MayHold<'a> {
+    /// Their keys have to be opened to learn their holders.
+    fn opaque(&self) -> &'a BTreeSet<QueueId> {
+        &self.owner.queues.opaque
+    }
+
     /// The owner holds no waited-for key.
     pub fn is_empty(&self) -> bool {
-        !self.is_any && self.opaque.is_empty() && self.listed.is_none_or(BTreeSet::is_empty)
+        !self.is_any && !self.is_listed && self.opaque().is_empty()
     }
 
     /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
     /// known to hold others, or may hold any.
-    pub fn unknown(&self) -> Option<&BTreeSet<QueueId>> {
-        (!self.is_any && self.listed.is_none_or(BTreeSet::is_empty)).then_some(self.opaque)
+    pub fn unknown(&self) -> Option<&'a BTreeSet<QueueId>> {
+        (!self.is_any && !self.is_listed).then(|| self.opaque())
     }
 
     /// Whether the owner may hold the key of this queue.
     pub fn contains(&self, id: QueueId) -> bool {
-        self.is_any || self.opaque.contains(&id) || self.listed.is_some_and(|listed| listed.contains(&id))
+        let OfOwner { queues, id: owner } = self.owner;
+        let is_listed = || owner.zip(queues.get(id)).is_some_and(|(owner, queue)| queue.holders.lists(owner));
+        self.is_any || self.opaque().contains(&id) || self.is_listed && is_listed()
     }
 }

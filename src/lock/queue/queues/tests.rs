@@ -396,8 +396,6 @@ fn a_table_with_an_entry_is_not_clean() {
         fixture.queues.keep_place(id);
         fixture.queues
     };
-    let mut waited_for = WaitedFor::default();
-    waited_for.becomes_opaque(QueueId(1));
     let requests = OrderedRequests::default();
     let done = [((QueueId(1), RequestId(1)), Done { fence: Fence::new(1).unwrap(), requests })].into();
     for (row, queues) in [
@@ -407,7 +405,7 @@ fn a_table_with_an_entry_is_not_clean() {
         ("away", WaitQueues { away: of_one().away, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
-        ("waited_for", WaitQueues { waited_for, ..empty() }),
+        ("opaque", WaitQueues { opaque: [QueueId(1)].into(), ..empty() }),
         ("unheld", WaitQueues { unheld: 1, ..empty() }),
         ("is_walk_awaited", WaitQueues { is_walk_awaited: true, ..empty() }),
     ] {
