@@ -2,6 +2,7 @@
 //! the key is opened next, by a command or for a waiting request. The lease of a mutex is the time to live of its key:
 //! the server ends it.
 
+use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
 use crate::host::{Content, Effect, Entry};
@@ -65,14 +66,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     /// The owners with holds of this key that were bound to connections which have ended.
-    fn disconnected(&self) -> Vec<(Owner, EndedBy)> {
-        let bindings = &self.manager.bindings;
+    fn disconnected(&mut self) -> Vec<(Owner, EndedBy)> {
+        let LockManager { bindings, deliveries, .. } = &mut *self.manager;
         if !bindings.has_any_ended() {
             return Vec::new();
         }
         let owners = bindings.owners_of(self.key).into_iter().filter(|(_, client)| bindings.is_ended(*client));
-        let ends = |owner: Owner| {
-            let by = self.manager.deliveries.end_with_connection(self.key, owner.as_bytes());
+        let mut ends = |owner: Owner| {
+            let by = deliveries.end_with_connection(self.key, owner.as_bytes());
             (owner, by)
         };
         owners.map(|(owner, _)| ends(owner)).collect()
