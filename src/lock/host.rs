@@ -5,7 +5,7 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
 
-use crate::key::{KeyRef, RequestId};
+use crate::key::{ClientId, KeyRef, RequestId};
 use crate::value::fence::Fence;
 use crate::value::holders::Slot;
 use crate::value::lock::{FirstGrant, Lock};
@@ -184,6 +184,7 @@ pub enum Delivery {
     Done,
     /// It was not: no client waits for this request any more. A grant is taken back.
     Failed,
-    /// To be confirmed by `LockManager::delivered` or refuted by `LockManager::undelivered`.
-    Pending,
+    /// To be confirmed by `LockManager::delivered`, or refuted by `LockManager::undelivered` or the end of this
+    /// connection.
+    Pending(ClientId),
 }

@@ -4,7 +4,7 @@
 //! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`. The server's callbacks
 //! decide nothing: they note events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 
 use command::catalog::{Action, Command, CATALOG};
@@ -42,9 +42,6 @@ pub struct WaitingClients {
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
-    /// The grants on their way to clients, from the hand-off until the reply is written. The server writes replies in
-    /// the order of the grants.
-    on_their_way: VecDeque<(ClientId, RequestId)>,
     /// Requests that were granted in this turn of the rules, and their clients.
     granted: Vec<(RequestId, ClientId)>,
     /// The strings with which permissions are checked.
@@ -101,33 +98,10 @@ impl WaitingClients {
         self.waiting.insert(request, waiting);
     }
 
-    /// The reply with the grant was written.
-    pub fn delivered(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
-        if self.has_arrived(client, request) {
-            manager.delivered(request);
-        }
-    }
-
-    /// The client had gone before its grant was written.
-    pub fn undelivered(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
-        self.has_arrived(client, request);
-        manager.undelivered(request);
-    }
-
-    /// Takes out a grant on its way. False: it was taken out before.
-    fn has_arrived(&mut self, client: ClientId, request: RequestId) -> bool {
-        let place = self.on_their_way.iter().position(|grant| *grant == (client, request));
-        place.is_some_and(|place| self.on_their_way.remove(place).is_some())
-    }
-
-    /// A connection has ended: a grant on its way to it is lost, and the requests of a subscriber may keep their
-    /// places. The request of a blocked client is handled by [`WaitingClients::disconnected`], which follows.
+    /// A connection has ended: the requests of a subscriber may keep their places. The request of a blocked client is
+    /// handled by [`WaitingClients::disconnected`], which follows.
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
-        let lost = self.on_their_way.iter().filter(|(to, _)| *to == client).copied();
-        for (_, request) in lost.collect::<Vec<_>>() {
-            self.undelivered(manager, client, request);
-        }
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
         requests.iter().for_each(|request| _ = self.waiting.remove(request));
         manager.leave_all(requests);
@@ -195,7 +169,7 @@ impl WaitingClients {
 }
 
 /// Called when the reply with a request's grant has been written to its connection.
-pub type OnDelivered = fn(ClientId, RequestId);
+pub type OnDelivered = fn(RequestId);
 
 /// The clients of the rules during a turn: the waiting ones, and the command's own.
 pub struct TurnClients<'a> {
@@ -277,7 +251,6 @@ impl Clients for TurnClients<'_> {
             AnswerBy::Reply(blocked) => {
                 clock::shorten_turn(UNBLOCKING_US);
                 blocked.unblock(Some(Box::new(Ready {
-                    client,
                     request,
                     owner,
                     family: prefix.family(),
@@ -286,10 +259,7 @@ impl Clients for TurnClients<'_> {
                     on_delivered: self.on_delivered,
                 })));
                 match outcome {
-                    WaitOutcome::Granted { .. } => {
-                        self.clients.on_their_way.push_back((client, request));
-                        Delivery::Pending
-                    }
+                    WaitOutcome::Granted { .. } => Delivery::Pending(client),
                     _ => Delivery::Done,
                 }
             }
@@ -379,8 +349,6 @@ fn may_set(user: &User<'_>, names: &[&[u8]]) -> bool {
 /// counts as delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer
 /// is too long, its socket breaks.
 struct Ready {
-    /// Its connection.
-    client: ClientId,
     /// Its request.
     request: RequestId,
     /// The owner of the request.
@@ -405,14 +373,14 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         // SAFETY: as `CALLBACKS` says.
         let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
-        let (client, request, outcome) = (ready.client, ready.request, ready.outcome);
+        let (request, outcome) = (ready.request, ready.outcome);
         let (owner, family, on_delivered) = (ready.owner.clone(), ready.family, ready.on_delivered);
         match ready.is_adopted {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
             false => reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome),
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            on_delivered(client, request);
+            on_delivered(request);
         }
     });
     raw::REDISMODULE_OK as c_int
@@ -452,7 +420,7 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
         let (ready, ctx) = unsafe { (Box::from_raw(data.cast::<Ready>()), Ctx::new(ctx)) };
         let is_granted = matches!(ready.outcome, WaitOutcome::Granted { .. });
         if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
-            events::note(Event::GrantUndelivered(ready.client, ready.request));
+            events::note(Event::GrantUndelivered(ready.request));
             timer::wake();
         }
     });

@@ -29,9 +29,9 @@ pub enum Event {
     /// The connection has ended.
     ClientGone(ClientId),
     /// The reply with the grant was written to the client.
-    GrantDelivered(ClientId, RequestId),
+    GrantDelivered(RequestId),
     /// The client had gone before its grant was written.
-    GrantUndelivered(ClientId, RequestId),
+    GrantUndelivered(RequestId),
     /// `CLIENT UNBLOCK` has answered the blocked client.
     Unblocked(BlockedId),
     /// The server has unblocked the client: its connection ended, or `CLIENT UNBLOCK … ERROR`, or a demotion.

@@ -4,7 +4,7 @@ use std::cell::{RefCell, RefMut};
 use std::mem;
 
 use command::lock_log::LockLog;
-use lock::key::{ClientId, KeyRef, RequestId};
+use lock::key::{KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
@@ -49,14 +49,14 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
 /// The reply with a grant was written: its delivery is over, whatever other events wait to be applied. Nothing is
 /// decided or written for it, so it is no event itself unless a turn runs: an event would keep the next request from
 /// the fast path.
-pub fn note_delivered(client: ClientId, request: RequestId) {
+pub fn note_delivered(request: RequestId) {
     match STATE.try_borrow_mut().as_deref_mut() {
-        Ok(Some(State { manager, clients, .. })) => {
-            clients.delivered(manager, client, request);
+        Ok(Some(State { manager, .. })) => {
+            manager.delivered(request);
             events::set_has_waiters_or_sessions(manager.has_waiters_or_sessions());
         }
         Ok(None) => {}
-        Err(_) => events::note(Event::GrantDelivered(client, request)),
+        Err(_) => events::note(Event::GrantDelivered(request)),
     }
 }
 
@@ -104,10 +104,11 @@ impl State {
             }
             Event::ClientGone(client) => {
                 manager.end_session(client);
+                manager.undelivered_to(client);
                 clients.client_gone(manager, client);
             }
-            Event::GrantDelivered(client, request) => clients.delivered(manager, client, request),
-            Event::GrantUndelivered(client, request) => clients.undelivered(manager, client, request),
+            Event::GrantDelivered(request) => manager.delivered(request),
+            Event::GrantUndelivered(request) => manager.undelivered(request),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
             // The server may have unblocked the blocked clients itself: `demote` handles both cases.

@@ -83,8 +83,8 @@ pub struct AllClients {
     last: u64,
     /// By their requests.
     pub waiting: BTreeMap<RequestId, WaitingClient>,
-    /// Grants that were told in this turn, and to which connections.
-    pub told: Vec<(RequestId, ClientId)>,
+    /// Grants that were told in this turn.
+    pub told: Vec<RequestId>,
     pub granted_here: Rc<RefCell<GrantedHere>>,
 }
 
@@ -151,8 +151,8 @@ impl Clients for &mut AllClients {
         }
         match outcome {
             WaitOutcome::Granted { .. } => {
-                self.told.push((request, client));
-                Delivery::Pending
+                self.told.push(request);
+                Delivery::Pending(client)
             }
             _ => Delivery::Done,
         }

@@ -92,10 +92,7 @@ impl SimulatedServer {
         let now = self.keyspace.borrow().now();
         manager.end_session(client);
         // A grant of this turn has not reached it.
-        let undelivered = clients.told.iter().position(|(_, told)| *told == client);
-        if let Some(position) = undelivered {
-            manager.undelivered(clients.told.remove(position).0);
-        }
+        manager.undelivered_to(client);
         let its: Vec<_> =
             clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
         for request in its {

@@ -141,7 +141,7 @@ impl SimulatedServer {
             manager.turn(&mut host).drain();
         }
         let told = std::mem::take(&mut self.clients.borrow_mut().told);
-        told.into_iter().for_each(|(request, _)| manager.delivered(request));
+        told.into_iter().for_each(|request| manager.delivered(request));
         drop(manager);
         self.signal_modified();
         true

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
-use crate::key::{Key, KeyRef, RequestId};
+use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::value::claim::ByFamily;
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
@@ -495,7 +495,7 @@ impl Clients for &mut Inbox {
         }
         self.answers.push((request, outcome));
         match outcome {
-            WaitOutcome::Granted { .. } if !self.notified.contains(&request) => Delivery::Pending,
+            WaitOutcome::Granted { .. } if !self.notified.contains(&request) => Delivery::Pending(ClientId(0)),
             _ => Delivery::Done,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::observer::EndedBy;
 use crate::hold::{Hold, HoldParts, HoldRef};
 use crate::id_map::IdMap;
-use crate::key::{Key, KeyRef, RequestId};
+use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::Claim;
 use crate::value::outcome::Grant;
@@ -37,7 +37,7 @@ impl GrantInFlight {
 /// owner of both. If both are lost, the later one is taken back first: `Lock::take_back` undoes the latest grant.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
-    all: IdMap<RequestId, (GrantNumber, GrantInFlight)>,
+    all: IdMap<RequestId, Sent>,
     /// The grants of each hold: thousands may be made in one turn, and each may be confirmed. `None` until it is asked
     /// for: nearly always one grant is in flight, and to list it takes 530 of 33,400 instructions of a hand-off
     /// (callgrind, Redis 7.0.15).
@@ -47,6 +47,14 @@ pub struct Deliveries {
     last: GrantNumber,
 }
 
+#[derive(Clone, Debug)]
+struct Sent {
+    number: GrantNumber,
+    /// `None`: it could not be sent.
+    to: Option<ClientId>,
+    grant: GrantInFlight,
+}
+
 /// Numbers the grants in their order.
 type GrantNumber = u64;
 
@@ -54,37 +62,48 @@ type GrantNumber = u64;
 type GrantsOfHold = BTreeSet<(GrantNumber, RequestId)>;
 
 impl Deliveries {
-    /// The reply to the request is on its way.
-    pub fn sent(&mut self, delivery: GrantInFlight) {
+    /// The reply to the request is on its way to the client.
+    pub fn sent(&mut self, to: ClientId, grant: GrantInFlight) {
+        self.insert(Some(to), grant);
+    }
+
+    fn insert(&mut self, to: Option<ClientId>, grant: GrantInFlight) {
         self.last += 1;
+        let sent = Sent { number: self.last, to, grant };
         if let Some(by_hold) = &mut self.by_hold {
-            list(by_hold, self.last, &delivery);
+            list(by_hold, &sent);
         }
-        self.all.insert(delivery.request, (self.last, delivery));
+        self.all.insert(sent.grant.request, sent);
     }
 
     /// The reply was written. It also tells the owner of earlier grants of the same holds.
     pub fn delivered(&mut self, request: RequestId) {
-        let Some((number, _)) = self.all.get(&request) else { return };
-        if self.lost.contains(&(*number, request)) {
+        let Some(sent) = self.all.get(&request) else { return };
+        if self.lost.contains(&(sent.number, request)) {
             return;
         }
-        if let Some(delivery) = self.take(request) {
-            self.told(&delivery);
+        if let Some(grant) = self.take(request) {
+            self.told(&grant);
         }
     }
 
     /// The client had gone before that: the grant is to be taken back.
     pub fn undelivered(&mut self, request: RequestId) {
-        let Some((number, _)) = self.all.get(&request) else { return };
-        self.lost.insert((*number, request));
+        let Some(sent) = self.all.get(&request) else { return };
+        self.lost.insert((sent.number, request));
         self.by_hold();
     }
 
+    /// The same of all that is on its way to the client.
+    pub fn undelivered_to(&mut self, client: ClientId) {
+        let its = self.all.iter().filter(|(_, sent)| sent.to == Some(client)).map(|(request, _)| *request);
+        its.collect::<Vec<_>>().into_iter().for_each(|request| self.undelivered(request));
+    }
+
     /// The reply could not be sent: the next drain takes the grant back.
-    pub fn not_sent(&mut self, delivery: GrantInFlight) {
-        let request = delivery.request;
-        self.sent(delivery);
+    pub fn not_sent(&mut self, grant: GrantInFlight) {
+        let request = grant.request;
+        self.insert(None, grant);
         self.undelivered(request);
     }
 
@@ -112,7 +131,7 @@ impl Deliveries {
     fn by_hold(&mut self) {
         self.by_hold.get_or_insert_with(|| {
             let mut by_hold = BTreeMap::new();
-            self.all.iter().for_each(|(_, (number, delivery))| list(&mut by_hold, *number, delivery));
+            self.all.iter().for_each(|(_, sent)| list(&mut by_hold, sent));
             by_hold
         });
     }
@@ -144,7 +163,7 @@ impl Deliveries {
     /// True if the hold came from grants in this table, and all of them are `such`.
     fn is_whole_hold(&self, key: KeyRef<'_>, owner: &[u8], such: impl Fn((GrantNumber, RequestId)) -> bool) -> bool {
         let is_first = |request: &RequestId| {
-            let granted = self.all.get(request).into_iter().flat_map(|(_, it)| &it.grants);
+            let granted = self.all.get(request).into_iter().flat_map(|sent| &sent.grant.grants);
             granted.filter(|(granted, _)| granted.as_ref() == key).any(|(_, grant)| grant.holds_before == 0)
         };
         let (mut are_all_such, mut has_first) = (true, false);
@@ -170,13 +189,13 @@ impl Deliveries {
     /// In between the hold counts as untold. A grant is returned once, so that a panic in between does not come again.
     pub fn begin_to_take_back(&mut self) -> Option<GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
-            let Some((_, delivery)) = self.all.get(request) else { return true };
-            let mut keys = delivery.grants.iter().map(|(key, _)| key.as_ref());
-            keys.all(|key| self.of_hold(key, delivery.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
+            let Some(Sent { grant, .. }) = self.all.get(request) else { return true };
+            let mut keys = grant.grants.iter().map(|(key, _)| key.as_ref());
+            keys.all(|key| self.of_hold(key, grant.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
         };
         let lost = self.lost.iter().rev().copied().find(is_last)?;
         self.lost.remove(&lost);
-        self.all.get(&lost.1).map(|(_, delivery)| delivery.clone())
+        self.all.get(&lost.1).map(|sent| sent.grant.clone())
     }
 
     /// The lost grant has been taken back.
@@ -186,18 +205,18 @@ impl Deliveries {
 
     /// Forgets all grants: this server is no primary any more.
     pub fn clear(&mut self) {
-        *self = Deliveries { last: self.last, ..Deliveries::default() };
+        *self = Deliveries::default();
     }
 
     fn take(&mut self, request: RequestId) -> Option<GrantInFlight> {
-        let (number, delivery) = self.all.remove(&request)?;
+        let Sent { number, grant, .. } = self.all.remove(&request)?;
         self.lost.remove(&(number, request));
         if self.is_empty() {
             self.by_hold = None;
         }
         if let Some(by_hold) = &mut self.by_hold {
-            for (key, _) in &delivery.grants {
-                let hold = HoldRef { key: key.as_ref(), owner: delivery.owner.as_bytes() };
+            for (key, _) in &grant.grants {
+                let hold = HoldRef { key: key.as_ref(), owner: grant.owner.as_bytes() };
                 let Some(grants) = by_hold.get_mut(&hold as &dyn HoldParts) else { continue };
                 grants.remove(&(number, request));
                 if grants.is_empty() {
@@ -205,13 +224,13 @@ impl Deliveries {
                 }
             }
         }
-        Some(delivery)
+        Some(grant)
     }
 }
 
-fn list(by_hold: &mut BTreeMap<Hold, GrantsOfHold>, number: GrantNumber, delivery: &GrantInFlight) {
-    for hold in delivery.holds() {
-        by_hold.entry(hold).or_default().insert((number, delivery.request));
+fn list(by_hold: &mut BTreeMap<Hold, GrantsOfHold>, Sent { number, grant, .. }: &Sent) {
+    for hold in grant.holds() {
+        by_hold.entry(hold).or_default().insert((*number, grant.request));
     }
 }
 
@@ -219,6 +238,8 @@ fn list(by_hold: &mut BTreeMap<Hold, GrantsOfHold>, number: GrantNumber, deliver
 mod tests {
     use super::*;
     use crate::value::fence::Fence;
+
+    const CLIENT: ClientId = ClientId(7);
 
     /// A grant to the owner. Each letter of `keys` is a key of database 0.
     fn delivery(request: u64, owner: &str, keys: &str) -> GrantInFlight {
@@ -241,7 +262,7 @@ mod tests {
     fn only_grants_that_were_not_received_are_taken_back() {
         let mut deliveries = Deliveries::default();
         for (number, owner) in [(1, "a"), (2, "b"), (3, "c")] {
-            deliveries.sent(delivery(number, owner, "k"));
+            deliveries.sent(CLIENT, delivery(number, owner, "k"));
         }
         assert!(!deliveries.has_lost());
         deliveries.delivered(RequestId(1));
@@ -268,7 +289,7 @@ mod tests {
         ];
         for (db, names, owner, is_confirmed) in rows {
             let mut deliveries = Deliveries::default();
-            deliveries.sent(delivery(1, "a", "kl"));
+            deliveries.sent(CLIENT, delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
             deliveries.undelivered(RequestId(1));
             assert_eq!(deliveries.has_lost(), !is_confirmed, "on its way: {db} {names:?} {owner}");
@@ -287,7 +308,7 @@ mod tests {
                 if when_asked == number {
                     deliveries.by_hold();
                 }
-                deliveries.sent(delivery(number, "a", keys));
+                deliveries.sent(CLIENT, delivery(number, "a", keys));
             }
             deliveries.by_hold();
             let found = |deliveries: &Deliveries, db, name: &[u8], owner: &[u8]| -> Vec<u64> {
@@ -309,10 +330,10 @@ mod tests {
     fn lost_grants_of_one_hold_are_taken_back_latest_first_and_not_while_a_later_one_is_in_flight() {
         let two = || {
             let mut deliveries = Deliveries::default();
-            deliveries.sent(delivery(1, "a", "k"));
+            deliveries.sent(CLIENT, delivery(1, "a", "k"));
             let mut second = delivery(2, "a", "kl");
             second.grants = second.grants.into_iter().map(|(key, it)| (key, Grant { holds_before: 1, ..it })).collect();
-            deliveries.sent(second);
+            deliveries.sent(CLIENT, second);
             deliveries.undelivered(RequestId(1));
             deliveries
         };
@@ -328,16 +349,31 @@ mod tests {
         assert!(deliveries.is_empty() && deliveries.by_hold.is_none(), "a was told of both");
         // The order is that of the grants: an older request may have waited longer.
         deliveries = Deliveries::default();
-        deliveries.sent(delivery(9, "a", "k"));
+        deliveries.sent(CLIENT, delivery(9, "a", "k"));
         deliveries.not_sent(delivery(1, "a", "k"));
         deliveries.undelivered(RequestId(9));
         assert_eq!(lost(&mut deliveries), ["a 1", "a 9"]);
     }
 
     #[test]
+    fn what_is_on_its_way_to_a_client_is_lost_with_it() {
+        let mut deliveries = Deliveries::default();
+        for (number, client) in [(1, CLIENT), (2, ClientId(8)), (3, CLIENT)] {
+            deliveries.sent(client, delivery(number, &number.to_string(), "k"));
+        }
+        deliveries.undelivered_to(CLIENT);
+        // The server may call the reply's callback nevertheless, and reports the loss once more.
+        deliveries.delivered(RequestId(1));
+        deliveries.undelivered(RequestId(3));
+        assert_eq!(lost(&mut deliveries), ["3 3", "1 1"]);
+        deliveries.delivered(RequestId(2));
+        assert!(deliveries.is_empty());
+    }
+
+    #[test]
     fn no_grant_in_flight_is_left_after_a_demotion() {
         let mut deliveries = Deliveries::default();
-        deliveries.sent(delivery(1, "a", "k"));
+        deliveries.sent(CLIENT, delivery(1, "a", "k"));
         deliveries.not_sent(delivery(2, "b", "k"));
         deliveries.clear();
         deliveries.undelivered(RequestId(1));

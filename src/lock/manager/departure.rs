@@ -11,7 +11,7 @@ use super::endings::Ending;
 use super::lock_manager::LockManager;
 use super::turn::Turn;
 use crate::host::{Clients, Content, Delivery, Entry, Keys, WaitOutcome};
-use crate::key::{KeyRef, RequestId};
+use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::request::QueuedRequest;
 use crate::value::claim::Claim;
 use crate::value::outcome::KeyError;
@@ -57,6 +57,11 @@ impl LockManager {
     /// A waiter was granted the lock, but its client had gone before the reply was written: the key is handed over.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
+    }
+
+    /// The connection has ended: what is on its way to it will not be received.
+    pub fn undelivered_to(&mut self, client: ClientId) {
+        self.deliveries.undelivered_to(client);
     }
 
     /// Another reply tells the owner that it holds these keys: it keeps its grants, whatever becomes of the reply to

@@ -195,7 +195,7 @@ fn deliver<C: Clients>(
     match answer(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
         Delivery::Done if manager.deliveries.is_empty() => {}
         Delivery::Done => manager.deliveries.told(&delivery()),
-        Delivery::Pending => manager.deliveries.sent(delivery()),
+        Delivery::Pending(client) => manager.deliveries.sent(client, delivery()),
         Delivery::Failed => manager.deliveries.not_sent(delivery()),
     }
 }
