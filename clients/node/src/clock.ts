@@ -152,31 +152,6 @@ export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   };
 }
 
-/**
- * Calls back if a request has had no reply for `withinMs` (undefined: no limit), or has waited for a connection for
- * `unsentMs`. A busy connection does not count as missing. One timer for both.
- */
-export function outOfPatience(
-  unsentMs: number,
-  withinMs: number | undefined,
-  request: { sent(): boolean; connected(): boolean },
-  ring: () => void,
-): { stop(): void } {
-  let left = withinMs ?? Infinity;
-  let timer: { stop(): void } | undefined;
-  const recheck = (): void => {
-    timer = undefined;
-    if (left <= 0 || !(request.sent() || request.connected())) ring();
-    else watch(request.sent() ? left : Math.min(unsentMs, left));
-  };
-  const watch = (ms: number): void => {
-    left -= ms;
-    if (ms < Infinity) timer = outOfTime(ms, recheck);
-  };
-  watch(Math.min(unsentMs, left));
-  return { stop: () => timer?.stop() };
-}
-
 /** A timer that can be set again, and that keeps no process alive. */
 export class Timer {
   private timer: NodeJS.Timeout | undefined;
@@ -190,5 +165,68 @@ export class Timer {
   stop(): void {
     clearTimeout(this.timer);
     this.timer = undefined;
+  }
+}
+
+/** A request without a reply. */
+export interface Unanswered {
+  /** True if it was written to the connection. */
+  readonly sent: boolean;
+  /** When it is checked next, and when it is late. */
+  checkAt: number;
+  lateAt: number;
+}
+
+/**
+ * The requests of a connection that have no reply yet. Gives up those that have had none for their `withinMs`
+ * (undefined: no limit), and those that have waited for the connection for `unsentMs`: a busy connection does not count
+ * as missing.
+ *
+ * One timer for all of them, which a reply leaves set: it rings at the earliest time at which one of the requests was
+ * to be checked. To set one for each request took 1 µs of its 35.
+ */
+export class Patience<Request extends Unanswered> {
+  readonly requests = new Set<Request>();
+  private readonly timer = new Timer();
+  private rings = Infinity;
+
+  constructor(
+    private readonly unsentMs: number,
+    private readonly connected: () => boolean,
+    private readonly giveUp: (request: Request) => void,
+  ) {}
+
+  begin(request: Request, withinMs = Infinity): void {
+    const begins = now();
+    request.lateAt = begins + withinMs;
+    request.checkAt = begins + Math.min(this.unsentMs, withinMs);
+    this.requests.add(request);
+    this.set(request.checkAt);
+  }
+
+  end(request: Request): void {
+    this.requests.delete(request);
+  }
+
+  private set(time: number): void {
+    if (time >= this.rings) return;
+    this.rings = time;
+    // After a blocked event loop, data that has arrived is processed first.
+    this.timer.set(time - now(), () => setImmediate(() => this.check()));
+  }
+
+  private check(): void {
+    const time = now();
+    this.rings = Infinity;
+    for (const request of this.requests) {
+      if (request.checkAt <= time) {
+        if (request.lateAt <= time || !(request.sent || this.connected())) {
+          this.giveUp(request);
+          continue;
+        }
+        request.checkAt = request.sent ? request.lateAt : Math.min(time + this.unsentMs, request.lateAt);
+      }
+      this.set(request.checkAt);
+    }
   }
 }

@@ -77,8 +77,8 @@ export interface Route {
   readonly keyPrefix: string | Buffer;
   /** Called when the client has ended: it connects no more. */
   onEnd(tell: () => void): void;
-  /** The node of a slot; outside a cluster, the only node. Rejects with `Trouble`. */
-  node(slot: number): Promise<Node>;
+  /** The node of a slot. Rejects with `Trouble`. Not a promise: the only node, which redirects nothing. */
+  node(slot: number): Node | Promise<Node>;
   /** The node at this address, if it is known. */
   nodeAt(address: string): Promise<Node | undefined>;
   /** Reloads the cluster's slot map. */

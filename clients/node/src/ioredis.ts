@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
-import { abortable, aside, outOfPatience } from "./clock.js";
+import { abortable, aside, Patience, type Unanswered } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** The parts of an ioredis client that are used: ioredis is no dependency of this package. */
@@ -48,6 +48,7 @@ interface Cluster extends IoredisClient {
 
 interface Command {
   promise: Promise<unknown>;
+  reject(error: unknown): void;
   toWritable(socket: unknown): string | Buffer;
 }
 
@@ -61,8 +62,7 @@ interface CommandClass {
  * on the next connection: a LOCK.EXEC would run twice. It also writes commands that were given up long ago. Both become
  * a PING here.
  */
-interface OnceCommand extends Command {
-  sent: boolean;
+interface OnceCommand extends Command, Unanswered {
   givenUp: boolean;
 }
 
@@ -92,6 +92,8 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
     made = class extends base implements OnceCommand {
       sent = false;
       givenUp = false;
+      checkAt = 0;
+      lateAt = 0;
 
       constructor(name: string, args: unknown[], replyEncoding: string | null) {
         super(name, args, { replyEncoding });
@@ -109,7 +111,11 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
 }
 
 class IoredisNode implements Node {
-  private readonly inFlight = new Set<(error: Trouble) => void>();
+  private readonly patience = new Patience<OnceCommand>(
+    UNSENT_MS,
+    () => this.redis.status === "ready",
+    (command) => command.reject(this.trouble(new Error("No reply in time"), command)),
+  );
   private readonly tells: (() => void)[] = [];
   private readonly Base: CommandClass;
   private readonly Command: new (name: string, args: unknown[], encoding: string | null) => OnceCommand;
@@ -125,7 +131,8 @@ class IoredisNode implements Node {
     this.Command = onceCommand(this.Base);
     const interrupted = (): void => {
       const lost = new Trouble(new Error("The connection was lost before the reply"), "unanswered");
-      for (const fail of [...this.inFlight]) fail(lost);
+      // A command that is still in ioredis's offline queue is sent by the next connection.
+      for (const command of this.patience.requests) if (command.sent) command.reject(lost);
       for (const tell of this.tells) tell();
     };
     redis.on("close", interrupted);
@@ -141,37 +148,22 @@ class IoredisNode implements Node {
   }
 
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const [name, ...args] = words;
-      const command = new this.Command(String(name), args, how === "raw" ? null : "utf8");
-      const finish = (): void => {
-        patience.stop();
-        this.inFlight.delete(lost);
-      };
-      const fail = (trouble: Trouble): void => {
-        finish();
+    const command = new this.Command(String(words[0]), words.slice(1), how === "raw" ? null : "utf8");
+    const sending = this.redis.sendCommand(command) as Promise<unknown>;
+    // Tracing derives another promise.
+    if (sending !== command.promise) Promise.resolve(sending).catch(() => undefined);
+    this.patience.begin(command, withinMs);
+    return command.promise.then(
+      (reply) => {
+        this.patience.end(command);
+        return reply;
+      },
+      (error: unknown) => {
+        this.patience.end(command);
         command.givenUp = true;
-        reject(trouble);
-      };
-      // A command that is still in ioredis's offline queue is sent by the next connection.
-      const lost = (trouble: Trouble): void => {
-        if (command.sent) fail(trouble);
-      };
-      const tooLate = (): void => fail(this.trouble(new Error("No reply in time"), command));
-      const state = { sent: () => command.sent, connected: () => this.redis.status === "ready" };
-      const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
-      this.inFlight.add(lost);
-      command.promise.then(
-        (reply) => {
-          if (command.givenUp) return fail(new Trouble(new Error("The connection was lost"), stageOf(command)));
-          finish();
-          resolve(reply);
-        },
-        (error: unknown) => fail(this.trouble(error, command)),
-      );
-      // The same promise, or one that tracing derives from it.
-      Promise.resolve(this.redis.sendCommand(command)).catch(() => undefined);
-    });
+        throw error instanceof Trouble ? error : this.trouble(error, command);
+      },
+    );
   }
 
   async sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
@@ -328,7 +320,7 @@ class Single implements Route {
     this.redis.on("end", tell);
   }
 
-  async node(): Promise<Node> {
+  node(): Node {
     return this.only;
   }
 

@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
-import { outOfPatience } from "./clock.js";
+import { Patience, type Unanswered } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** The parts of a node-redis client that are used: node-redis is no dependency of this package. */
@@ -58,9 +58,11 @@ interface Sentinel extends NodeRedisClient, Prefixing {
  * if the next connection comes without an error in between, each later command gets the reply to an earlier one, for
  * ever.
  */
-class OnceCommand {
+class OnceCommand implements Unanswered {
   [index: number]: string | Buffer;
   sent = false;
+  checkAt = 0;
+  lateAt = 0;
   /** Tracing reads the words too, before the command is in the queue; Node 18 does so even without a subscriber. */
   queued = false;
   private readonly words: number;
@@ -69,6 +71,7 @@ class OnceCommand {
   constructor(
     words: readonly Word[],
     private readonly isWritable: () => boolean,
+    private readonly reject: (error: Trouble) => void,
   ) {
     this.words = words.length;
     for (let index = 0; index < words.length; index++) {
@@ -88,7 +91,8 @@ class OnceCommand {
     return this.sent ? "unanswered" : "unsent";
   }
 
-  giveUp(): void {
+  giveUp(trouble: Trouble): void {
+    this.reject(trouble);
     if (this.sent) return;
     this.givenUp = true;
     this[0] = "PING";
@@ -102,6 +106,12 @@ Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 const RAW = { typeMapping: { 36: Buffer } };
 
 class ClientNode implements Node {
+  private readonly patience = new Patience<OnceCommand>(
+    UNSENT_MS,
+    () => this.client.isReady,
+    (command) => this.giveUp(command, new Error("No reply in time")),
+  );
+
   constructor(
     private readonly client: Client,
     /**
@@ -125,25 +135,23 @@ class ClientNode implements Node {
 
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const command = new OnceCommand(words, this.isWritable);
-      const fail = (trouble: Trouble): void => {
-        patience.stop();
-        command.giveUp();
-        reject(trouble);
-      };
-      const tooLate = (): void => fail(this.trouble(new Error("No reply in time"), command));
-      const state = { sent: () => command.sent, connected: () => this.client.isReady };
-      const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
+      const command = new OnceCommand(words, this.isWritable, reject);
       const replied = this.client.sendCommand(command, how === "raw" ? RAW : undefined);
       command.queued = true;
+      this.patience.begin(command, withinMs);
       replied.then(
         (reply: unknown) => {
-          patience.stop();
+          this.patience.end(command);
           resolve(reply);
         },
-        (error: unknown) => fail(this.trouble(error, command)),
+        (error: unknown) => this.giveUp(command, error),
       );
     });
+  }
+
+  private giveUp(command: OnceCommand, error: unknown): void {
+    this.patience.end(command);
+    command.giveUp(this.trouble(error, command));
   }
 
   async sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
@@ -300,7 +308,7 @@ class Single implements Route {
     onEnd(this.client, tell);
   }
 
-  async node(): Promise<Node> {
+  node(): Node {
     return this.only;
   }
 
