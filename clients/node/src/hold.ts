@@ -31,10 +31,10 @@ export type Releasing = "awaited" | "disposed" | "thrown";
 
 /** The server-side operations of a hold; provided by its lock. */
 export interface HoldActions {
-  release(work: Work, how: Releasing): Promise<void>;
-  extend(leaseMs: number | undefined): Promise<void>;
-  owned(): Promise<boolean>;
-  exec(command: Word[]): Promise<unknown>;
+  release(hold: Hold, work: Work, how: Releasing): Promise<void>;
+  extend(owned: Owned, leaseMs: number | undefined): Promise<void>;
+  owned(owned: Owned): Promise<boolean>;
+  exec(owned: Owned, command: Word[]): Promise<unknown>;
 }
 
 // A signal with listeners keeps its hold alive, even if nothing else refers to the hold any more.
@@ -54,6 +54,8 @@ export class Hold extends EventEmitter {
   readonly holds: number;
   /** Of a semaphore with `slot`: the smallest number from 0 that no other holder has. */
   readonly slot: number | undefined;
+  /** @internal The time of the grant. */
+  readonly since = now();
   private controller: AbortController | undefined;
   private releasing: Promise<void> | undefined;
   private lostAs: LockLostError | undefined;
@@ -63,6 +65,8 @@ export class Hold extends EventEmitter {
     /** @internal */
     readonly kept: Owned,
     mode: string,
+    /** @internal How many of its owner's holds are released with it. */
+    readonly added: number,
     private readonly actions: HoldActions,
   ) {
     super();
@@ -139,7 +143,7 @@ export class Hold extends EventEmitter {
 
   private releaseOnce(work: Work, how: Releasing): Promise<void> {
     if (this.releasing === undefined) {
-      this.releasing = this.actions.release(work, how);
+      this.releasing = this.actions.release(this, work, how);
       this.releasing.catch((error: unknown) => {
         if (!this.kept.over) this.releasing = undefined;
         return error;
@@ -150,12 +154,12 @@ export class Hold extends EventEmitter {
 
   /** Restarts the lease from now, with this length or the lock's. Rejects as `release`. */
   extend(leaseMs?: number): Promise<void> {
-    return this.actions.extend(leaseMs);
+    return this.actions.extend(this.kept, leaseMs);
   }
 
   /** True if this was not released, and the server says that it is held. */
   owned(): Promise<boolean> {
-    return this.actions.owned();
+    return this.actions.owned(this.kept);
   }
 
   /**
@@ -164,7 +168,7 @@ export class Hold extends EventEmitter {
    * error: the command may have run.
    */
   exec<T = unknown>(command: string, ...args: (string | Buffer | number)[]): Promise<T> {
-    return this.actions.exec([command, ...args]) as Promise<T>;
+    return this.actions.exec(this.kept, [command, ...args]) as Promise<T>;
   }
 }
 

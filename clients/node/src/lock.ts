@@ -3,15 +3,16 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { connectionsOf, type RedisClient } from "./client.js";
-import { now, outOfTime } from "./clock.js";
+import { now } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
-import type { Family, Work } from "./families.js";
-import { Hold, type Releasing } from "./hold.js";
+import type { Family } from "./families.js";
+import { Hold } from "./hold.js";
 import { bytesOf, type LockInfo } from "./info.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import type { Observed } from "./observer.js";
+import { Operations } from "./operations.js";
 import {
   checkedCoalesce,
   checkedMs,
@@ -74,6 +75,7 @@ export abstract class LockBase<
   protected readonly connections: Connections;
   protected readonly family: Family;
   private readonly settings: Settings;
+  private readonly operations: Operations;
 
   /** @internal */
   constructor(
@@ -89,6 +91,7 @@ export abstract class LockBase<
     this.name = name;
     this.family = family((of) => this.connections.key(of));
     this.settings = settingsOf(options);
+    this.operations = new Operations(this.connections, this.family, name, this.settings.lease);
   }
 
   /**
@@ -229,7 +232,7 @@ export abstract class LockBase<
       const found = await protocol.held(connections, family, token, this.name);
       if (found === undefined) return undefined;
       this.keep(owned, found, settings.autoRenew === true);
-      const hold = new Hold(owned, family.mode, this.actions(owned, Infinity));
+      const hold = new Hold(owned, family.mode, Infinity, this.operations);
       if (settings.autoRenew) await hold.extend();
       return hold;
     });
@@ -256,7 +259,7 @@ export abstract class LockBase<
 
   /** Refuses options of an acquire that would be ignored. */
   protected checkAcquire(options: Options | undefined): void {
-    checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
+    if (options !== undefined) checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
   }
 
   /** Refuses `tellHolder` of `tryAcquire`: null has no holder. */
@@ -317,24 +320,27 @@ export abstract class LockBase<
       owner: undefined,
       isQueued: false,
     };
-    const answer = await this.take(options, patience, asked).catch((error: unknown) => {
+    let answer: Hold | Done | undefined;
+    try {
+      answer = await this.take(options, patience, asked);
+    } catch (error) {
       this.tell(asked.owner, { event: "not_granted", wait: now() - began, error });
       throw error;
-    });
+    }
+    if (!this.connections.observed.isOn) return answer;
     const wait = now() - began;
-    const isGranted = answer?.done === false;
     this.tell(
       asked.owner,
-      isGranted ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
+      answer?.done === false ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
     );
     return answer;
   }
 
-  private tell(owner: Word | undefined, outcome: Parameters<Observed["tell"]>[3]): void {
-    this.connections.observed.tell(this.family.kind, this.family.keys, owner ?? "", outcome);
+  private tell(owner: Word | undefined, outcome: Parameters<Observed["tell"]>[2]): void {
+    this.connections.observed.tell(this.family, owner ?? "", outcome);
   }
 
-  private async take(
+  private take(
     options: Options | undefined,
     patience: protocol.Patience,
     asked: Asked,
@@ -387,43 +393,50 @@ export abstract class LockBase<
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
-    const count = { before, holds: before + add, otherMode: owned.holdsBeside(family.mode) };
-    const onQueued = (): void => {
-      if (!asked.isQueued) this.tell(token, { event: "queued" });
-      asked.isQueued = true;
+    const request: Request = {
+      family,
+      lock,
+      token,
+      tokenUsedBefore,
+      before,
+      holds: before + add,
+      owned,
+      otherMode: owned.holdsBeside(family.mode),
+      lease,
+      session,
+      coalesce,
+      onQueued: () => {
+        if (!asked.isQueued) this.tell(token, { event: "queued" });
+        asked.isQueued = true;
+      },
     };
-    const how = { tokenUsedBefore, lease, session, coalesce, onQueued };
-    const request: Request = { family, lock, token, owned, ...count, ...how };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
       if (granted === undefined || granted.done) return granted;
-      await this.accept(owned, request, granted);
+      if (granted.wasLost || owned.told) throw await this.givenBack(owned, request);
+      if (settings.atLeast > 0 && granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
       if (own !== undefined && settings.replicas > 0) {
         await protocol.replicated(connections, own, request, settings, patience.signal);
       }
       this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
-      return new Hold(owned, family.mode, this.actions(owned, add));
+      return new Hold(owned, family.mode, add, this.operations);
     } finally {
       own?.close();
     }
   }
 
-  /** Gives a grant back if what was held before it is lost. */
-  private async accept(owned: Owned, request: Request, granted: Granted): Promise<void> {
-    const { connections, settings } = this;
-    if (granted.wasLost || owned.told) {
-      await protocol.releaseAll(connections, request);
-      owned.lose();
-      throw new LockLostError("the lock was lost before it was acquired again: given back", this.name);
-    }
-    if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
+  /** Gives a grant back, as what was held before it is lost. */
+  private async givenBack(owned: Owned, request: Request): Promise<LockLostError> {
+    await protocol.releaseAll(this.connections, request);
+    owned.lose();
+    return new LockLostError("the lock was lost before it was acquired again: given back", this.name);
   }
 
   /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, family } = this;
-    this.observeLoss(owned);
+    if (!owned.modes.has(family.mode)) owned.onLost(() => this.tellLoss(owned));
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
     if (connections.observed.observer !== undefined) owned.watched();
@@ -438,92 +451,8 @@ export abstract class LockBase<
   }
 
   /** The observer is told the loss of each mode that is held. */
-  private observeLoss(owned: Owned): void {
-    const { mode } = this.family;
-    const { since } = owned;
-    if (!since.has(mode)) {
-      owned.onLost(() => {
-        const hold = now() - (since.get(mode) ?? 0);
-        if (owned.of(mode) > 0) this.tell(owned.token, { event: "lost", fence: owned.fence, hold });
-      });
-    }
-    if (owned.of(mode) === 0) since.set(mode, now());
-  }
-
-  private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
-    const { connections, family } = this;
-    const since = now();
-    const { fence } = owned;
-    const released = (error?: unknown): void => {
-      if (error instanceof LockLostError) return;
-      const outcome = { event: "released", fence, hold: now() - since } as const;
-      this.tell(owned.token, error === undefined ? outcome : { ...outcome, error });
-    };
-    return {
-      release: (work, how) => {
-        const releasing = owned.first(() => this.releaseOf(owned, add, work, how));
-        if (connections.observed.isOn) void releasing.then(() => released(), released);
-        // Of the families that count, the turn keeps it and the owner's next acquire apart.
-        if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
-        return releasing;
-      },
-      extend: async (leaseMs) => {
-        if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
-        const lease = leaseMs ?? this.settings.lease;
-        if (owned.over) throw new LockError(`the lock "${this.name}" was released`, this.name);
-        if (!(await protocol.renew(connections, family, owned, lease))) {
-          owned.lose();
-          throw new LockLostError(`the lock "${this.name}" was lost before it was extended`, this.name);
-        }
-        owned.renewed(lease);
-        this.tell(owned.token, { event: "renewed", fence: owned.fence });
-      },
-      // After its release, `atLeast` may keep the lock for a while, but no longer for this hold.
-      owned: async () =>
-        !owned.over && (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
-      exec: async (command) => {
-        try {
-          if (owned.over) throw new LockLostError(`the lock "${this.name}" was given back`, this.name);
-          return await protocol.execute(connections, family, owned, command);
-        } catch (error) {
-          if (error instanceof LockLostError) owned.lose();
-          throw error;
-        }
-      },
-    };
-  }
-
-  private async releaseOf(owned: Owned, drop: number, work: Work, how: Releasing): Promise<void> {
-    const { connections, family } = this;
-    const left = Math.max(0, owned.of(family.mode) - drop);
-    const isLast = left === 0 && !owned.holdsBeside(family.mode);
-    // From here on the lock is not renewed, even if the release fails.
-    if (isLast) owned.stopKeepers();
-    const isSession = isLast && owned.connection !== undefined;
-    // The server releases what was bound to the connection.
-    let isClosed = false;
-    const close = (): void => {
-      isClosed = true;
-      owned.end();
-    };
-    if (isSession && how === "thrown") close();
-    const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, close) : undefined;
-    let wasHeld: boolean;
-    try {
-      const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
-      // It keeps the owner's turn: while other holds are left, their releases come after it.
-      const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
-      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
-    } catch (error) {
-      if (isLast) owned.connection?.close();
-      throw error;
-    } finally {
-      late?.stop();
-    }
-    const wasLost = !wasHeld && !isClosed;
-    if (wasLost) owned.lose();
-    owned.holds.set(family.mode, left);
-    if (isLast) owned.end();
-    if (wasLost) throw new LockLostError(`the lock "${this.name}" was lost before it was released`, this.name);
+  private tellLoss(owned: Owned): void {
+    const { holds, since } = owned.modes.get(this.family.mode) ?? { holds: 0, since: 0 };
+    if (holds > 0) this.tell(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });
   }
 }

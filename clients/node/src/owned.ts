@@ -66,19 +66,17 @@ export class Owned {
   deadline = Infinity;
   /** A release before this time leaves the lock held until then (`atLeast`). */
   keptUntil = -Infinity;
-  /** By mode. */
-  readonly holds = new Map<string, number>();
+  /** By mode: the count of holds, and since when it is held. */
+  readonly modes = new Map<string, { holds: number; since: number }>();
   keepers: Keeper[] = [];
   /** Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
   over = false;
-  /** By mode: since when it is held. */
-  readonly since = new Map<string, number>();
   private isLost = false;
   private isWatched = false;
   private watch: ((owned: Owned) => Keeper) | undefined;
-  private readonly tells = new Set<(error: LockLostError) => void>();
-  private last: Promise<unknown> = Promise.resolve();
+  private readonly tells: ((error: LockLostError) => void)[] = [];
+  private last: Promise<unknown> | undefined;
   /** The acquires under way, or before their turn, that the server may queue. */
   private queued = 0;
   /** Ends the one of them that has its turn. */
@@ -112,7 +110,7 @@ export class Owned {
   }
 
   onLost(tell: (error: LockLostError) => void): void {
-    this.tells.add(tell);
+    this.tells.push(tell);
   }
 
   /** How to watch the deadline. This costs a timer, so it starts with the first listener for a loss. */
@@ -131,8 +129,14 @@ export class Owned {
   granted(granted: Granted, mode: string): void {
     this.fence = granted.fence;
     this.slot = granted.slot;
-    this.holds.set(mode, granted.holds);
+    this.count(mode, granted.holds);
     this.deadline = granted.deadline;
+  }
+
+  /** Sets the count of holds in this mode. */
+  count(mode: string, holds: number): void {
+    const before = this.modes.get(mode);
+    this.modes.set(mode, { holds, since: before === undefined || before.holds === 0 ? now() : before.since });
   }
 
   /** What LOCK.HELD answered; undefined: nothing is held. */
@@ -152,12 +156,13 @@ export class Owned {
   }
 
   of(mode: string): number {
-    return this.holds.get(mode) ?? 0;
+    return this.modes.get(mode)?.holds ?? 0;
   }
 
   /** True if it is held in another mode. */
   holdsBeside(mode: string): boolean {
-    return [...this.holds].some(([other, holds]) => other !== mode && holds > 0);
+    for (const [other, { holds }] of this.modes) if (other !== mode && holds > 0) return true;
+    return false;
   }
 
   /** Released or given up: no loss is reported from here on. */
@@ -168,12 +173,13 @@ export class Owned {
   }
 
   stopKeepers(): void {
-    for (const keeper of this.keepers.splice(0)) keeper.stop();
+    for (const keeper of this.keepers) keeper.stop();
+    this.keepers = [];
   }
 
   /** Runs one after the other: each request states the count of holds after it. */
   serially<T>(work: () => Promise<T>): Promise<T> {
-    const done = this.last.then(work, work);
+    const done = this.last === undefined ? work() : this.last.then(work);
     this.last = done.catch(() => undefined);
     return done;
   }

@@ -1,0 +1,102 @@
+/** What a hold does at the server: release, extend, exec. One for all holds of a lock object. */
+
+import { now, outOfTime } from "./clock.js";
+import type { Word } from "./connection.js";
+import type { Connections } from "./connections.js";
+import { LockError, LockLostError } from "./errors.js";
+import type { Family, Lease, Work } from "./families.js";
+import type { Hold, HoldActions, Releasing } from "./hold.js";
+import { checkedMs } from "./options.js";
+import type { Owned } from "./owned.js";
+import * as protocol from "./protocol.js";
+
+export class Operations implements HoldActions {
+  constructor(
+    private readonly connections: Connections,
+    private readonly family: Family,
+    private readonly lock: string,
+    /** Of an `extend` that does not give one. */
+    private readonly lease: Lease,
+  ) {}
+
+  release(hold: Hold, work: Work, how: Releasing): Promise<void> {
+    const { connections, family } = this;
+    const { kept, fence, since } = hold;
+    const releasing = kept.first(() => this.releaseOf(kept, hold.added, work, how));
+    if (connections.observed.isOn) {
+      const released = (error?: unknown): void => {
+        if (error instanceof LockLostError) return;
+        const outcome = { event: "released", fence, hold: now() - since } as const;
+        connections.observed.tell(family, kept.token, error === undefined ? outcome : { ...outcome, error });
+      };
+      void releasing.then(() => released(), released);
+    }
+    // Of the families that count, the turn keeps it and the owner's next acquire apart.
+    if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
+    return releasing;
+  }
+
+  async extend(owned: Owned, leaseMs: number | undefined): Promise<void> {
+    const { connections, family, lock } = this;
+    if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
+    const lease = leaseMs ?? this.lease;
+    if (owned.over) throw new LockError(`the lock "${lock}" was released`, lock);
+    if (!(await protocol.renew(connections, family, owned, lease))) {
+      owned.lose();
+      throw new LockLostError(`the lock "${lock}" was lost before it was extended`, lock);
+    }
+    owned.renewed(lease);
+    connections.observed.tell(family, owned.token, { event: "renewed", fence: owned.fence });
+  }
+
+  /** After its release, `atLeast` may keep the lock for a while, but no longer for this hold. */
+  async owned(owned: Owned): Promise<boolean> {
+    const { connections, family, lock } = this;
+    return !owned.over && (await protocol.held(connections, family, owned.token, lock)) !== undefined;
+  }
+
+  async exec(owned: Owned, command: Word[]): Promise<unknown> {
+    const { connections, family, lock } = this;
+    try {
+      if (owned.over) throw new LockLostError(`the lock "${lock}" was given back`, lock);
+      return await protocol.execute(connections, family, owned, command);
+    } catch (error) {
+      if (error instanceof LockLostError) owned.lose();
+      throw error;
+    }
+  }
+
+  private async releaseOf(owned: Owned, drop: number, work: Work, how: Releasing): Promise<void> {
+    const { connections, family, lock } = this;
+    const left = Math.max(0, owned.of(family.mode) - drop);
+    const isLast = left === 0 && !owned.holdsBeside(family.mode);
+    // From here on the lock is not renewed, even if the release fails.
+    if (isLast) owned.stopKeepers();
+    const isSession = isLast && owned.connection !== undefined;
+    // The server releases what was bound to the connection.
+    let isClosed = false;
+    const close = (): void => {
+      isClosed = true;
+      owned.end();
+    };
+    if (isSession && how === "thrown") close();
+    const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, close) : undefined;
+    let wasHeld: boolean;
+    try {
+      const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
+      // It keeps the owner's turn: while other holds are left, their releases come after it.
+      const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
+      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
+    } catch (error) {
+      if (isLast) owned.connection?.close();
+      throw error;
+    } finally {
+      late?.stop();
+    }
+    const wasLost = !wasHeld && !isClosed;
+    if (wasLost) owned.lose();
+    owned.count(family.mode, left);
+    if (isLast) owned.end();
+    if (wasLost) throw new LockLostError(`the lock "${lock}" was lost before it was released`, lock);
+  }
+}
