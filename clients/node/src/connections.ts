@@ -41,13 +41,23 @@ export class Connections {
   }
 
   /** Sends a command to the node that serves the key. Rejects with `Trouble`; a redirection heals. */
-  async send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
+  send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const slot = this.slot(key);
-    const node = await this.route.node(slot);
+    const node = this.route.node(slot);
+    return node instanceof Promise ? this.sendFrom(slot, node, words, withinMs, how) : node.send(words, withinMs, how);
+  }
+
+  /** Sends to the slot's node, or where its last reply said that the slot moves to. */
+  private async sendFrom(
+    slot: number,
+    found: Promise<Node>,
+    ...request: [words: readonly Word[], withinMs: number | undefined, how?: "raw"]
+  ): Promise<unknown> {
+    const node = await found;
     const target = await this.asked(slot);
-    if (target !== undefined) return await target.sendAsking(words, withinMs, how);
+    if (target !== undefined) return await target.sendAsking(...request);
     try {
-      return await node.send(words, withinMs, how);
+      return await node.send(...request);
     } catch (error) {
       throw await this.redirected(error, slot, node);
     }
@@ -144,11 +154,17 @@ export class Connections {
   }
 
   /** The subscription for messages about the key; undefined if there is none. */
-  async listening(key: Word): Promise<Listening | undefined> {
+  listening(key: Word): Listening | undefined | Promise<Listening | undefined> {
     const slot = this.slot(key);
-    const inbox = this.inboxes.get(await this.route.node(slot));
+    const node = this.route.node(slot);
+    return node instanceof Promise ? node.then((at) => this.listeningAt(at, slot)) : this.listeningAt(node, slot);
+  }
+
+  private listeningAt(node: Node, slot: number): Listening | undefined {
+    const inbox = this.inboxes.get(node);
+    if (inbox === undefined) return undefined;
     const channel = this.channel(slot);
-    return inbox?.listensTo(channel) ? { inbox, channel } : undefined;
+    return inbox.listensTo(channel) ? { inbox, channel } : undefined;
   }
 
   /** Subscribes to the messages about the key. Rejects with `Trouble`. */

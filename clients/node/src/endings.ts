@@ -4,38 +4,38 @@
  */
 
 import type { Word } from "./connection.js";
+import { textOf } from "./info.js";
 
 interface Ending {
+  keys: readonly Word[];
   /** False for a request that is still wanted. */
   hasBegun(): boolean;
   over: Promise<unknown>;
 }
 
 export class Endings {
-  private readonly byOwner = new Map<string, Set<Ending>>();
+  private readonly byToken = new Map<string, Ending[]>();
 
   /** `hasBegun`: whether the work is an ending yet. */
   add(keys: readonly Word[], token: Word, work: Promise<unknown>, hasBegun = (): boolean => true): void {
-    const owners = keys.map((key) => ownerOf(key, token));
+    const id = textOf(token);
+    const endings = this.byToken.get(id) ?? [];
     const remove = (): void => {
-      for (const owner of owners) {
-        const endings = this.byOwner.get(owner);
-        if (endings?.delete(ending) && endings.size === 0) this.byOwner.delete(owner);
-      }
+      if (endings.length === 1) this.byToken.delete(id);
+      else endings.splice(endings.indexOf(ending), 1);
     };
-    const ending: Ending = { hasBegun, over: work.then(remove, remove) };
-    for (const owner of owners) this.byOwner.set(owner, (this.byOwner.get(owner) ?? new Set()).add(ending));
+    const ending: Ending = { keys, hasBegun, over: work.then(remove, remove) };
+    endings.push(ending);
+    this.byToken.set(id, endings);
   }
 
   /** Resolves when all of the owner's are over; undefined: there are none. Never rejects. */
   settled(keys: readonly Word[], token: Word): Promise<unknown> | undefined {
-    if (this.byOwner.size === 0) return undefined;
-    const endings = keys.flatMap((key) => [...(this.byOwner.get(ownerOf(key, token)) ?? [])]);
-    const begun = endings.filter((ending) => ending.hasBegun());
+    const endings = this.byToken.get(textOf(token));
+    if (endings === undefined) return undefined;
+    const asked = keys.map(textOf);
+    const begun = endings.filter((each) => each.hasBegun() && each.keys.some((key) => asked.includes(textOf(key))));
     if (begun.length === 0) return undefined;
     return Promise.all(begun.map(({ over }) => over)).then(() => this.settled(keys, token));
   }
 }
-
-const ownerOf = (...words: Word[]): string =>
-  words.map((word) => (Buffer.isBuffer(word) ? word : Buffer.from(String(word))).toString("base64")).join(" ");

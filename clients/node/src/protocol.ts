@@ -99,7 +99,7 @@ function granted(request: Request, sent: number, fence: number, holds: number, s
 }
 
 /** The time limit for a reply, so that the last attempt of an acquire ends in time. */
-const within = (ends: number): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - now()));
+const within = (ends: number, from = now()): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - from));
 
 const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
 
@@ -118,13 +118,12 @@ interface Asking {
 /**
  * Acquires the lock; undefined: not granted in time. `own`: the dedicated connection to use, if any.
  */
-export async function acquire(
+export function acquire(
   connections: Connections,
   own: OwnTransport | undefined,
   request: Request,
   patience: Patience,
 ): Promise<Granted | Done | undefined> {
-  await afterEndings(connections, request, patience);
   return withdrawing(connections, request, patience.signal, ask(connections, own, request, patience));
 }
 
@@ -139,10 +138,8 @@ function withdrawing<T>(
   return work;
 }
 
-/** Waits until no earlier request of the owner can end this one. Rejects with the signal's reason. */
-async function afterEndings(connections: Connections, request: Request, patience: Patience): Promise<void> {
-  const settled = connections.endings.settled(request.family.keys, request.token);
-  if (settled === undefined) return;
+/** Waits for the owner's endings, within the caller's time. Rejects with the signal's reason. */
+async function afterEndings(settled: Promise<unknown>, request: Request, patience: Patience): Promise<void> {
   const { waitMs, ends, signal } = patience;
   const limitMs = waitMs === 0 ? RESEND_MS : ends - now();
   const over = new AbortController();
@@ -164,6 +161,9 @@ async function ask(
   patience: Patience,
 ): Promise<Granted | Done | undefined> {
   const { waitMs, ends, pollMs, signal } = patience;
+  // An earlier request of the owner could end this one.
+  const settled = connections.endings.settled(request.family.keys, request.token);
+  if (settled !== undefined) await afterEndings(settled, request, patience);
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
     request.inner !== undefined
@@ -181,6 +181,9 @@ async function ask(
     asking.open = false;
     return wasLost ? { ...answered, wasLost } : answered;
   };
+  // An owner that held nothing has lost nothing.
+  const answer = (asked: Promise<Granted | Done | undefined>): Promise<Granted | Done | undefined> =>
+    request.owned.fence === 0 ? asked : asked.then(checked);
   const resend = new Resend(RESEND_MS);
   let backoff = new Backoff();
   try {
@@ -189,7 +192,7 @@ async function ask(
       let answered: Granted | Done | undefined;
       try {
         // A caller that does not wait has the time that its attempts take.
-        answered = await checked(await asking.slice(waitMs === 0 ? Infinity : ends));
+        answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
         backoff = new Backoff();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
@@ -210,7 +213,7 @@ async function ask(
         if (now() + ms > ends) return undefined;
         await pause(ms, signal);
       } else if (now() >= ends) {
-        return await checked(await asking.end(ends));
+        return await answer(asking.end(ends));
       }
     }
   } catch (error) {
@@ -228,7 +231,7 @@ async function lostBefore(
   granted: Granted,
   ends: number,
 ): Promise<boolean> {
-  if (owned.fence === 0 || granted.fence === owned.fence) return false;
+  if (granted.fence === owned.fence) return false;
   // A new fence is a loss, except after an upgrade to WRITE. Only the server knows whether READ lasted until then.
   if (!otherMode) return true;
   const reply = await connections.send(family.key, family.held(token), within(ends));
@@ -255,22 +258,25 @@ abstract class Sending implements Asking {
     return undefined;
   }
 
-  protected async send(sending: (sent: number) => Promise<unknown>): Promise<Answer> {
+  protected send(sending: (sent: number) => Promise<unknown>): Promise<Answer> {
     const wasOpen = this.open;
     this.open = true;
     const sent = now();
-    try {
-      const answered = answer(await abortable(sending(sent), this.signal), this.request, sent);
-      this.open = answered === "queued";
-      this.trouble = undefined;
-      return answered;
-    } catch (error) {
-      if (error instanceof Trouble) {
-        this.open = wasOpen || error.mayHaveRun;
-        this.trouble = error;
-      }
-      throw error;
-    }
+    return abortable(sending(sent), this.signal).then(
+      (reply) => {
+        const answered = answer(reply, this.request, sent);
+        this.open = answered === "queued";
+        this.trouble = undefined;
+        return answered;
+      },
+      (error: unknown) => {
+        if (error instanceof Trouble) {
+          this.open = wasOpen || error.mayHaveRun;
+          this.trouble = error;
+        }
+        throw error;
+      },
+    );
   }
 }
 
@@ -309,7 +315,8 @@ class AskingByMessage extends Sending {
   async slice(ends: number): Promise<Granted | Done | undefined> {
     const { connections, request } = this;
     const { key } = request.family;
-    let listening = await abortable(connections.listening(key), this.signal);
+    const found = connections.listening(key);
+    let listening = found instanceof Promise ? await abortable(found, this.signal) : found;
     if (listening === undefined) {
       // Most locks are free: the first request is sent without a subscription.
       if (this.isFirst) {
@@ -362,7 +369,7 @@ class AskingByMessage extends Sending {
 
   private ask(ends: number, blockMs?: number, channel?: string): Promise<Answer> {
     const command = words(this.request, blockMs, channel);
-    return this.send(() => this.connections.send(this.request.family.key, command, within(ends)));
+    return this.send((sent) => this.connections.send(this.request.family.key, command, within(ends, sent)));
   }
 
   private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | Done | undefined> {
@@ -674,7 +681,9 @@ async function cancel(
   { family, token, tokenUsedBefore }: Request,
   send: (words: Word[]) => Promise<unknown>,
 ): Promise<boolean> {
-  const listening = tokenUsedBefore ? await connections.listening(family.key).catch(() => undefined) : undefined;
+  const listening = tokenUsedBefore
+    ? await Promise.resolve(connections.listening(family.key)).catch(() => undefined)
+    : undefined;
   const notQueued = listening?.inbox.cancelling(family.key, token);
   const wasQueued = Number(await send(family.cancel(token))) === 1;
   if (!wasQueued) notQueued?.();
@@ -781,11 +790,11 @@ export async function release(
   const wasLost = owned.lost;
   const resend = new Resend(resendMs);
   let mayBeDone = false;
-  let isKept = true;
+  let isKept = keptUntil > -Infinity;
   for (;;) {
     try {
-      const leftMs = Math.ceil(keptUntil - now());
-      if (isKept && leftMs > 0) {
+      const leftMs = isKept ? Math.ceil(keptUntil - now()) : 0;
+      if (leftMs > 0) {
         const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
         if (Number(reply) === 1) return !wasLost;
         // One of several locks was lost: the others are released.
