@@ -108,14 +108,12 @@ export class Backoff {
  */
 export class Resend {
   private until: number | undefined;
-  private readonly backoff: Backoff;
+  private backoff: Backoff | undefined;
 
   constructor(
     private readonly limitMs: number,
-    lastMs?: number,
-  ) {
-    this.backoff = new Backoff(lastMs);
-  }
+    private readonly lastMs?: number,
+  ) {}
 
   over(): boolean {
     if (this.until === undefined) {
@@ -126,6 +124,7 @@ export class Resend {
   }
 
   pause(signal?: AbortSignal): Promise<void> {
+    this.backoff ??= new Backoff(this.lastMs);
     return pause(this.backoff.next(this.until ?? now()), signal);
   }
 }

@@ -161,8 +161,9 @@ async function ask(
   patience: Patience,
 ): Promise<Granted | Done | undefined> {
   const { waitMs, ends, pollMs, signal } = patience;
+  const { family, token, tokenUsedBefore } = request;
   // An earlier request of the owner could end this one.
-  const settled = connections.endings.settled(request.family.keys, request.token);
+  const settled = tokenUsedBefore ? connections.endings.settled(family.keys, token) : undefined;
   if (settled !== undefined) await afterEndings(settled, request, patience);
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
@@ -184,8 +185,8 @@ async function ask(
   // An owner that held nothing has lost nothing.
   const answer = (asked: Promise<Granted | Done | undefined>): Promise<Granted | Done | undefined> =>
     request.owned.fence === 0 ? asked : asked.then(checked);
-  const resend = new Resend(RESEND_MS);
-  let backoff = new Backoff();
+  const resend = waitMs === 0 ? new Resend(RESEND_MS) : undefined;
+  let backoff: Backoff | undefined;
   try {
     for (;;) {
       signal?.throwIfAborted();
@@ -193,16 +194,16 @@ async function ask(
       try {
         // A caller that does not wait has the time that its attempts take.
         answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
-        backoff = new Backoff();
+        backoff = undefined;
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
         if (error.code === "WRONGTYPE" && pollMs === undefined) throw await wrongType(connections, request, error);
         if (!waits && (error.code === "WRONGTYPE" || error.code === "GRACE")) {
           answered = undefined;
-        } else if (!error.heals || (waitMs === 0 ? resend.over() : now() >= ends)) {
+        } else if (!error.heals || (resend?.over() ?? now() >= ends)) {
           throw error;
         } else {
-          await (waitMs === 0 ? resend.pause(signal) : pause(backoff.next(ends), signal));
+          await (resend?.pause(signal) ?? pause((backoff ??= new Backoff()).next(ends), signal));
           continue;
         }
       }
