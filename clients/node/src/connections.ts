@@ -64,9 +64,14 @@ export class Connections {
   }
 
   /** Sends these commands in one packet, as `send`; a `Trouble` stands in the place of a reply. */
-  async packet(key: Word, parts: readonly Part[]): Promise<unknown[]> {
+  packet(key: Word, parts: readonly Part[]): Promise<unknown[]> {
     const slot = this.slot(key);
-    const node = await this.route.node(slot);
+    const node = this.route.node(slot);
+    return node instanceof Promise ? this.packetFrom(slot, node, parts) : node.packet(parts);
+  }
+
+  private async packetFrom(slot: number, found: Promise<Node>, parts: readonly Part[]): Promise<unknown[]> {
+    const node = await found;
     const target = await this.asked(slot);
     return this.allRedirected(
       await (target === undefined ? node.packet(parts) : target.packet(parts, "asking")),
@@ -98,8 +103,8 @@ export class Connections {
   }
 
   /** Decodes an inner command's reply as the library does. */
-  async decoded(key: Word, command: string, reply: unknown): Promise<unknown> {
-    return (await this.route.node(this.slot(key))).decoded(command, reply);
+  decoded(key: Word, command: string, reply: unknown): unknown {
+    return this.at(this.slot(key), (node) => node.decoded(command, reply));
   }
 
   /**
@@ -156,15 +161,17 @@ export class Connections {
   /** The subscription for messages about the key; undefined if there is none. */
   listening(key: Word): Listening | undefined | Promise<Listening | undefined> {
     const slot = this.slot(key);
-    const node = this.route.node(slot);
-    return node instanceof Promise ? node.then((at) => this.listeningAt(at, slot)) : this.listeningAt(node, slot);
+    return this.at(slot, (node) => {
+      const inbox = this.inboxes.get(node);
+      if (inbox === undefined) return undefined;
+      const channel = this.channel(slot);
+      return inbox.listensTo(channel) ? { inbox, channel } : undefined;
+    });
   }
 
-  private listeningAt(node: Node, slot: number): Listening | undefined {
-    const inbox = this.inboxes.get(node);
-    if (inbox === undefined) return undefined;
-    const channel = this.channel(slot);
-    return inbox.listensTo(channel) ? { inbox, channel } : undefined;
+  private at<T>(slot: number, work: (node: Node) => T): T | Promise<T> {
+    const node = this.route.node(slot);
+    return node instanceof Promise ? node.then(work) : work(node);
   }
 
   /** Subscribes to the messages about the key. Rejects with `Trouble`. */

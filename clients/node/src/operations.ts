@@ -22,17 +22,18 @@ export class Operations implements HoldActions {
   release(hold: Hold, work: Work, how: Releasing): Promise<void> {
     const { connections, family } = this;
     const { kept, fence, since } = hold;
-    const releasing = kept.first(() => this.releaseOf(kept, hold.added, work, how));
+    const release = (): Promise<void> => this.releaseOf(kept, hold.added, work, how);
+    // The owner's next acquire comes after it: by turns, or, of the families that do not count, as for an ending.
+    const releasing = family.counts ? kept.first(release) : release();
+    if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
     if (connections.observed.isOn) {
-      const released = (error?: unknown): void => {
+      const tell = (error?: unknown): void => {
         if (error instanceof LockLostError) return;
         const outcome = { event: "released", fence, hold: now() - since } as const;
         connections.observed.tell(family, kept.token, error === undefined ? outcome : { ...outcome, error });
       };
-      void releasing.then(() => released(), released);
+      void releasing.then(() => tell(), tell);
     }
-    // Of the families that count, the turn keeps it and the owner's next acquire apart.
-    if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
     return releasing;
   }
 
