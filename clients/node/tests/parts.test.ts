@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 
 import { makeToken } from "redis-lock-client";
-import { now, outOfTime } from "../src/clock.js";
+import { now, outOfTime, Patience } from "../src/clock.js";
 import { slotOf, tagOf } from "../src/slots.js";
+import { eventually } from "./servers.js";
 
 it("a token is short and new", () => {
   const token = makeToken("a-host-with-a-name-that-is-far-too-long.example.org");
@@ -36,4 +37,47 @@ it("a time is over at its end, and not the moment before in which a timer may fi
     }),
   );
   assert.equal(early.filter(Boolean).length, 0);
+});
+
+it("one timer for all requests of a connection gives each of them up at its own time", async () => {
+  interface Request {
+    name: string;
+    sent: boolean;
+    checkAt: number;
+    lateAt: number;
+  }
+  const began = now();
+  const ended = new Map<string, number>();
+  let isConnected = true;
+  const patience = new Patience<Request>(
+    50,
+    () => isConnected,
+    (request) => {
+      ended.set(request.name, now() - began);
+      patience.end(request);
+    },
+  );
+  const begin = (name: string, sent: boolean, withinMs?: number): Request => {
+    const request = { name, sent, checkAt: 0, lateAt: 0 };
+    patience.begin(request, withinMs);
+    return request;
+  };
+  begin("long", true, 60_000);
+  begin("endless", true);
+  begin("short", true, 20);
+  patience.end(begin("answered", true, 10));
+  begin("unsent", false, 60_000);
+  begin("later", true, 120);
+  await eventually(() => ended.size === 2, "the short ones");
+  assert.ok((ended.get("short") as number) >= 20 && (ended.get("later") as number) >= 120);
+  isConnected = false;
+  await eventually(() => ended.size === 3, "the request without a connection");
+  begin("sent", true, 60_000);
+  begin("unsent too", false, 60_000);
+  await eventually(() => ended.size === 4, "the next one");
+  assert.deepEqual([...ended.keys()].sort(), ["later", "short", "unsent", "unsent too"]);
+  assert.deepEqual(
+    [...patience.requests].map(({ name }) => name),
+    ["long", "endless", "sent"],
+  );
 });
