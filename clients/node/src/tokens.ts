@@ -1,6 +1,6 @@
 /** Tokens that are readable in LOCK.INFO: host:pid:random. */
 
-import { randomFillSync } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
 const LONGEST_TOKEN = 38;
@@ -9,16 +9,17 @@ const LONGEST_TOKEN = 38;
 let ownStart: string | undefined;
 
 const RANDOM_BYTES = 8;
-// Filled for many tokens at once: a request for so few bytes costs more than the rest of a token.
-const random = Buffer.alloc(256 * RANDOM_BYTES);
-let used = random.length;
+const RANDOM_DIGITS = 2 * RANDOM_BYTES;
+// Made for many tokens at once: a request for so few bytes costs more than the rest of a token.
+let digits = "";
+let used = 0;
 
 function nextRandom(): string {
-  if (used === random.length) {
-    randomFillSync(random);
+  if (used === digits.length) {
+    digits = randomBytes(256 * RANDOM_BYTES).toString("hex");
     used = 0;
   }
-  return random.toString("hex", used, (used += RANDOM_BYTES));
+  return digits.slice(used, (used += RANDOM_DIGITS));
 }
 
 /** A new token: 64 random bits in hex, after at most 38 bytes of the host's name. */
@@ -28,5 +29,5 @@ export function makeToken(host?: string): string {
 
 function startOf(host: string): string {
   const tail = `:${process.pid}:`;
-  return host.replace(/[^\x21-\x7e]/g, "?").slice(0, LONGEST_TOKEN - tail.length - 2 * RANDOM_BYTES) + tail;
+  return host.replace(/[^\x21-\x7e]/g, "?").slice(0, LONGEST_TOKEN - tail.length - RANDOM_DIGITS) + tail;
 }
