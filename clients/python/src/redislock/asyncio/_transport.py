@@ -7,9 +7,9 @@ import asyncio
 import os
 import sys
 import weakref
-from typing import Any, Callable, Coroutine, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence, Set, Tuple
 
-from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
+from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError
 
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
@@ -77,67 +77,74 @@ class Transport:
             os.close(null)
 
     async def send(self, step: Send) -> Any:
+        cancellations = _cancellations()
         if self._own:
             connection = await self._own_connection(step)
-            return await self._send_over(connection, pool_state(self._connection_pool), step, self._asking)
+            state = pool_state(self._connection_pool)
+            return await self._send_over(connection, state, step, cancellations, self._asking)
         pool = await self._node_pool() if self._cluster else self._client.connection_pool
         state = pool_state(pool)
         if self._ask is not None or state.failing:
-            return await self._send_on_new_connection(pool, step)
+            return await self._send_on_new_connection(pool, state, step, cancellations)
         if not step.waits:
-            return await self._send_pooled(pool, step)
+            return await self._send_pooled(pool, state, step, cancellations)
         if not state.begin_wait():
-            return await self._send_on_new_connection(pool, step)
+            return await self._send_on_new_connection(pool, state, step, cancellations)
         try:
-            return await self._send_pooled(pool, step)
+            return await self._send_pooled(pool, state, step, cancellations)
         finally:
             state.end_wait()
 
-    async def _send_pooled(self, pool: Any, step: Send) -> Any:
-        state = pool_state(pool)
+    async def _send_pooled(self, pool: Any, state: PoolState, step: Send, cancellations: int) -> Any:
         try:
             connection = await _connection_of(pool)
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
             if isinstance(error, MaxConnectionsError) or "Too many connections" in str(error):
-                return await self._send_on_new_connection(pool, step)
+                return await self._send_on_new_connection(pool, state, step, cancellations)
             state.failing = True
             raise
         try:
-            return await self._exchange(connection, state, step)
+            return await self._exchange(connection, state, step, cancellations)
         finally:
             await pool.release(connection)
 
-    async def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
+    async def _send_on_new_connection(self, pool: Any, state: PoolState, step: Send, cancellations: int) -> Any:
         ask, self._ask = self._ask, None
         connection = new_connection(pool, ask, step.connect_s)
         try:
-            return await self._send_over(connection, pool_state(pool), step, asking=ask is not None)
+            return await self._send_over(connection, state, step, cancellations, asking=ask is not None)
         finally:
             await connection.disconnect(nowait=True)
 
-    async def _send_over(self, connection: Any, state: PoolState, step: Send, asking: bool) -> Any:
+    async def _send_over(
+        self, connection: Any, state: PoolState, step: Send, cancellations: int, asking: bool
+    ) -> Any:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
             await _io(connection.connect())
             if asking and not step.behind:
                 await _io(connection.send_command("ASKING", check_health=False))
                 await _io(connection.read_response())
-            # Until here it was the limit for connecting.
-            connection.socket_timeout = state.socket_timeout_s
         except BaseException as error:
             mark_unsent(error)
             await self._discard(connection, state)
             raise
-        return await self._exchange(connection, state, step, asking)
+        return await self._exchange(connection, state, step, cancellations, asking)
 
-    async def _exchange(self, connection: Any, state: PoolState, step: Send, asking: bool = False) -> Any:
+    async def _exchange(
+        self, connection: Any, state: PoolState, step: Send, cancellations: int, asking: bool = False
+    ) -> Any:
         try:
+            if step.within_s is None and not step.behind:
+                # It may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+                await _io(connection.check_health())
+            if _cancellations() > cancellations:
+                raise asyncio.CancelledError
             if step.behind:
                 return await self._packet(connection, state, step, asking)
-            # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
-            await _written(connection.send_command(*step.command, check_health=step.within_s is None))
+            _write(connection, connection.pack_command(*step.command))
             reply = await self._reply(connection, state, step.within_s, step.reply_to)
         except ResponseError as error:
             await self._note(error)
@@ -153,7 +160,7 @@ class Transport:
         packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
         before = [("ASKING",)] if asking else []
         commands = [command for each in packet for command in (*before, each.command)]
-        await _written(connection.send_packed_command(connection.pack_commands(commands), check_health=False))
+        _write(connection, connection.pack_commands(commands))
         replies: List[Any] = []
         try:
             for each in packet:
@@ -176,12 +183,11 @@ class Transport:
     async def _reply(
         self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]
     ) -> Any:
-        reply_s = state.reply_s(within_s)
-        reading = connection.read_response(disable_decoding=reply_to is None)
-        if reply_s is None or reply_s == state.socket_timeout_s:
-            reply = await _io(reading)
-        else:
-            reply = await self._read_within(reading, reply_s)
+        connection.socket_timeout = state.reply_s(within_s)
+        try:
+            reply = await _io(connection.read_response(disable_decoding=reply_to is None))
+        finally:
+            connection.socket_timeout = state.socket_timeout_s
         return reply if reply_to is None else self._decoded(reply_to, reply)
 
     async def _note(self, error: Any) -> None:
@@ -192,23 +198,6 @@ class Transport:
                 await self.close()
         elif isinstance(error, AskError):
             self._ask = error
-
-    @staticmethod
-    async def _read_within(reading: Coroutine[Any, Any, Any], within_s: float) -> Any:
-        # Not wait_for: before Python 3.12 it swallows a cancellation that arrives together with the reply.
-        task = asyncio.ensure_future(reading)
-        try:
-            done, _ = await asyncio.wait([task], timeout=within_s)
-        except GeneratorExit:
-            task.cancel()
-            raise
-        except BaseException:
-            await _cancelled(task)
-            raise
-        if not done:
-            await _cancelled(task)
-            raise TimeoutError(f"No reply within {within_s:.3f} s")
-        return task.result()
 
     async def _discard(self, connection: Any, state: PoolState) -> None:
         self._stale = state.failing = True
@@ -245,15 +234,23 @@ class Transport:
             raise
 
 
-# Before Python 3.12 asyncio.wait_for, by which redis-py writes, returns as if nothing had happened when a cancellation
-# arrives in the turn in which it ends: the caller would wait on. So redis-py's I/O runs in tasks of its own there, and
-# asyncio.wait, which loses no cancellation, waits for them.
-LOSES_CANCELLATIONS = sys.version_info < (3, 12)
+# Before Python 3.12 asyncio.wait_for, by which redis-py connects, returns as if nothing had happened when a cancellation
+# arrives in the turn in which it ends: the caller would wait on. Python 3.11 counts the cancellations of a task. Before,
+# redis-py's I/O runs in tasks of its own, and asyncio.wait, which loses no cancellation, waits for them.
+COUNTS_CANCELLATIONS = sys.version_info >= (3, 11)
 
 
-async def _written(writing: Coroutine[Any, Any, Any]) -> None:
+def _cancellations() -> int:
+    """How often the running task was cancelled."""
+    task: Any = asyncio.current_task()
+    count: int = task.cancelling() if COUNTS_CANCELLATIONS else 0
+    return count
+
+
+def _write(connection: Any, packed: Sequence[bytes]) -> None:
+    """Not by redis-py, which waits here for the network: the time for the reply limits this too."""
     try:
-        await _io(writing)
+        connection._writer.writelines(packed)
     except AttributeError as error:
         # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not check.
         raise ConnectionError("The connection has ended") from error
@@ -261,7 +258,7 @@ async def _written(writing: Coroutine[Any, Any, Any]) -> None:
 
 async def _io(work: Coroutine[Any, Any, Any]) -> Any:
     """I/O on a connection that only this caller uses. A cancellation ends it before it is raised."""
-    if not LOSES_CANCELLATIONS:
+    if COUNTS_CANCELLATIONS:
         return await work
     task = asyncio.ensure_future(work)
     try:
@@ -292,7 +289,7 @@ async def _cancelled(task: "asyncio.Task[Any]") -> None:
 
 async def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Any:
     """Work on what callers share. A cancellation is raised at once; `detached` gets the task when it has ended."""
-    if not LOSES_CANCELLATIONS:
+    if COUNTS_CANCELLATIONS:
         return await work
     task = asyncio.ensure_future(work)
     try:
