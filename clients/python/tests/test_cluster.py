@@ -6,7 +6,7 @@ import itertools
 from typing import Any, Iterator
 
 import pytest
-from servers import Cluster, Server, eventually
+from servers import Cluster, Server, eventually, until
 
 # One cluster for all.
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -40,6 +40,12 @@ class Migration:
             node.admin.config_resetstat()
         self._cluster.end_move(self._slot, self.target, self.source)
         self.source.ask("CLUSTER", "BUMPEPOCH")
+        # A target that has not heard of it takes the next slot by an older epoch, and loses it again.
+        until(lambda: len(set(map(self._source_epoch, self._cluster.nodes))) == 1, "the epoch at each node")
+
+    def _source_epoch(self, node: Server) -> str:
+        nodes = [line.split() for line in node.ask("CLUSTER", "NODES").splitlines()]
+        return next(words[6] for words in nodes if words[0] == self.source.ask("CLUSTER MYID"))
 
 
 @pytest.fixture(scope="module")
