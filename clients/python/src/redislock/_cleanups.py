@@ -35,8 +35,10 @@ class Cleanups:
             self._running[token] = [*mine, Running(_encoded(keys), background)]
 
     def of(self, keys: Sequence[Argument], token: bytes) -> List[Background]:
-        mine = _unfinished(self._running.get(token, []))
-        return [each.background for each in mine if not each.keys.isdisjoint(_encoded(keys))]
+        mine = self._running.get(token)
+        if mine is None:
+            return []
+        return [each.background for each in _unfinished(mine) if not each.keys.isdisjoint(_encoded(keys))]
 
 
 def _unfinished(cleanups: List[Running]) -> List[Running]:

@@ -39,8 +39,9 @@ class PoolState:
 
     def reply_s(self, within_s: Optional[float]) -> Optional[float]:
         """Seconds for a reply: `within_s`, or the sockets' own time-out if that is shorter; None: no limit."""
-        limits = [limit_s for limit_s in (within_s, self.socket_timeout_s) if limit_s is not None]
-        return min(limits) if limits else None
+        if within_s is None or self.socket_timeout_s is None:
+            return self.socket_timeout_s if within_s is None else within_s
+        return min(within_s, self.socket_timeout_s)
 
     def begin_wait(self) -> bool:
         """False: so many connections wait already that this wait needs one outside of the pool."""

@@ -21,7 +21,6 @@ class Lease:
 class Family:
     """`holds` is always the owner's count after the command, so that every command can be sent again."""
 
-    names: Sequence[Argument]
     kind: str
     """As observers are told."""
     mode = ""
@@ -30,9 +29,9 @@ class Family:
     is_slot = False
     """True if an owner holds one permit, and the reply gives its slot."""
 
-    @property
-    def key(self) -> Argument:
-        return self.names[0]
+    def __init__(self, *names: Argument) -> None:
+        self.names = names
+        self.key = names[0]
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         raise NotImplementedError
@@ -72,9 +71,6 @@ class Family:
 class Mutex(Family):
     kind = "mutex"
 
-    def __init__(self, name: Argument) -> None:
-        self.names = (name,)
-
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         return ("LOCK.ACQUIRE", self.key, token, *lease.arguments())
 
@@ -95,9 +91,6 @@ class Reentrant(Family):
     kind = "reentrant"
     counts = True
 
-    def __init__(self, name: Argument) -> None:
-        self.names = (name,)
-
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         return ("RLOCK.ACQUIRE", self.key, token, "HOLDS", holds, *lease.arguments())
 
@@ -112,7 +105,7 @@ class ReadWrite(Family):
     counts = True
 
     def __init__(self, name: Argument, mode: str) -> None:
-        self.names = (name,)
+        super().__init__(name)
         self.mode = mode
         self.kind = mode.lower()
 
@@ -131,7 +124,7 @@ class Permits(Family):
     counts = True
 
     def __init__(self, name: Argument, limit: int) -> None:
-        self.names = (name,)
+        super().__init__(name)
         self.limit = limit
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
@@ -160,7 +153,7 @@ class MultiMutex(Family):
     def __init__(self, names: Sequence[Argument]) -> None:
         if not names:
             raise ValueError("a MultiLock needs at least one name")
-        self.names = tuple(names)
+        super().__init__(*names)
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         return ("MLOCK.ACQUIRE", len(self.names), *self.names, token, *lease.arguments())

@@ -18,7 +18,7 @@ clock = time.monotonic
 _event_mutex = threading.Lock()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Granted:
     """The server's answer to an acquire; `deadline` in seconds of the monotonic clock, None: none."""
 
@@ -30,7 +30,7 @@ class Granted:
     slot: Optional[int] = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ran:
     """The answer to a request with a command: granted, and what became of the command. `error`: its own, or that the
     lock was lost. `is_released`: False: the token may still hold the lock."""
@@ -82,23 +82,24 @@ class Hold:
           └──lose──▶ lost (told once) ──release──▶ ended
     """
 
+    # Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies.
+    session_transport: Any = None
+    # 0: unknown, as the token was granted elsewhere.
+    fence = 0
+    granted_at: Optional[float] = None
+    slot: Optional[int] = None
+    deadline: Optional[float] = None
+    ended = False
+    _lost = False
+    _event: Any = None
+
     def __init__(self, token: bytes, lease: Lease, new_event: Callable[[], Any], observed: Observed) -> None:
         self.token = token
-        self._observed = observed
         self.lease = lease
-        # Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies.
-        self.session_transport: Any = None
-        self._new_event = new_event
-        self._event: Any = None
-        # 0: unknown, as the token was granted elsewhere.
-        self.fence = 0
-        self.granted_at: Optional[float] = None
-        self.slot: Optional[int] = None
-        self.deadline: Optional[float] = None
         self.holds: Dict[str, int] = {}
         self.background: List[Background] = []
-        self.ended = False
-        self._lost = False
+        self._observed = observed
+        self._new_event = new_event
 
     @property
     def lost(self) -> bool:
@@ -148,11 +149,12 @@ class Hold:
         self.extend(deadline)
         self._observed.tell("renewed", self.token, self.fence)
 
-    def end(self) -> None:
-        """Released or given up: no loss is reported from here on, and a waiter for a loss wakes."""
+    def end(self) -> List[Background]:
+        """Released or given up: no loss is reported from here on, and a waiter for a loss wakes. Returns what was
+        stopped."""
         self.ended = True
-        self.stop_background()
         self._wake()
+        return self.stop_background()
 
     @property
     def told(self) -> bool:

@@ -202,6 +202,7 @@ class LockBase(Overridable):
         self.at_least = at_least
         self.shared = shared
         self.tell_holder = tell_holder
+        self._single = is_single(redis)
         self._observed = Observed(redis, family.kind, family.names)
         self.local = self._new_local() if self.thread_local else Shared()
 
@@ -221,7 +222,7 @@ class LockBase(Overridable):
     def _take_over(self, token: Token) -> None:
         if self.session or self.at_least is not None:
             raise ValueError("from_token goes without session and at_least, which begin with the grant")
-        hold = self._new_hold(self._encoded(token))
+        hold = self._new_hold(token, self._lease())
         hold.holds[self.family.mode] = self._add
         self.local.hold, self.local.token = hold, hold.token
 
@@ -313,15 +314,16 @@ class LockBase(Overridable):
             else:
                 hold.holds = {mode: held.holds for mode, holds in hold.holds.items() if holds}
         nested = hold is not None
+        lease = self._lease()
         if hold is None:
             given = token if token is not None else self.owner
-            hold = self._new_hold(self._encoded(make_token() if given is None else given))
+            hold = self._new_hold(make_token() if given is None else given, lease)
         before = hold.holds.get(self.family.mode, 0)
         if self.family.is_slot and (before or add != 1):
             raise self._error(LockError, "Cannot take a second slot: an owner holds one, use another object")
         session = self.session and not nested
         request = protocol.Request(
-            self.family, str(self.name), hold.token, before, before + add, self._lease(), session, coalesce
+            self.family, str(self.name), hold.token, before, before + add, lease, session, coalesce
         )
         if self._observed.by_observer():
             request.on_queued = lambda: self._observed.tell("queued", request.token)
@@ -361,7 +363,7 @@ class LockBase(Overridable):
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
     ) -> Steps[None]:
         """Makes the grant the hold of this line of execution, or gives it back."""
-        if (yield from self._lost_before(hold, request, granted)):
+        if hold.holds and (yield from self._lost_before(hold, request, granted)):
             given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
             yield from protocol.cleanup(pooled, self.family, request.token, given_back)
             request.open = False
@@ -457,17 +459,16 @@ class LockBase(Overridable):
 
     def _ending(self, drop: int, failed: bool) -> Ending:
         """Begins a release: from here on nothing renews what it ends."""
-        token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
+        hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
         before = hold.holds.get(self.family.mode, 0)
         if self.family.counts and drop > before:
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
-        last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
-        release = Release(self.family, token, left, failed=failed, was_lost=hold.lost)
+        last = not left and sum(hold.holds.values()) == before
+        release = Release(self.family, hold.token, left, failed=failed, was_lost=hold.lost)
         renewals: Sequence[Background] = ()
         if last:
-            hold.ended = True
-            stopped = hold.stop_background()
+            stopped = hold.end()
             if self.at_least is not None and hold.granted_at is not None and not failed:
                 release.kept_until = hold.granted_at + self.at_least
                 # After a loss on_lost may be running there, and may be the caller of this release.
@@ -501,7 +502,9 @@ class LockBase(Overridable):
             yield from self._releasing_behind(ending, report=False)
             raise
         self._tell_end(hold, was_held)
-        yield from self._released(hold, ending.release.holds, last or not was_held)
+        hold.holds[self.family.mode] = ending.release.holds
+        if last or not was_held:
+            yield from self._forget(hold)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
 
@@ -519,7 +522,9 @@ class LockBase(Overridable):
         hold = ending.hold
         # The pool may have no connection yet, and would make its first one by the client's own `retry`.
         own = hold.session_transport is not None or self.replicas > 0
-        yield from self._released(hold, ending.release.holds, ending.last)
+        hold.holds[self.family.mode] = ending.release.holds
+        if ending.last:
+            yield from self._forget(hold)
         transport = self._transport(own)
         steps = self._released_behind(transport, ending, report)
         yield from protocol.cleanup(transport, self.family, ending.release.token, steps, waits)
@@ -552,13 +557,9 @@ class LockBase(Overridable):
             event = "released" if was_held else "lost"
             self._observed.tell(event, hold.token, hold.fence, hold=hold.age(), error=error)
 
-    def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
-        hold.holds[self.family.mode] = left
-        if all_of_it:
-            yield from self._forget(hold)
-
     def _forget(self, hold: Hold) -> Steps[None]:
-        hold.end()
+        if not hold.ended:
+            hold.end()
         if self.local.token == hold.token:
             self.local.hold = self.local.token = None
         if hold.session_transport is not None:
@@ -582,7 +583,7 @@ class LockBase(Overridable):
         return True
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
-        token, hold = self._held("Cannot extend an unlocked lock")
+        hold = self._held("Cannot extend an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
         ms = int(additional_time * 1000)
@@ -600,19 +601,19 @@ class LockBase(Overridable):
         return True
 
     def _reacquiring(self) -> Steps[bool]:
-        token, hold = self._held("Cannot reacquire an unlocked lock")
+        hold = self._held("Cannot reacquire an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
         yield from self._renewing(hold, self._lease(), "reacquire")
         return True
 
     def _executing(self, command: Command) -> Steps[Any]:
-        token, hold = self._held("Cannot execute a command under an unlocked lock")
+        hold = self._held("Cannot execute a command under an unlocked lock")
         if not command:
             raise ValueError("a command is needed")
         yield from self._in_place()
         try:
-            return (yield from protocol.execute(self._transport(), self.family, token, str(self.name), command))
+            return (yield from protocol.execute(self._transport(), self.family, hold.token, str(self.name), command))
         except LockNotOwnedError:
             yield from protocol.lose(hold, self.on_lost)
             raise
@@ -629,7 +630,7 @@ class LockBase(Overridable):
         yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
         # A lock without a deadline needs none here, but would be left behind by a process that dies meanwhile.
         lease = self._lease() if self.timeout else Lease(int(DEFAULT_LEASE_S * 1000))
-        token = self._encoded(make_token())
+        token = token_bytes(make_token())
         request = protocol.Request(
             self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command
         )
@@ -694,7 +695,7 @@ class LockBase(Overridable):
     def _owned(self) -> Steps[bool]:
         if self.local.token is None:
             return False
-        _, hold = self._held("")
+        hold = self._held("")
         yield from self._in_place(hold)
         return (yield from self._asked(hold)) is not None
 
@@ -719,7 +720,7 @@ class LockBase(Overridable):
     ) -> Steps[None]:
         """Raises if a client with a single connection was moved to another place than ours. A hold that was acquired
         here is where our connections are."""
-        if is_single(self.redis) and (hold is None or hold.granted_at is None):
+        if self._single and (hold is None or hold.granted_at is None):
             until = None if wait_s is None else clock() + wait_s
             yield from protocol.same_place(self._transport(), self._client_info, str(self.name), until)
 
@@ -735,17 +736,16 @@ class LockBase(Overridable):
         yield from protocol.lose(hold, self.on_lost)
         raise self._error(LockNotOwnedError, f"Cannot {doing} a lock that's no longer owned")
 
-    def _held(self, otherwise: str) -> Tuple[bytes, Hold]:
+    def _held(self, otherwise: str) -> Hold:
         """The hold of this line of execution. A token that was put into `local` by hand is a hold too."""
         token: Optional[bytes] = self.local.token
         if token is None:
             raise self._error(LockError, otherwise)
-        token = self._encoded(token)
         hold: Optional[Hold] = self.local.hold
-        if hold is None or hold.token != token:
-            hold = self._new_hold(token)
+        if hold is None or hold.token != token_bytes(token):
+            hold = self._new_hold(token, self._lease())
             hold.holds[self.family.mode] = 1
-        return token, hold
+        return hold
 
     def _lease(self) -> Lease:
         return Lease(max(1, int(self.timeout * 1000)) if self.timeout else None)
@@ -756,11 +756,8 @@ class LockBase(Overridable):
         timeout = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return None if timeout is None else max(0.0, float(timeout))
 
-    def _new_hold(self, token: bytes) -> Hold:
-        return Hold(token, self._lease(), self._new_event, self._observed)
-
-    def _encoded(self, token: Token) -> bytes:
-        return token_bytes(token)
+    def _new_hold(self, token: Token, lease: Lease) -> Hold:
+        return Hold(token_bytes(token), lease, self._new_event, self._observed)
 
     def _error(self, kind: Type[E], message: str) -> E:
         return named(kind, message, str(self.name))

@@ -44,12 +44,15 @@ Observer = Callable[[LockEvent], Any]
 
 _mutex = threading.Lock()
 _observers: "weakref.WeakKeyDictionary[Any, Observer]" = weakref.WeakKeyDictionary()
+# False: no client has had one.
+_observing = False
 
 
 def observe(client: Any, observer: Optional[Observer]) -> None:
     """Calls the observer with each `LockEvent` of the client's locks, in the thread or task where it happens. A client
     has one observer; None takes it away. It must not block. What it raises is logged, and changes no outcome. An
     acquire that is refused before it is sent to the server is not told."""
+    global _observing
     if observer is not None and not callable(observer):
         raise TypeError(f"an observer is a function, not {observer!r}")
     with _mutex:
@@ -57,6 +60,7 @@ def observe(client: Any, observer: Optional[Observer]) -> None:
             _observers.pop(client, None)
         else:
             _observers[client] = observer
+            _observing = True
 
 
 class Observed:
@@ -68,7 +72,7 @@ class Observed:
         self._names = names
 
     def by_observer(self) -> bool:
-        return bool(_observers) and self._client in _observers
+        return _observing and self._client in _observers
 
     def tell(
         self,
@@ -79,7 +83,7 @@ class Observed:
         hold: Optional[float] = None,
         error: Optional[BaseException] = None,
     ) -> None:
-        observer = _observers.get(self._client) if _observers else None
+        observer = _observers.get(self._client) if _observing else None
         logs = logger.isEnabledFor(logging.DEBUG)
         if observer is None and not logs:
             return

@@ -139,11 +139,12 @@ class Resend:
     """Resends a request for this long after its first failure. There is a second try, however late that failure
     came."""
 
+    _until: Optional[float] = None
+    _backoff: Optional[Backoff] = None
+
     def __init__(self, limit_s: float, last_s: float = Backoff.LAST_S) -> None:
         self._limit_s = limit_s
         self._last_s = last_s
-        self._until: Optional[float] = None
-        self._backoff: Optional[Backoff] = None
 
     def expired(self) -> bool:
         if self._until is None:
@@ -180,7 +181,11 @@ def acquire(
         while True:
             try:
                 sent = clock()
-                answer = yield from _ask(transport, request, ends, waits)
+                answer: Answer
+                if request.inner is None:
+                    answer = yield from _ask_alone(transport, request, ends, waits)
+                else:
+                    answer = yield from _ask_and_run(transport, request, ends, waits)
                 # It may have been granted without a deadline yet.
                 request.unanswered = isinstance(answer, Granted)
                 if waits and isinstance(answer, Granted):
@@ -228,14 +233,11 @@ def _after_cleanups(transport: Any, request: Request, until: Optional[float]) ->
             raise TimeoutError("No reply yet to the release of an earlier request with this token")
 
 
-def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
-    """One request, or one slice of a wait. With `inner` in one packet with the command and the release; where waits are
-    answered by messages, a request that waits has none behind it: they follow the grant."""
+def _ask_and_run(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
+    """As `_ask_alone`, in one packet with the command and the release; where waits are answered by messages, a request
+    that waits has none behind it: they follow the grant."""
     request.executing = False
     answer: Answer
-    if request.inner is None:
-        answer = yield from _ask_alone(transport, request, ends, waits, ())
-        return answer
     if not transport.by_message:
         return (yield from _ask_in_packet(transport, request, ends, waits))
     if not request.tried:
@@ -249,13 +251,13 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
         request.tried = ran is None
         if ran is not None or not waits:
             return ran
-    answer = yield from _ask_alone(transport, request, ends, waits, ())
+    answer = yield from _ask_alone(transport, request, ends, waits)
     if not isinstance(answer, Granted):
         return answer
     # Withdrawn, if there is no answer: it is granted.
     request.unanswered = request.executing = True
     execution = request.execution()
-    connect_s, behind = _connect_s(ends), (request.release(),)
+    connect_s, behind = min(CONNECT_S, _attempt_s(ends)), (request.release(),)
     replies = yield Send(
         transport, execution.command, connect_s=connect_s, reply_to=execution.reply_to, behind=behind
     )
@@ -295,9 +297,9 @@ def _ran(request: Request, granted: Granted, executed: Any, released: Any) -> Ra
 
 
 def _ask_alone(
-    transport: Any, request: Request, ends: Optional[float], waits: bool, behind: Sequence[Behind]
+    transport: Any, request: Request, ends: Optional[float], waits: bool, behind: Sequence[Behind] = ()
 ) -> Steps[Any]:
-    """The answer; with commands behind the request, all replies."""
+    """One request, or one slice of a wait: the answer; with commands behind the request, all replies."""
     sent = clock()
     attempt_s = _attempt_s(ends)
     within_s = min(REPLY_MARGIN_S, attempt_s)
@@ -311,13 +313,9 @@ def _ask_alone(
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
     queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms)
-    connect_s = _connect_s(ends)
+    connect_s = min(CONNECT_S, attempt_s)
     reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued, behind=behind)
     return reply if behind else request.answer(reply, sent)
-
-
-def _connect_s(ends: Optional[float]) -> float:
-    return min(CONNECT_S, _attempt_s(ends))
 
 
 def _attempt_s(ends: Optional[float]) -> float:

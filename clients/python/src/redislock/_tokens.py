@@ -6,7 +6,7 @@ import functools
 import os
 import socket
 import threading
-from typing import Union
+from typing import List, Union
 
 LONGEST_TOKEN = 38
 RANDOM_BYTES = 8
@@ -30,14 +30,13 @@ class Random:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._left = b""
+        self._left: List[str] = []
 
     def next(self) -> str:
         with self._mutex:
             if not self._left:
-                self._left = os.urandom(AT_ONCE * RANDOM_BYTES)
-            taken, self._left = self._left[:RANDOM_BYTES], self._left[RANDOM_BYTES:]
-            return taken.hex()
+                self._left = os.urandom(AT_ONCE * RANDOM_BYTES).hex(" ", RANDOM_BYTES).split()
+            return self._left.pop()
 
 
 _random = Random()

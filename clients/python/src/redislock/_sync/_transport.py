@@ -20,19 +20,19 @@ class Transport:
     """Not for several threads at once. `own`: one connection, kept from one command to the next."""
 
     by_message = False
+    _stale = False
+    _ask: Optional[AskError] = None
+    _pinned = False
+    # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
+    _asking = False
+    _connection: Any = None
+    _connection_pool: Any = None
 
     def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
         self._key = key
         self._own = own
         self._cluster = is_cluster(client)
-        self._stale = False
-        self._ask: Optional[AskError] = None
-        self._pinned = False
-        # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
-        self._asking = False
-        self._connection: Any = None
-        self._connection_pool: Any = None
 
     def socket_timeout(self) -> Optional[float]:
         """The sockets' time-out in seconds, None: no time-out. No I/O."""
@@ -63,28 +63,27 @@ class Transport:
         if self._own:
             connection = self._own_connection(step)
             return self._send_over(connection, pool_state(self._connection_pool), step, self._asking)
-        pool = self._pool()
+        pool = self._node_pool() if self._cluster else self._client.connection_pool
         state = pool_state(pool)
         if self._ask is not None or state.failing:
-            return self._send_on_new_connection(pool, step)
+            return self._send_on_new_connection(pool, state, step)
         if not step.waits:
-            return self._send_pooled(pool, step)
+            return self._send_pooled(pool, state, step)
         if not state.begin_wait():
-            return self._send_on_new_connection(pool, step)
+            return self._send_on_new_connection(pool, state, step)
         try:
-            return self._send_pooled(pool, step)
+            return self._send_pooled(pool, state, step)
         finally:
             state.end_wait()
 
-    def _send_pooled(self, pool: Any, step: Send) -> Any:
-        state = pool_state(pool)
+    def _send_pooled(self, pool: Any, state: PoolState, step: Send) -> Any:
         try:
             connection = pool.get_connection(*GET_CONNECTION_ARGS)
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
             if "Too many connections" in str(error):
-                return self._send_on_new_connection(pool, step)
+                return self._send_on_new_connection(pool, state, step)
             state.failing = True
             raise
         try:
@@ -92,11 +91,11 @@ class Transport:
         finally:
             pool.release(connection)
 
-    def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
+    def _send_on_new_connection(self, pool: Any, state: PoolState, step: Send) -> Any:
         ask, self._ask = self._ask, None
         connection = new_connection(pool, ask, step.connect_s)
         try:
-            return self._send_over(connection, pool_state(pool), step, asking=ask is not None)
+            return self._send_over(connection, state, step, asking=ask is not None)
         finally:
             connection.disconnect()
 
@@ -194,7 +193,7 @@ class Transport:
             if self._connection is None:
                 raise ConnectionError("The connection of the lock has ended")
             return self._connection
-        pool = self._pool()
+        pool = self._node_pool() if self._cluster else self._client.connection_pool
         if self._connection is None or self._connection_pool is not pool or self._ask is not None:
             self.close()
             ask, self._ask = self._ask, None
@@ -202,9 +201,7 @@ class Transport:
             self._connection, self._connection_pool = new_connection(pool, ask, step.connect_s), pool
         return self._connection
 
-    def _pool(self) -> Any:
-        if not self._cluster:
-            return self._client.connection_pool
+    def _node_pool(self) -> Any:
         try:
             if self._stale:
                 self._client.nodes_manager.initialize()

@@ -4,10 +4,11 @@ a dedicated connection."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 import weakref
-from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Sequence, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError
 
@@ -21,19 +22,19 @@ class Transport:
     """`own`: one connection, kept from one command to the next."""
 
     by_message = False
+    _stale = False
+    _ask: Optional[AskError] = None
+    _pinned = False
+    # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
+    _asking = False
+    _connection: Any = None
+    _connection_pool: Any = None
 
     def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
         self._key = key
         self._own = own
         self._cluster = is_cluster(client)
-        self._stale = False
-        self._ask: Optional[AskError] = None
-        self._pinned = False
-        # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
-        self._asking = False
-        self._connection: Any = None
-        self._connection_pool: Any = None
 
     def socket_timeout(self) -> Optional[float]:
         """The sockets' time-out in seconds, None: no time-out. No I/O."""
@@ -97,7 +98,8 @@ class Transport:
 
     async def _send_pooled(self, pool: Any, state: PoolState, step: Send, cancellations: int) -> Any:
         try:
-            connection = await _connection_of(pool)
+            getting = pool.get_connection(*GET_CONNECTION_ARGS)
+            connection = await _detachable(getting, functools.partial(_give_back, pool))
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
@@ -141,6 +143,7 @@ class Transport:
                 # It may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
                 await _io(connection.check_health())
             if _cancellations() > cancellations:
+                # It was lost on the way to the connection.
                 raise asyncio.CancelledError
             if step.behind:
                 return await self._packet(connection, state, step, asking)
@@ -234,9 +237,10 @@ class Transport:
             raise
 
 
-# Before Python 3.12 asyncio.wait_for, by which redis-py connects, returns as if nothing had happened when a cancellation
-# arrives in the turn in which it ends: the caller would wait on. Python 3.11 counts the cancellations of a task. Before,
-# redis-py's I/O runs in tasks of its own, and asyncio.wait, which loses no cancellation, waits for them.
+# Before Python 3.12 asyncio.wait_for, by which redis-py connects, returns as if nothing had happened when a
+# cancellation arrives in the turn in which it ends: the caller would wait on. Python 3.11 counts the cancellations of
+# a task, so that a lost one is raised before the command is sent. Before, redis-py's I/O runs in tasks of its own, and
+# asyncio.wait, which loses no cancellation, waits for them.
 COUNTS_CANCELLATIONS = sys.version_info >= (3, 11)
 
 
@@ -256,11 +260,12 @@ def _write(connection: Any, packed: Sequence[bytes]) -> None:
         raise ConnectionError("The connection has ended") from error
 
 
-async def _io(work: Coroutine[Any, Any, Any]) -> Any:
+def _io(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
     """I/O on a connection that only this caller uses. A cancellation ends it before it is raised."""
-    if COUNTS_CANCELLATIONS:
-        return await work
-    task = asyncio.ensure_future(work)
+    return work if COUNTS_CANCELLATIONS else _ended_with_caller(asyncio.ensure_future(work))
+
+
+async def _ended_with_caller(task: "asyncio.Task[Any]") -> Any:
     try:
         await asyncio.wait([task])
     except GeneratorExit:
@@ -287,11 +292,12 @@ async def _cancelled(task: "asyncio.Task[Any]") -> None:
         raise cancellation
 
 
-async def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Any:
+def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Awaitable[Any]:
     """Work on what callers share. A cancellation is raised at once; `detached` gets the task when it has ended."""
-    if COUNTS_CANCELLATIONS:
-        return await work
-    task = asyncio.ensure_future(work)
+    return work if COUNTS_CANCELLATIONS else _left_by_caller(asyncio.ensure_future(work), detached)
+
+
+async def _left_by_caller(task: "asyncio.Task[Any]", detached: "Callable[[asyncio.Task[Any]], Any]") -> Any:
     try:
         await asyncio.wait([task])
     except BaseException:
@@ -307,14 +313,11 @@ def _fetch_exception(task: "asyncio.Task[Any]") -> Any:
     return None if task.cancelled() else task.exception()
 
 
-async def _connection_of(pool: Any) -> Any:
-    def released(task: "asyncio.Task[Any]") -> None:
-        if not task.cancelled() and _fetch_exception(task) is None:
-            releasing = asyncio.ensure_future(pool.release(task.result()))
-            _releasing.add(releasing)
-            releasing.add_done_callback(_releasing.discard)
-
-    return await _detachable(pool.get_connection(*GET_CONNECTION_ARGS), released)
+def _give_back(pool: Any, task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled() and _fetch_exception(task) is None:
+        releasing = asyncio.ensure_future(pool.release(task.result()))
+        _releasing.add(releasing)
+        releasing.add_done_callback(_releasing.discard)
 
 
 # Strong references: the event loop refers to its tasks weakly.
