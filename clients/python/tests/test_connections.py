@@ -13,6 +13,7 @@ import redis.asyncio
 import redislock
 from redis.backoff import NoBackoff
 from redislock._protocol import SLICE_S, slice_of
+from redislock._tokens import Tokens
 from servers import Proxy, Server, eventually, until
 
 
@@ -25,6 +26,7 @@ def test_a_slice_ends_before_the_socket_does() -> None:
 
 def test_a_token_is_short_and_new(monkeypatch: Any) -> None:
     monkeypatch.setattr("redislock._tokens._host", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
+    monkeypatch.setattr("redislock._tokens._tokens", Tokens())
     token = redislock.make_token()
     assert len(token) <= 38 and token.startswith("a-host-with") and token.split(":")[1] == str(os.getpid())
     assert len({redislock.make_token() for _ in range(1000)}) == 1000

@@ -14,6 +14,7 @@ from typing import (
     Any,
     Callable,
     Generic,
+    Iterable,
     Iterator,
     NamedTuple,
     Optional,
@@ -35,7 +36,7 @@ from ._observer import Observed
 from ._overrides import Overridable
 from ._protocol import Release
 from ._replies import REDIS_ERRORS
-from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Steps
+from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Step, Steps
 from ._tokens import make_token, token_bytes
 from .errors import HeldError, LockError, LockNotOwnedError, named
 
@@ -381,7 +382,8 @@ class LockBase(Overridable):
             if request.session:
                 hold.session_transport = transport
                 transport.pin()
-            yield from self._start_background(hold)
+            for spawn in self._background_of(hold):
+                hold.background.append((yield spawn))
 
     def _withdrawing(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
         """Takes the request and its grant back; what the owner held before stays."""
@@ -419,18 +421,18 @@ class LockBase(Overridable):
         held = yield from self._asked(hold)
         return held is None or held.holds <= granted.holds
 
-    def _start_background(self, hold: Hold) -> Steps[None]:
-        kept = weakref.ref(hold)
-        session = hold.session_transport
+    def _background_of(self, hold: Hold) -> Sequence[Spawn]:
+        kept, session, spawns = weakref.ref(hold), hold.session_transport, []
         if session is not None:
             steps = protocol.session_loop(session, self.family, kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock session {self.name!s}")))
+            spawns.append(Spawn(steps, f"redislock session {self.name!s}"))
         if self.auto_renew:
             steps = protocol.renewal_loop(self._transport(), self.family, kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock renew {self.name!s}")))
+            spawns.append(Spawn(steps, f"redislock renew {self.name!s}"))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock deadline {self.name!s}")))
+            spawns.append(Spawn(steps, f"redislock deadline {self.name!s}"))
+        return spawns
 
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
         """Renews by hand. Later renewals use this length, and their interval restarts: a shorter lease cannot wait for
@@ -447,7 +449,8 @@ class LockBase(Overridable):
             # Stopped after the new ones have started: if they cannot, the old ones keep the hold.
             stopped, hold.background = hold.background, []
             try:
-                yield from self._start_background(hold)
+                for spawn in self._background_of(hold):
+                    hold.background.append((yield spawn))
             except GeneratorExit:
                 raise
             except BaseException:
@@ -557,13 +560,12 @@ class LockBase(Overridable):
             event = "released" if was_held else "lost"
             self._observed.tell(event, hold.token, hold.fence, hold=hold.age(), error=error)
 
-    def _forget(self, hold: Hold) -> Steps[None]:
+    def _forget(self, hold: Hold) -> Sequence[Close]:
         if not hold.ended:
             hold.end()
         if self.local.token == hold.token:
             self.local.hold = self.local.token = None
-        if hold.session_transport is not None:
-            yield Close(hold.session_transport)
+        return () if hold.session_transport is None else (Close(hold.session_transport),)
 
     def _releasing_done(self) -> Steps[bool]:
         """A release after the work was done: neither a loss nor a failure is an error of the caller's, and the log
@@ -717,12 +719,13 @@ class LockBase(Overridable):
 
     def _in_place(
         self, hold: Optional[Hold] = None, wait_s: Optional[float] = protocol.REPLY_MARGIN_S
-    ) -> Steps[None]:
+    ) -> Iterable[Step]:
         """Raises if a client with a single connection was moved to another place than ours. A hold that was acquired
         here is where our connections are."""
-        if self._single and (hold is None or hold.granted_at is None):
-            until = None if wait_s is None else clock() + wait_s
-            yield from protocol.same_place(self._transport(), self._client_info, str(self.name), until)
+        if not self._single or (hold is not None and hold.granted_at is not None):
+            return ()
+        until = None if wait_s is None else clock() + wait_s
+        return protocol.same_place(self._transport(), self._client_info, str(self.name), until)
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
         """The server's view of the hold, None: lost. For a token from elsewhere it is the only source."""

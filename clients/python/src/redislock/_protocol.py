@@ -86,6 +86,10 @@ class Request:
         slot = int(reply[3]) if len(reply) > 3 else None
         return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock(), slot)
 
+    def is_late(self, sent: float) -> bool:
+        """The lease began with the grant, which may be a slice later than the request: True if that matters."""
+        return self.lease.ms is not None and clock() - sent >= self.lease.ms / 10_000
+
     def execution(self) -> Behind:
         assert self.inner is not None, "a request of `run`"
         return Behind(_exec(self.family, self.token, self.inner), None, _reply_to(self.inner))
@@ -172,7 +176,12 @@ def acquire(
     the request if it is open: any error may come here, a signal handler's too, and only Redis errors can tell that
     nothing was sent."""
     ends = clock() + wait_s if wait_s else None
-    yield from _after_cleanups(pooled, request, clock() + RESEND_S if wait_s == 0 else ends)
+    until = clock() + RESEND_S if wait_s == 0 else ends
+    # Not before the cleanup of an earlier request of the owner, which could end this one.
+    for background in pooled.cleanups().of(request.family.names, request.token):
+        yield Join(background, None if until is None else max(0.0, until - clock()))
+        if not background.is_over():
+            raise TimeoutError("No reply yet to the release of an earlier request with this token")
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
@@ -188,8 +197,8 @@ def acquire(
                     answer = yield from _ask_and_run(transport, request, ends, waits)
                 # It may have been granted without a deadline yet.
                 request.unanswered = isinstance(answer, Granted)
-                if waits and isinstance(answer, Granted):
-                    answer = yield from _with_deadline(transport, request, answer, sent, ends)
+                if waits and isinstance(answer, Granted) and request.is_late(sent):
+                    answer = yield from _with_deadline(transport, request, answer, ends)
             except REDIS_ERRORS as error:
                 request.unanswered = request.unanswered or may_have_run(error)
                 if request.executing and may_have_run(error):
@@ -223,14 +232,6 @@ def acquire(
     except REDIS_ERRORS:
         request.open = request.unanswered
         raise
-
-
-def _after_cleanups(transport: Any, request: Request, until: Optional[float]) -> Steps[None]:
-    """Waits until no earlier request of the owner can end this one."""
-    for background in transport.cleanups().of(request.family.names, request.token):
-        yield Join(background, None if until is None else max(0.0, until - clock()))
-        if not background.is_over():
-            raise TimeoutError("No reply yet to the release of an earlier request with this token")
 
 
 def _ask_and_run(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
@@ -324,12 +325,9 @@ def _attempt_s(ends: Optional[float]) -> float:
 
 
 def _with_deadline(
-    transport: Any, request: Request, granted: Granted, sent: float, ends: Optional[float]
+    transport: Any, request: Request, granted: Granted, ends: Optional[float]
 ) -> Steps[Optional[Granted]]:
-    """The grant with its deadline. The lease began with the grant, which may be a slice later than the request: if that
-    matters, asks the server how much is left."""
-    if request.lease.ms is None or clock() - sent < request.lease.ms / 10_000:
-        return granted
+    """The grant with the deadline that the server tells; None: it was lost meanwhile."""
     asked = clock()
     held = yield Send(transport, request.family.held(request.token), min(REPLY_MARGIN_S, _attempt_s(ends)))
     if held is None:

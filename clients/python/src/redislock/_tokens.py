@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import threading
@@ -10,23 +9,17 @@ from typing import List, Union
 
 LONGEST_TOKEN = 38
 RANDOM_BYTES = 8
-# Random bytes are read for many tokens at once: that is a system call, as the host's name is.
 AT_ONCE = 256
 
 
 def make_token() -> str:
     """A new token: 64 random bits in hex, after at most 38 bytes of the host's name."""
-    tail = f":{os.getpid()}:{_random.next()}"
-    return _host()[: LONGEST_TOKEN - len(tail)] + tail
+    return _tokens.next()
 
 
-@functools.lru_cache(maxsize=None)
-def _host() -> str:
-    return socket.gethostname().encode("ascii", "replace").decode()
-
-
-class Random:
-    """Random bytes in hex, none twice, also not in a forked child."""
+class Tokens:
+    """New tokens, none twice, also not in a forked child. Many are made at once: the host's name, the process id and
+    random bytes are a system call each."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -35,20 +28,27 @@ class Random:
     def next(self) -> str:
         with self._mutex:
             if not self._left:
-                self._left = os.urandom(AT_ONCE * RANDOM_BYTES).hex(" ", RANDOM_BYTES).split()
+                each = os.urandom(AT_ONCE * RANDOM_BYTES).hex(" ", RANDOM_BYTES).split()
+                tail = f":{os.getpid()}:"
+                start = _host()[: LONGEST_TOKEN - len(tail) - len(each[0])] + tail
+                self._left = [start + random for random in each]
             return self._left.pop()
 
 
-_random = Random()
+def _host() -> str:
+    return socket.gethostname().encode("ascii", "replace").decode()
 
 
-def _new_random() -> None:
-    global _random
+_tokens = Tokens()
+
+
+def _new_tokens() -> None:
+    global _tokens
     # Another thread of the parent may have held the mutex.
-    _random = Random()
+    _tokens = Tokens()
 
 
-os.register_at_fork(after_in_child=_new_random)
+os.register_at_fork(after_in_child=_new_tokens)
 
 
 def shown(word: Union[bytes, str]) -> str:
