@@ -253,8 +253,9 @@ def _cancellations() -> int:
 
 def _write(connection: Any, packed: Sequence[bytes]) -> None:
     """Not by redis-py, which waits here for the network: the time for the reply limits this too."""
+    writer = connection._writer
     try:
-        connection._writer.writelines(packed)
+        writer.writelines(packed)
     except AttributeError as error:
         # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not check.
         raise ConnectionError("The connection has ended") from error
