@@ -41,7 +41,11 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         }
         let undecided = if is_any { None } else { self.turn.manager.waits.backlog.take_undecided(writes) };
         is_any |= undecided.is_some();
-        undecided.into_iter().for_each(|work| self.work_off(work));
+        if let Some(work) = undecided {
+            self.work_off(work);
+            // What it no longer keeps from others is theirs at once.
+            self.turn.manager.waits.backlog.begin_drain();
+        }
         is_any
     }
 

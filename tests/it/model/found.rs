@@ -5,11 +5,14 @@ use lock::testing::schedule::{Step, CASTS};
 
 use super::driver::Driver;
 
-fn acquire(client: u64, owner: Word, lease: Option<Ms>, block: Option<Ms>) -> Step {
-    let (keys, claim) = (vec!["a"], Claim::Mutex);
-    let asked =
-        Acquire { number: 0, client, keys, owner, claim, lease, block, session: false, coalesce: false, notify: false };
+fn ask(client: u64, keys: &[Word], owner: Word, claim: Claim, lease: Option<Ms>, block: Option<Ms>) -> Step {
+    let (keys, session, coalesce, notify) = (keys.to_vec(), false, false, false);
+    let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session, coalesce, notify };
     Step::Send(Command::Acquire(asked))
+}
+
+fn acquire(client: u64, owner: Word, lease: Option<Ms>, block: Option<Ms>) -> Step {
+    ask(client, &["a"], owner, Claim::Mutex, lease, block)
 }
 
 #[test]
@@ -24,6 +27,24 @@ fn a_wait_ends_in_time_while_writes_are_refused_and_others_would_be_granted() {
         // Some milliseconds before the end of the wait a grant is tried, which is tried again 10 ms later.
         Step::Pass(8),
         Step::Pass(5),
+    ];
+    driver.play(&CASTS[0], &steps).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+#[test]
+fn a_lock_whose_owner_waits_for_several_is_handed_over_when_its_lease_ends_and_not_a_turn_later() {
+    let Some(mut driver) = Driver::by_standing_clocks() else { return };
+    let adopted = |is_absolute| Claim::Adopted { is_absolute };
+    let steps = [
+        ask(0, &["b"], "o", Claim::Mutex, Some(400), None),
+        ask(2, &["a"], "p", adopted(false), Some(100), Some(50)),
+        ask(3, &["a"], "p", adopted(false), Some(30), Some(300)),
+        ask(2, &["s"], "p", Claim::Permits(2, Holds::By(2)), Some(30), Some(50)),
+        Step::Send(Command::Break { key: "a", owner: None }),
+        ask(2, &["a", "b"], "p", Claim::Mutex, Some(30), Some(50)),
+        // Its wait ends two milliseconds after the lease, and the lease of the permits one before it.
+        ask(4, &["a"], "q", adopted(true), Some(30), Some(30)),
+        Step::Pass(200),
     ];
     driver.play(&CASTS[0], &steps).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
