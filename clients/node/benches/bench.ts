@@ -16,6 +16,7 @@ import { eventually, Server, sleep } from "../tests/servers.js";
 
 const QUICK = process.argv.includes("--quick");
 const SECONDS = QUICK ? 1 : 5;
+const ROUNDS = 11;
 const WAITERS = 48;
 const CALLERS = 1000;
 /** How long the making of a cache entry takes. */
@@ -175,21 +176,31 @@ async function cpuUs(server: Server): Promise<number> {
 }
 
 /** Taken and released by one caller. */
-async function pairs(server: Server, contender: Contender): Promise<string[]> {
-  const { lock, end } = await contender.connect(server.port);
-  const take = lock("pairs");
-  for (let times = 0; times < 200; times++) await (await take())();
-  let done = 0;
-  const spent = await measured(server, contender, async () => {
-    for (const until = performance.now() + SECONDS * 1000; performance.now() < until; done++) await (await take())();
+async function pairs(server: Server, contenders: Contender[]): Promise<string[][]> {
+  const connected = contenders.map(async (contender) => {
+    const { lock, end } = await contender.connect(server.port);
+    return { contender, take: lock("pairs"), end, rounds: [] as number[][] };
   });
-  await end();
-  return [
-    contender.name,
-    number(done / spent.seconds),
-    number(spent.requests / done, 2),
-    number(spent.cpuUs / done, 1),
-  ];
+  const all = await Promise.all(connected);
+  for (const { take } of all) for (let times = 0; times < 200; times++) await (await take())();
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const { contender, take, rounds } of all) {
+      let done = 0;
+      const before = process.cpuUsage();
+      const spent = await measured(server, contender, async () => {
+        const until = performance.now() + (SECONDS * 1000) / ROUNDS;
+        for (; performance.now() < until; done++) await (await take())();
+      });
+      const { user, system } = process.cpuUsage(before);
+      rounds.push([done / spent.seconds, (user + system) / done, spent.requests / done, spent.cpuUs / done]);
+    }
+  }
+  await Promise.all(all.map(({ end }) => end()));
+  return all.map(({ contender, rounds }) => {
+    const median = (column: number): number =>
+      rounds.map((round) => round[column] as number).sort((one, other) => one - other)[ROUNDS >> 1] as number;
+    return [contender.name, number(median(0)), number(median(1)), number(median(2), 2), number(median(3), 1)];
+  });
 }
 
 /** Handed from one to the next of 48 callers, each with a lock object of its own, all of them over one connection. */
@@ -374,11 +385,11 @@ async function main(): Promise<void> {
     thousand: [],
     stampede: [],
   };
-  for (const contender of RAW) rows.pairs.push(await pairs(server, contender));
+  // No request waits in the pairs: once per library, whatever its way to wait.
+  const names = CONTENDERS.map(({ name }) => name);
+  rows.pairs = await pairs(server, [...RAW, ...CONTENDERS.filter(({ name }, at) => names.indexOf(name) === at)]);
   for (const contender of CONTENDERS) {
     console.error(`${contender.name}, ${contender.waiting}`);
-    // No request waits in the pairs: they run once per library, whatever its way to wait.
-    if (!rows.pairs.some(([name]) => name === contender.name)) rows.pairs.push(await pairs(server, contender));
     rows.handoffs.push(await handoffs(server, contender));
     rows.thousand.push(await thousand(server, contender));
     await server.ask("FLUSHALL");
@@ -400,9 +411,9 @@ async function main(): Promise<void> {
 Redis ${version} and Node ${process.version} on one machine (${cpus().length} CPUs), ${SECONDS} s each, one run.
 Requests are commands that the clients sent, CPU is the server's own.
 
-One caller, nobody waits:
+One caller, nobody waits; medians of ${ROUNDS} rounds of ${number((SECONDS * 1000) / ROUNDS)} ms, in turns:
 
-${table(["lock", "pairs per second", "requests per pair", "server CPU µs per pair"], rows.pairs)}
+${table(["lock", "pairs per second", "client CPU µs", "requests per pair", "server CPU µs per pair"], rows.pairs)}
 
 ${WAITERS} callers over one connection, each with a lock object of its own, take turns without a pause:
 
