@@ -30,7 +30,7 @@ pub struct WaitQueue {
     /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
     /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
-    /// The holders of the key.
+    /// The holders of the key, if they are few and known.
     pub(super) holders: NotedHolders,
     /// The requests without COALESCE.
     pub(super) ordinary: OrderedRequests,
