@@ -177,9 +177,8 @@ export interface Unanswered {
 }
 
 /**
- * The requests of a connection that have no reply yet. Gives up those that have had none for their `withinMs`
- * (undefined: no limit), and those that have waited for the connection for `unsentMs`: a busy connection does not count
- * as missing.
+ * The requests of a connection without a reply. Each is given up without a reply in its `withinMs` (undefined: no
+ * limit), or without a connection for `unsentMs`: a busy connection does not count as missing.
  *
  * One timer for all of them, which a reply leaves set: it rings at the earliest time at which one of the requests was
  * to be checked. To set one for each request took 1 µs of its 35.

@@ -29,7 +29,7 @@ export async function eventually<T>(state: () => T | Promise<T>, what: string): 
   }
 }
 
-/** A free port. That of the cluster bus, 10,000 above, is free too; both are below those of outgoing connections. */
+/** A free port: the cluster bus has the free port 10,000 above. Outgoing connections have higher ports. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = 2_000 + Math.floor(Math.random() * 10_000);

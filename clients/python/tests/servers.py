@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 
 
 def free_port() -> int:
-    """A free port. That of the cluster bus, 10,000 above, is free too; both are below those of outgoing connections."""
+    """A free port: the cluster bus has the free port 10,000 above. Outgoing connections have higher ports."""
     while True:
         port = random.randrange(2_000, 12_000)
         try:

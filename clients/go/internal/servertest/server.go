@@ -87,8 +87,8 @@ func module() string {
 	return filepath.Join(root(), "target/release/libredis_lock.so")
 }
 
-// FreePort is free, and so is that of the cluster bus, which is 10,000 above. Both are below those of outgoing
-// connections.
+// FreePort returns a free port, for which the port of the cluster bus, 10,000 above, is free too. Outgoing connections
+// have higher ports.
 func FreePort() int {
 	for {
 		port := 2_000 + rand.IntN(10_000)

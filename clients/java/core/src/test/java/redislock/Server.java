@@ -62,10 +62,7 @@ final class Server implements AutoCloseable {
     start();
   }
 
-  /**
-   * That of the cluster bus, 10,000 above, is free too; both are below those of outgoing
-   * connections.
-   */
+  /** The cluster bus has the free port 10,000 above. Outgoing connections have higher ports. */
   static int freePort() {
     for (; ; ) {
       int port = ThreadLocalRandom.current().nextInt(2_000, 12_000);
