@@ -50,7 +50,20 @@ pub struct WaitingClients {
 
 /// A waiting client.
 struct WaitingClient {
-    /// Its connection.
+    answer_by: AnswerBy,
+    /// Boxed for the reply callback.
+    request: Box<WaitingRequest>,
+}
+
+/// The request of a waiting client, and what the client is going to read if it is blocked.
+///
+/// After a client was unblocked with it, the server calls, on its way back to sleep, either the reply callback and then
+/// `free`, or `free` alone when the client has gone; an undelivered grant then passes on. A written reply counts as
+/// delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer is too
+/// long, its socket breaks.
+struct WaitingRequest {
+    id: RequestId,
+    /// The connection.
     client: ClientId,
     /// The owner of the request.
     owner: Owner,
@@ -60,7 +73,10 @@ struct WaitingClient {
     is_adopted: bool,
     /// Whether a SET may wait for the lock.
     is_waited_for_by_sets: bool,
-    answer_by: AnswerBy,
+    /// How it ended, once the client is unblocked.
+    outcome: Option<WaitOutcome>,
+    /// For a grant.
+    on_delivered: OnDelivered,
 }
 
 /// How a waiting client is answered.
@@ -81,21 +97,22 @@ enum AnswerBy {
 impl WaitingClients {
     /// The connection that waits with this request.
     pub fn client_of(&self, request: RequestId) -> Option<ClientId> {
-        self.waiting.get(&request).map(|waiting| waiting.client)
+        self.waiting.get(&request).map(|waiting| waiting.request.client)
     }
 
     /// Notes the client that waits with this request.
-    fn insert(&mut self, request: RequestId, waiting: WaitingClient) {
+    fn insert(&mut self, waiting: WaitingClient) {
+        let WaitingRequest { id, client, is_adopted, .. } = *waiting.request;
         match &waiting.answer_by {
             AnswerBy::Reply(blocked) => {
-                self.by_blocked.insert(blocked.id(), request);
-                if waiting.is_adopted {
+                self.by_blocked.insert(blocked.id(), id);
+                if is_adopted {
                     granted_here::begin_to_wait(blocked.id());
                 }
             }
-            AnswerBy::Message { .. } => _ = self.by_subscriber.entry(waiting.client).or_default().insert(request),
+            AnswerBy::Message { .. } => _ = self.by_subscriber.entry(client).or_default().insert(id),
         }
-        self.waiting.insert(request, waiting);
+        self.waiting.insert(id, waiting);
     }
 
     /// A connection has ended: the requests of a subscriber may keep their places. The request of a blocked client is
@@ -130,9 +147,9 @@ impl WaitingClients {
         let request = self.by_blocked.get(&blocked).copied()?;
         let waiting = self.take(request)?;
         if let AnswerBy::Reply(blocked) = waiting.answer_by {
-            blocked.unblock::<Ready>(None);
+            blocked.unblock::<WaitingRequest>(None);
         }
-        Some((request, waiting.client))
+        Some((request, waiting.request.client))
     }
 
     /// The connection that was granted this request in this turn of the rules.
@@ -153,7 +170,7 @@ impl WaitingClients {
                 self.by_blocked.remove(&blocked.id());
                 granted_here::end_to_wait(blocked.id());
             }
-            AnswerBy::Message { .. } => self.unsubscribe(waiting.client, request),
+            AnswerBy::Message { .. } => self.unsubscribe(waiting.request.client, request),
         }
         Some(waiting)
     }
@@ -192,7 +209,7 @@ impl Park for TurnClients<'_> {
     }
 
     /// Blocks the client, or replies that its request is queued, and publishes later.
-    fn park(&mut self, request: RequestId) -> bool {
+    fn park(&mut self, id: RequestId) -> bool {
         let Some(NewWaiter { owner, prefix, claim, key, channel }) = self.waiter else { return false };
         let answer_by = match channel {
             Some(channel) => {
@@ -205,12 +222,14 @@ impl Park for TurnClients<'_> {
                 None => return false,
             },
         };
-        let client = ClientId(self.ctx.client_id());
         let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
         let is_asked = || self.arguments.names.iter().any(|name| granted_here::may_be_asked(name));
         let is_waited_for_by_sets = claim.family() == Family::Mutex && is_asked();
-        let waiting = WaitingClient { client, owner, prefix, is_adopted, is_waited_for_by_sets, answer_by };
-        self.clients.insert(request, waiting);
+        let on_delivered = self.on_delivered;
+        let (client, outcome) = (ClientId(self.ctx.client_id()), None);
+        let request =
+            WaitingRequest { id, client, owner, prefix, is_adopted, is_waited_for_by_sets, outcome, on_delivered };
+        self.clients.insert(WaitingClient { answer_by, request: Box::new(request) });
         true
     }
 
@@ -239,25 +258,21 @@ impl Clients for TurnClients<'_> {
     }
 
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
-        let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
-        let WaitingClient { client, owner, prefix, is_adopted, is_waited_for_by_sets, .. } = waiting;
+        let Some(WaitingClient { answer_by, request: mut answered }) = self.clients.take(request) else {
+            return Delivery::Failed;
+        };
+        let client = answered.client;
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.clients.granted.push((request, client));
-            if is_waited_for_by_sets {
+            if answered.is_waited_for_by_sets {
                 granted_here::note(fence, Some(client));
             }
         }
-        match waiting.answer_by {
+        match answer_by {
             AnswerBy::Reply(blocked) => {
                 clock::shorten_turn(UNBLOCKING_US);
-                blocked.unblock(Some(Box::new(Ready {
-                    request,
-                    owner,
-                    family: prefix.family(),
-                    is_adopted,
-                    outcome,
-                    on_delivered: self.on_delivered,
-                })));
+                answered.outcome = Some(outcome);
+                blocked.unblock(Some(answered));
                 match outcome {
                     WaitOutcome::Granted { .. } => Delivery::Pending(client),
                     _ => Delivery::Done,
@@ -269,7 +284,7 @@ impl Clients for TurnClients<'_> {
                 {
                     return Delivery::Done;
                 }
-                let message = notification::message(&key, owner.as_bytes(), outcome);
+                let message = notification::message(&key, answered.owner.as_bytes(), outcome);
                 publish(self.ctx, &channel, &message, audience);
                 Delivery::Done
             }
@@ -283,15 +298,15 @@ impl TurnClients<'_> {
         let WaitingClients { waiting, words, .. } = &mut *self.clients;
         let Some(waiting) = waiting.get(&request) else { return true };
         // A closed connection is found when it is answered.
-        let Some(user) = User::of_connection(self.ctx, waiting.client.0) else { return true };
+        let Some(user) = User::of_connection(self.ctx, waiting.request.client.0) else { return true };
         let may_be_told = match &waiting.answer_by {
             AnswerBy::Reply(_) => true,
             AnswerBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
         };
         may_be_told
-            && match waiting.is_adopted {
+            && match waiting.request.is_adopted {
                 true => may_set(&user, names),
-                false => words.may_acquire(&user, waiting.prefix, names, &self.arguments),
+                false => words.may_acquire(&user, waiting.request.prefix, names, &self.arguments),
             }
     }
 }
@@ -342,28 +357,7 @@ fn may_set(user: &User<'_>, names: &[&[u8]]) -> bool {
     user.may_run(&words) && user.may_run(&words[1..])
 }
 
-/// The outcome that a blocked client is going to read.
-///
-/// After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
-/// and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. A written reply
-/// counts as delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer
-/// is too long, its socket breaks.
-struct Ready {
-    /// Its request.
-    request: RequestId,
-    /// The owner of the request.
-    owner: Owner,
-    /// The family of the lock.
-    family: Family,
-    /// Whether its command is a SET.
-    is_adopted: bool,
-    /// How the request ended.
-    outcome: WaitOutcome,
-    /// For a grant.
-    on_delivered: OnDelivered,
-}
-
-/// The callbacks of every blocked client. Its data is a [`Ready`] or null.
+/// The callbacks of every blocked client. Its data is a [`WaitingRequest`] or null.
 const CALLBACKS: BlockCallbacks =
     BlockCallbacks { reply: on_reply, timeout: on_timeout, free: on_free, disconnect: on_disconnect };
 
@@ -372,15 +366,14 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         // SAFETY: the context of this callback.
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         // SAFETY: as `CALLBACKS` says.
-        let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
-        let (request, outcome) = (ready.request, ready.outcome);
-        let (owner, family, on_delivered) = (ready.owner.clone(), ready.family, ready.on_delivered);
-        match ready.is_adopted {
+        let Some(answered) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
+        let Some(outcome) = answered.outcome else { return };
+        match answered.is_adopted {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
-            false => reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome),
+            false => reply::wait_outcome(&mut ctx, answered.prefix.family(), answered.owner.as_ref(), outcome),
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            on_delivered(request);
+            (answered.on_delivered)(answered.id);
         }
     });
     raw::REDISMODULE_OK as c_int
@@ -417,10 +410,10 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
             return;
         }
         // SAFETY: as `CALLBACKS` says, and this is the last call that gets it; the context is that of this callback.
-        let (ready, ctx) = unsafe { (Box::from_raw(data.cast::<Ready>()), Ctx::new(ctx)) };
-        let is_granted = matches!(ready.outcome, WaitOutcome::Granted { .. });
+        let (answered, ctx) = unsafe { (Box::from_raw(data.cast::<WaitingRequest>()), Ctx::new(ctx)) };
+        let is_granted = matches!(answered.outcome, Some(WaitOutcome::Granted { .. }));
         if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
-            events::note(Event::GrantUndelivered(ready.request));
+            events::note(Event::GrantUndelivered(answered.id));
             timer::wake();
         }
     });

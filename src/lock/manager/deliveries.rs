@@ -104,8 +104,8 @@ impl Deliveries {
 
     /// The reply was written. It also tells the owner of earlier grants of the same holds.
     pub fn delivered(&mut self, request: RequestId) {
-        let Some(sent) = self.all.get(&request) else { return };
-        if self.lost.contains(&(sent.number, request)) {
+        let is_lost = |sent: &Sent| self.lost.contains(&(sent.number, request));
+        if self.has_lost() && self.all.get(&request).is_some_and(is_lost) {
             return;
         }
         if let Some(grant) = self.take(request) {

@@ -50,7 +50,7 @@ impl BlockedId {
     }
 }
 
-impl Ctx<'_> {
+impl<'c> Ctx<'c> {
     /// Blocks the client without a time-out of the server: on 7.0 time-outs are exact to 100 ms only, and can end a
     /// client in the turn in which it was unblocked. Ask first whether the client may block. `None`: the server
     /// refuses.
@@ -77,7 +77,7 @@ impl Ctx<'_> {
     ///
     /// # Safety
     /// The blocked client was unblocked with a `Box<T>` or nothing, and the context is that of its reply callback.
-    pub unsafe fn blocked_data<T>(&self) -> Option<&T> {
+    pub unsafe fn blocked_data<T>(self) -> Option<&'c T> {
         // SAFETY: `free`, which owns the data, comes later; the caller vouches for the type.
         unsafe { api!(RedisModule_GetBlockedClientPrivateData(self.raw())).cast::<T>().as_ref() }
     }
