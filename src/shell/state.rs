@@ -30,10 +30,14 @@ static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(
 /// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
 /// a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
+    borrow_at(&clock::now(), work)
+}
+
+/// The same at a time that was read already.
+pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = borrowed.get_or_insert_with(begin);
     let guard = NoteAllAfterPanic;
-    let now = &clock::now();
     if events::is_any() {
         now.begin_turn();
         while let Some(event) = events::take_next() {

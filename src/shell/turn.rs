@@ -47,7 +47,7 @@ pub fn of_command<'c, R>(
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
     let turn = MeasuredTurn::of_command();
-    let decided = state::borrow(|state, now| {
+    let decided = state::borrow_at(&turn.now(), |state, now| {
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, opened, arguments) };
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         stall::note_life();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        state::borrow(|state, now| {
+        state::borrow_at(&turn.now(), |state, now| {
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
@@ -292,6 +292,11 @@ impl MeasuredTurn {
     fn of_command() -> MeasuredTurn {
         let is_measured = events::has_waiters_or_sessions() || events::is_any();
         MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }
+    }
+
+    /// The time of its decisions.
+    fn now(&self) -> Now {
+        self.began_us.map_or_else(clock::now, |began_us| clock::now().read_at(began_us))
     }
 }
 

@@ -97,6 +97,13 @@ impl Now {
         Now { is_over, ..self }
     }
 
+    /// The same where the monotonic clock was read already: the time of the decision.
+    #[inline]
+    pub fn read_at(self, monotonic_us: u64) -> Now {
+        self.monotonic.us.set(Some(monotonic_us));
+        self
+    }
+
     /// Begins the turn, before any unit of work is done.
     pub fn begin_turn(&self) {
         _ = self.spends_turn();
