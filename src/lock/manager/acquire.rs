@@ -321,7 +321,7 @@ fn enqueue<C: Park>(
     retried.into_iter().for_each(|retried| take_over(manager, clients, retried));
     let until = wait.limit.until(now.instant());
     let Wait { may_come_back, coalesces, lease_ends, .. } = wait;
-    let id = manager.waits.enter(Arrival { new, since, until, session, may_come_back, coalesces, lease_ends });
+    let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_come_back, coalesces, lease_ends });
     // Park the client before anything can answer the request.
     if !clients.park(id) {
         let queues = manager.queues().request(id).map(|queued| queued.queues.clone());

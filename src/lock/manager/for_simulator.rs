@@ -23,7 +23,9 @@ impl LockManager {
 
     /// The milliseconds from `now` to each timer that has something to do.
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let timers = self.waits.timers.all().chain(self.bindings.renewals()).map(|when| when.ms_since(now.instant()));
-        timers.chain(self.waits.lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
+        let (ends, lease_ends) = self.queues().all_ends();
+        let instants = ends.chain(self.bindings.renewals()).chain(self.grace.watched());
+        let timers = instants.map(|when| when.ms_since(now.instant()));
+        timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
 }

@@ -8,12 +8,18 @@ use crate::value::time::{Instant, Now};
 pub struct Grace {
     /// Begin and end; `None` if the grace is over, or none was asked for.
     period: Option<(Instant, Instant)>,
+    /// When a timer has to notice the end: keys are due then that only the grace withheld.
+    watched: Option<Instant>,
+    /// Whether that has changed since the last call of [`Grace::take_changed`].
+    has_changed: bool,
 }
 
 impl Grace {
     /// The server has started or become the primary at `since`.
     pub fn begin(&mut self, since: Instant, grace_ms: u64) {
         self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
+        self.watched = self.ends();
+        self.has_changed = true;
     }
 
     /// Applies a changed setting: a running grace ends sooner or later than before; one that is over stays over, even
@@ -34,6 +40,22 @@ impl Grace {
     /// When the grace ends, if one may be running.
     pub fn ends(&self) -> Option<Instant> {
         self.period.map(|(_, until)| until)
+    }
+
+    /// When a timer has to notice the end of a grace.
+    pub fn watched(&self) -> Option<Instant> {
+        self.watched
+    }
+
+    /// True if [`Grace::watched`] may have changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// True once, at the first call after a grace has ended by itself.
+    pub fn take_end(&mut self, now: &Now) -> bool {
+        self.end_if_over(now);
+        self.watched.take_if(|watched| now.instant() >= *watched).is_some()
     }
 
     /// True if a grace is running.
@@ -80,6 +102,22 @@ mod tests {
         assert!(grace.is_none() && grace.ends().is_none());
         assert!(!runs_at(&mut grace, 120), "it stays over");
         assert!(begun(0).is_none(), "none was asked for");
+    }
+
+    #[test]
+    fn the_end_of_a_grace_is_noticed_once_by_the_timer_also_after_a_request_has_seen_it() {
+        for is_asked in [false, true] {
+            let mut grace = begun(50);
+            assert!(grace.take_changed() && !grace.take_changed());
+            assert!(!grace.take_end(&at(149)));
+            assert!(!is_asked || !runs_at(&mut grace, 150));
+            assert_eq!(grace.watched(), Some(Instant::from_ms(150)));
+            assert!(grace.take_end(&at(150)) && !grace.take_end(&at(150)), "{is_asked}");
+            assert_eq!(grace.watched(), None);
+        }
+        let mut grace = begun(50);
+        _ = (grace.take_changed(), grace.change(&at(120), 0));
+        assert!(grace.take_changed() && grace.watched().is_none(), "the setting ends it: the caller visits the keys");
     }
 
     #[test]

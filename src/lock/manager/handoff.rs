@@ -68,6 +68,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 
     /// Continues where [`OpenKey::serve_waiters`] had to close the key.
     pub(super) fn serve_on(&mut self, queue: QueueId, mut next: Next) {
+        let Next::Head(_) = next else { return };
         let Some(key) = self.manager.queues().get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
             match self.try_grant_several(queue, id) {

@@ -52,10 +52,9 @@ impl LockManager {
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, removal: Removal) {
         // The end of the lease is known for a key that requests wait for.
         let waits = &self.waits;
-        let waited_for = waits.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(waits.queues.id_of(key));
-        let has_expired = match waited_for {
+        let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
             None => removal == Removal::LeaseEnd,
-            Some(queue) => waits.lease_ends.of(queue).is_some_and(|end| end <= now.timestamp()),
+            Some(queue) => queue.lease_end.is_some_and(|end| end <= now.timestamp()),
         };
         if has_expired {
             self.hold_expired(now, key, owner, fence);
@@ -115,14 +114,16 @@ impl Waits {
     /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that
     /// ends before one of several holders.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
-        let seen = self.queues.get(queue).and_then(|queue| queue.seen);
+        let queue = self.queues.get(queue);
+        let seen = queue.and_then(|queue| queue.seen);
         match entry.lock_and_until() {
             None => seen.is_some() || matches!(entry.content(), Content::Foreign),
             Some((lock, until)) => {
                 let end = lock.first_deadline(until).timestamp();
+                let watched = queue.and_then(|queue| queue.lease_end);
                 lock.fence() != seen
                     || lock.outlives_key(until)
-                    || end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
+                    || end.is_some_and(|end| watched.is_none_or(|watched| end.plus_ms(1) < watched))
             }
         }
     }
@@ -139,7 +140,7 @@ mod tests {
     use crate::value::claim::{Claim, Count};
     use crate::value::fence::Fence;
     use crate::value::outcome::KeyError;
-    use crate::value::time::{Deadline, Lease, Timestamp};
+    use crate::value::time::{Deadline, Instant, Lease, Timestamp};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -230,7 +231,7 @@ mod tests {
     /// All requests keep their places while their clients are away.
     fn keep_places(fixture: &mut Fixture) {
         let ids: Vec<_> = fixture.manager.queues().requests().map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| fixture.manager.waits.queues.keep_place(id));
+        ids.into_iter().for_each(|id| fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000)));
     }
 
     /// The holders a and b, and a request that waits for them: EXPIRE makes the key's life shorter, but a still ends

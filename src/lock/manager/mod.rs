@@ -26,7 +26,6 @@ pub mod release;
 pub mod session;
 pub mod session_bindings;
 pub mod takeover;
-mod timer_set;
 pub mod timers;
 pub mod turn;
 pub mod uncontended;

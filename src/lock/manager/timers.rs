@@ -3,9 +3,9 @@
 use super::departure::{end_if_done, time_out};
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
-use super::timer_set::Timer;
 use super::turn::Turn;
 use crate::host::{Clients, Keys, WaitOutcome};
+use crate::key::RequestId;
 use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
@@ -45,7 +45,6 @@ impl LockManager {
     /// `grace_ms` no new owner is granted a lock.
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
-        self.watch_grace();
         if grace_ms > 0 {
             self.observer.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
         }
@@ -54,7 +53,6 @@ impl LockManager {
     /// Applies a changed setting: a running grace ends sooner or later than before, but none begins.
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
-            self.watch_grace();
             self.waits.backlog.walks.begin(None);
         }
     }
@@ -64,25 +62,18 @@ impl LockManager {
         self.grace.ends()
     }
 
-    /// Sets or clears the timer for the end of the grace.
-    fn watch_grace(&mut self) {
-        match self.grace.ends() {
-            Some(ends) => self.waits.timers.set(Timer::GraceIsOver, ends),
-            None => self.waits.timers.clear(Timer::GraceIsOver),
-        }
-    }
-
     /// True if [`Turn::tick`] has something to do earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit: every flag must be cleared.
-        self.waits.timers.take_sooner() | self.bindings.take_sooner() | self.waits.lease_ends.take_sooner()
+        self.waits.queues.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
     }
 
     /// When [`Turn::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        let instants = self.waits.timers.next().into_iter().chain(self.bindings.next_renewal());
-        NextTimer { instant: instants.min(), timestamp: self.waits.lease_ends.next() }
+        let (end, lease_end) = self.queues().next_ends();
+        let instants = end.into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
+        NextTimer { instant: instants.min(), timestamp: lease_end }
     }
 
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
@@ -97,22 +88,25 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// inspected.
     pub fn tick(&mut self) {
         let now = self.host.now;
-        self.manager.grace.end_if_over(now);
+        if self.manager.grace.take_end(now) {
+            self.manager.observer.occurrences.note(Occurrence::GraceEnded);
+            self.manager.waits.backlog.walks.begin(None);
+        }
         // Alternate: neither kind waits for ever behind the other.
         loop {
             let renewal = self.manager.bindings.take_renewal(now.instant());
-            let timer = self.manager.waits.timers.pop_due(now.instant());
-            if renewal.is_none() && timer.is_none() {
+            let ended = self.manager.waits.queues.take_end(now.instant());
+            if renewal.is_none() && ended.is_none() {
                 break;
             }
             renewal.into_iter().for_each(|id| self.renew_session(id));
-            timer.into_iter().for_each(|timer| fire(self.manager, &mut self.host.clients, now, timer));
+            ended.into_iter().for_each(|id| end_wait(self.manager, &mut self.host.clients, now, id));
             if now.spends_turn() {
                 break;
             }
         }
         let waits = &mut self.manager.waits;
-        while let Some(queue) = waits.lease_ends.pop_due(now.timestamp()) {
+        while let Some(queue) = waits.queues.take_lease_end(now.timestamp()) {
             waits.backlog.queues.insert(queue);
             if now.spends_turn() {
                 break;
@@ -121,20 +115,14 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     }
 }
 
-fn fire<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, timer: Timer) {
-    match timer {
-        // A release has answered the request before its wait timed out.
-        Timer::WaitEnds(id) if end_if_done(manager, clients, id) => {}
-        Timer::WaitEnds(id) => time_out(manager, clients, now, id),
+/// The wait or the kept place of a request has ended.
+fn end_wait<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
+    if !manager.queues().is_present(id) {
         // The client has not come back: the wait has timed out.
-        Timer::PlaceEnds(id) => {
-            manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
-            manager.waits.remove(id);
-        }
-        Timer::GraceIsOver => {
-            manager.observer.occurrences.note(Occurrence::GraceEnded);
-            manager.waits.backlog.walks.begin(None);
-        }
+        manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
+        manager.waits.remove(id);
+    } else if !end_if_done(manager, clients, id) {
+        time_out(manager, clients, now, id);
     }
 }
 
@@ -149,7 +137,6 @@ mod tests {
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{owner, Fixture};
     use crate::manager::observer::Occurrence;
-    use crate::queue::request::QueueId;
     use crate::value::claim::{Claim, Count, LockRequest, Mode};
     use crate::value::time::{Deadline, Lease, Timestamp, WaitLimit};
 
@@ -234,7 +221,8 @@ mod tests {
         fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.cancel("b").unwrap();
-        assert_eq!(fixture.manager.waits.timers.all().count(), 1, "the timer of the grace itself");
+        let now = fixture.server.now();
+        assert_eq!(fixture.manager.timers_ahead(&now), [1_000], "the timer of the grace itself");
         (fixture.server.keyspace.now_ms, _) = (2_000, fixture.manager.observer.occurrences.take());
         fixture.tick();
         assert_eq!(fixture.manager.observer.occurrences.take(), [Occurrence::GraceEnded]);
@@ -307,7 +295,8 @@ mod tests {
                 fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
             }
             if has(2) {
-                fixture.manager.waits.lease_ends.set_no_later(QueueId::numbered(1), Timestamp::from_ms(1_001));
+                fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
+                fixture.acquire("b", MUTEX, None, Lease::Persist);
             }
             assert!(fixture.manager.take_sooner(), "{set:03b}");
             assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was told");

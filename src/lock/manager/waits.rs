@@ -1,29 +1,24 @@
-//! The requests that wait: their queues, their timers, and the work that is left to do for them. No lock is opened and
+//! The requests that wait: their queues, and the work that is left to do for them. No lock is opened and
 //! no client is answered here.
 
 use super::backlog::Backlog;
 use super::endings::{Departure, Ending};
 use super::limits::Limits;
 use super::lock_error::LockError;
-use super::timer_set::{Timer, TimerSet};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::place::{Place, Rank};
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
+use crate::queue::request::{NewRequest, Others, OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
-use crate::value::time::{Deadline, Instant, Now, Timestamp};
+use crate::value::time::{Deadline, Now};
 
 /// The waits of one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
     pub queues: WaitQueues,
-    /// By the monotonic clock.
-    pub timers: TimerSet<Timer, Instant>,
-    /// By the wall clock: when a lease may have ended on a key that requests wait for.
-    pub lease_ends: TimerSet<QueueId, Timestamp>,
     pub backlog: Backlog,
 }
 
@@ -73,14 +68,6 @@ impl Waits {
             false => Ok(()),
         }
     }
-
-    /// Queues a request.
-    pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let until = arrival.until;
-        let id = self.queues.enter(arrival);
-        until.into_iter().for_each(|until| self.timers.set(Timer::WaitEnds(id), until));
-        id
-    }
 }
 
 /// Ends of waits.
@@ -94,9 +81,7 @@ impl Waits {
             _ = self.remove(id);
             return 0;
         }
-        self.timers.clear(Timer::WaitEnds(id));
-        self.queues.keep_place(id);
-        self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(limits.keep_place_ms));
+        self.queues.keep_place(id, now.instant().plus_ms(limits.keep_place_ms));
         self.limit_kept_places(id, limits)
     }
 
@@ -131,17 +116,12 @@ impl Waits {
         (kept > most).then(|| self.queues.longest_away_in(queue))?
     }
 
-    /// Takes a request out of its queues, with its timers and the timers of queues that are empty now.
+    /// Takes a request out of its queues.
     pub fn remove(&mut self, id: RequestId) -> Others {
         let Some((request, others)) = self.queues.leave(id) else { return Others::None };
-        if request.until.is_some() {
-            self.timers.clear(Timer::WaitEnds(id));
-        }
-        self.timers.clear(Timer::PlaceEnds(id));
         self.backlog.endings.remove(id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
-                self.lease_ends.clear(queue);
                 self.backlog.queues.remove(queue);
             }
         }
@@ -200,7 +180,7 @@ impl Waits {
             self.backlog.undecided.extend(place.map(|place| (place, id, queue)));
         }
         if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
-            self.lease_ends.set_no_later(queue, end.plus_ms(1));
+            self.queues.watch_lease(queue, end.plus_ms(1));
         }
     }
 

@@ -112,10 +112,10 @@ mod tests {
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
         let first = Place::last(Rank::Upgrade, 99);
         fixture.wait_at("d", &names("l"), write, first);
-        fixture.queues.keep_place(away);
+        fixture.queues.keep_place(away, Instant::from_ms(60_000));
         assert_eq!(told(&fixture, 10), [("l".to_string(), 2, 7), ("k".to_string(), 1, 7)]);
         let alone = fixture.wait("e", "m", MUTEX);
-        fixture.queues.keep_place(alone);
+        fixture.queues.keep_place(alone, Instant::from_ms(60_000));
         assert_eq!(told(&fixture, 10).len(), 2);
     }
 

@@ -12,4 +12,6 @@ pub mod placement;
 pub mod queue_table;
 pub mod queues;
 pub mod request;
+mod small_set;
+mod timer_set;
 pub mod wait_queue;

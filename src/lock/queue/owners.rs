@@ -4,9 +4,10 @@
 //! to open it. So is a key after another command has changed it, until it is inspected. The list may have former
 //! holders until the queue is served; it never omits a current one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::request::{Others, OwnerId, QueueId};
+use super::small_set::SmallSet;
 use crate::id_map::IdMap;
 use crate::key::RequestId;
 use crate::one_or_many::OneOrMany;
@@ -19,7 +20,7 @@ pub(super) struct OwnerEntry {
     pub owner: Owner,
     db: i32,
     /// Its queued requests by the queue under which they are listed: a retry is found quickly among thousands.
-    pub listed: BTreeSet<(QueueId, RequestId)>,
+    pub listed: SmallSet<(QueueId, RequestId)>,
     /// How many [`NotedHolders`] list it.
     pub holds: usize,
 }
@@ -61,7 +62,7 @@ impl Owners {
         known: Option<OwnerId>,
         under: QueueId,
         request: RequestId,
-    ) -> (OwnerId, &BTreeSet<(QueueId, RequestId)>) {
+    ) -> (OwnerId, &SmallSet<(QueueId, RequestId)>) {
         let id = match known.filter(|known| self.entries.contains_key(known)) {
             Some(known) => known,
             None => self.enter(db, owner),
@@ -115,7 +116,7 @@ impl Owners {
         self.last_number += 1;
         let id = OwnerId(self.last_number);
         ids.insert(owner.clone(), id);
-        let entry = OwnerEntry { owner: owner.clone(), db, listed: BTreeSet::new(), holds: 0 };
+        let entry = OwnerEntry { owner: owner.clone(), db, listed: SmallSet::default(), holds: 0 };
         self.entries.insert(id, entry);
         id
     }
@@ -170,6 +171,11 @@ impl NotedHolders {
     /// Whether it lists the owner.
     pub fn lists(&self, owner: OwnerId) -> bool {
         self.0.contains(&owner)
+    }
+
+    /// The queue is gone.
+    pub fn forget(self, owners: &mut Owners) {
+        self.0.into_iter().for_each(|id| owners.loses(id));
     }
 
     /// Lists the current holders of the queue's key; `None`: it has no lock. `granted`: the id of its only holder, if

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::value::claim::{Claim, LockRequest};
     use crate::value::owner::Owner;
-    use crate::value::time::Lease;
+    use crate::value::time::{Instant, Lease};
 
     fn place(fixture: &mut Fixture, owner: &str, keys: &str) -> Place {
         let owner = Owner::new(owner.as_bytes()).unwrap();
@@ -115,7 +115,7 @@ mod tests {
             let there = fixture.queues.request(id).unwrap().place.clone();
             let row = format!("{ahead} waits for {waits_for}, a holds {held}");
             assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{row}");
-            fixture.queues.keep_place(id);
+            fixture.queues.keep_place(id, Instant::from_ms(60_000));
             assert!(place(&mut fixture, "a", "k") > there, "{row}: a request that is away does not count");
         }
     }

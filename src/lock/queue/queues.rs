@@ -16,6 +16,7 @@ use super::owners::{NotedHolders, Owners};
 use super::place::{Place, Rank};
 use super::queue_table::QueueTable;
 use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
+use super::timer_set::TimerSet;
 use super::wait_queue::OrderedRequests;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
@@ -23,6 +24,7 @@ use crate::one_or_many::OneOrMany;
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
+use crate::value::time::{Instant, Timestamp};
 
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +32,10 @@ pub struct WaitQueues {
     table: QueueTable,
     requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
+    /// When waits and kept places end.
+    ends: TimerSet<RequestId, Instant>,
+    /// When leases may have ended on waited-for keys.
+    lease_ends: TimerSet<QueueId, Timestamp>,
     /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
     /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
@@ -177,6 +183,12 @@ impl WaitQueues {
         OfOwner { queues: self, id }
     }
 
+    /// When waits, kept places and leases may end.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn all_ends(&self) -> (impl Iterator<Item = Instant> + '_, impl Iterator<Item = Timestamp> + '_) {
+        (self.ends.all(), self.lease_ends.all())
+    }
+
     /// Whether no table has an entry left once all requests are gone.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
@@ -185,6 +197,8 @@ impl WaitQueues {
         rest.table.is_clean()
             && rest.requests.is_empty()
             && rest.owners.is_empty()
+            && rest.ends.is_empty()
+            && rest.lease_ends.is_empty()
             && rest.away.is_empty()
             && rest.done.is_empty()
             && rest.done_waiters == 0
@@ -214,7 +228,7 @@ impl WaitQueues {
         let owner = request.owner.to_owner();
         let (owner_id, listed) = self.owners.enlist(db, &owner, owner_id, listed_under, id);
         // The owner had one request, now it has two: both are marked.
-        let both: Vec<_> = if listed.len() == 2 { listed.iter().map(|(_, id)| *id).collect() } else { Vec::new() };
+        let both: Vec<_> = if listed.len() == 2 { listed.iter().map(|(_, id)| id).collect() } else { Vec::new() };
         let is_only = listed.len() == 1;
         let queued = QueuedRequest {
             owner,
@@ -236,6 +250,7 @@ impl WaitQueues {
             away: None,
         };
         let has_several_keys = queued.has_several_keys();
+        until.into_iter().for_each(|until| self.ends.set(id, None, until));
         self.requests.insert(id, queued);
         both.into_iter().for_each(|id| self.waits_elsewhere(id));
         if !is_only || has_several_keys {
@@ -257,6 +272,7 @@ impl WaitQueues {
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
         self.leave_done(id, &request);
+        self.ends.clear(id, request.until);
         match request.away {
             Some(away) => _ = self.away.remove(&away),
             None => self.several -= usize::from(request.has_several_keys()),
@@ -296,11 +312,12 @@ impl WaitQueues {
         }
     }
 
-    /// The client is away: the request keeps its place, but is passed over.
-    pub fn keep_place(&mut self, id: RequestId) {
+    /// The client is away: the request keeps its place until then, but is passed over.
+    pub fn keep_place(&mut self, id: RequestId, until: Instant) {
         let departure = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
         request.away = Some(departure);
+        self.ends.set(id, request.until.replace(until), until);
         self.away.insert(departure, id);
         self.several -= usize::from(request.has_several_keys());
         for queue in &request.queues {
@@ -388,6 +405,36 @@ impl WaitQueues {
         self.unheld += usize::from(fence.is_none());
     }
 
+    /// The queue is to be served at this time at the latest, because a lease may have ended. A timer that fires too
+    /// early is harmless if the key is inspected again, and cheaper than one that moves with each lease.
+    pub fn watch_lease(&mut self, id: QueueId, end: Timestamp) {
+        let queue = self.table.get_mut(id).filter(|queue| queue.lease_end.is_none_or(|watched| end < watched));
+        queue.into_iter().for_each(|queue| self.lease_ends.set(id, queue.lease_end.replace(end), end));
+    }
+
+    /// A queue that is to be served because a lease may have ended by now.
+    pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
+        let id = self.lease_ends.pop_due(now)?;
+        self.table.get_mut(id)?.lease_end = None;
+        Some(id)
+    }
+
+    /// A request whose wait or kept place has ended by now.
+    pub fn take_end(&mut self, now: Instant) -> Option<RequestId> {
+        self.ends.pop_due(now)
+    }
+
+    /// When the next wait, kept place and lease may end.
+    pub fn next_ends(&self) -> (Option<Instant>, Option<Timestamp>) {
+        (self.ends.next(), self.lease_ends.next())
+    }
+
+    /// True if one of [`WaitQueues::next_ends`] is sooner than at the last call.
+    #[inline]
+    pub fn take_sooner(&mut self) -> bool {
+        self.ends.take_sooner() | self.lease_ends.take_sooner()
+    }
+
     /// A command of the server has removed a lock from its key without reporting where it went: RENAME and MOVE may
     /// have stored it under a waited-for key that held none.
     pub fn lock_may_have_moved(&mut self) {
@@ -424,9 +471,11 @@ impl WaitQueues {
     fn close(&mut self, id: QueueId) {
         let Some(mut queue) = self.table.close(id) else { return };
         self.unheld -= usize::from(queue.seen.is_none());
-        _ = queue.holders.note(&mut self.owners, queue.key.db, None, None);
+        std::mem::take(&mut queue.holders).forget(&mut self.owners);
+        self.lease_ends.clear(id, queue.lease_end);
         self.opaque.remove(&id);
         self.is_walk_awaited &= !self.is_empty();
+        self.table.keep_spare(queue);
     }
 
     fn number(&mut self) -> u64 {

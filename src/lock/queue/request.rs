@@ -107,7 +107,7 @@ pub struct QueuedRequest {
     pub place: Place,
     /// When the wait began: with the first of the requests into which the client has cut it.
     pub since: Instant,
-    /// When the client stops waiting; `None`: never.
+    /// When the client stops waiting, or the kept place ends; `None`: never.
     pub until: Option<Instant>,
     /// The connection that asked, to which SESSION binds the grant.
     pub session: Option<ClientId>,

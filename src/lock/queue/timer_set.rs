@@ -1,67 +1,34 @@
 //! Timers, ordered by the time at which they fire.
 
 use std::collections::BTreeSet;
-use std::hash::Hash;
 
-use crate::id_map::IdMap;
-use crate::key::RequestId;
-
-/// What a timer of the monotonic clock is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Timer {
-    /// The wait of a request times out.
-    WaitEnds(RequestId),
-    /// The kept place of a request ends.
-    PlaceEnds(RequestId),
-    /// The grace ends.
-    GraceIsOver,
-}
-
-/// A set of timers, ordered by the time at which they fire, by points `P` of one clock, at most one timer for each
-/// subject.
+/// Timers in the order of the times at which they fire, by points `P` of one clock. Each subject has one at most and
+/// keeps its time, without which a timer is not found here.
 #[derive(Clone, Debug)]
 pub struct TimerSet<T, P> {
-    by_subject: IdMap<T, P>,
     by_time: BTreeSet<(P, T)>,
     /// True if a timer was set that fires before all timers that were there at the last call of
     /// [`TimerSet::take_sooner`].
     sooner: bool,
 }
 
-impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
+impl<T, P> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new(), sooner: false }
+        TimerSet { by_time: BTreeSet::new(), sooner: false }
     }
 }
 
-impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
-    /// Sets the subject's timer to `when`; an earlier setting no longer counts.
-    pub fn set(&mut self, subject: T, when: P) {
-        if let Some(before) = self.by_subject.insert(subject, when) {
-            self.by_time.remove(&(before, subject));
-        }
+impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
+    /// Sets the subject's timer, which was at `before`, to `when`.
+    pub(super) fn set(&mut self, subject: T, before: Option<P>, when: P) {
+        self.clear(subject, before);
         self.sooner |= self.next().is_none_or(|next| when < next);
         self.by_time.insert((when, subject));
     }
 
-    /// Makes the subject's timer fire at `when` at the latest. A timer that fires too early is harmless if its handler
-    /// inspects the state again, and cheaper than a timer that moves at every step.
-    pub fn set_no_later(&mut self, subject: T, when: P) {
-        if !self.fires_by(subject, when) {
-            self.set(subject, when);
-        }
-    }
-
-    /// True if the subject has a timer that fires at `when` at the latest.
-    pub fn fires_by(&self, subject: T, when: P) -> bool {
-        self.by_subject.get(&subject).is_some_and(|set| *set <= when)
-    }
-
-    /// Removes the subject's timer.
-    pub fn clear(&mut self, subject: T) {
-        if let Some(when) = self.by_subject.remove(&subject) {
-            self.by_time.remove(&(when, subject));
-        }
+    /// Removes the subject's timer, which was at `before`, unless it has fired.
+    pub(super) fn clear(&mut self, subject: T, before: Option<P>) {
+        before.into_iter().for_each(|before| _ = self.by_time.remove(&(before, subject)));
     }
 
     /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
@@ -69,11 +36,6 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)
-    }
-
-    /// When the subject's timer fires.
-    pub fn of(&self, subject: T) -> Option<P> {
-        self.by_subject.get(&subject).copied()
     }
 
     /// When the next timer fires.
@@ -87,11 +49,16 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         self.by_time.iter().map(|(when, _)| *when)
     }
 
+    /// Whether no timer is set.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_time.is_empty()
+    }
+
     /// Takes out a timer that is due.
-    pub fn pop_due(&mut self, now: P) -> Option<T> {
+    pub(super) fn pop_due(&mut self, now: P) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
-        self.by_subject.remove(&subject);
         Some(subject)
     }
 }
@@ -105,6 +72,13 @@ mod tests {
         Timestamp::from_ms(ms)
     }
 
+    /// Subject 1 at 10 ms, and so on.
+    fn timers<const N: usize>(all: [(u32, u64); N]) -> TimerSet<u32, Timestamp> {
+        let mut timers = TimerSet::default();
+        all.into_iter().for_each(|(subject, ms)| timers.set(subject, None, timestamp(ms)));
+        timers
+    }
+
     /// All subjects with timers that are due at `ms`.
     fn fired(timers: &mut TimerSet<u32, Timestamp>, ms: u64) -> Vec<u32> {
         std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
@@ -112,10 +86,7 @@ mod tests {
 
     #[test]
     fn timers_fire_in_the_order_of_time_and_once() {
-        let mut timers = TimerSet::default();
-        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
-            timers.set(subject, timestamp(ms));
-        }
+        let mut timers = timers([(1, 30), (2, 10), (3, 20), (4, 30)]);
         assert_eq!(timers.next(), Some(timestamp(10)));
         assert_eq!(fired(&mut timers, 9), []);
         assert_eq!(fired(&mut timers, 20), [2, 3]);
@@ -125,46 +96,28 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_has_one_timer_which_moves() {
-        let mut timers = TimerSet::default();
-        timers.set(1, timestamp(10));
-        timers.set(1, timestamp(30));
-        assert_eq!(timers.next(), Some(timestamp(30)), "later");
-        timers.set(1, timestamp(20));
-        assert_eq!(timers.next(), Some(timestamp(20)), "earlier");
-        timers.set_no_later(1, timestamp(25));
-        assert_eq!(timers.next(), Some(timestamp(20)), "the earlier time stays");
-        timers.set_no_later(1, timestamp(15));
-        assert_eq!((timers.next(), timers.of(1), timers.of(2)), (Some(timestamp(15)), Some(timestamp(15)), None));
-        assert_eq!((fired(&mut timers, 99), timers.of(1)), (vec![1], None));
-        timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "the fired timer is forgotten");
+    fn a_timer_moves_and_is_cleared() {
+        let mut timers = timers([(1, 10), (2, 10)]);
+        timers.set(1, Some(timestamp(10)), timestamp(30));
+        assert_eq!(fired(&mut timers, 29), [2]);
+        timers.clear(2, Some(timestamp(10)));
+        timers.clear(3, None);
+        assert_eq!(timers.all().collect::<Vec<_>>(), [timestamp(30)], "the fired timer is gone already");
+        timers.clear(1, Some(timestamp(30)));
+        assert!(timers.is_empty());
     }
 
     #[test]
     fn a_timer_that_fires_before_all_others_is_reported_once() {
         let mut timers = TimerSet::default();
-        for (subject, ms, is_sooner) in [(1, 30, true), (2, 40, false), (3, 30, false), (4, 20, true), (4, 25, true)] {
-            timers.set(subject, timestamp(ms));
+        let rows = [(1, None, 30, true), (2, None, 40, false), (3, None, 30, false), (4, None, 20, true)];
+        for (subject, before, ms, is_sooner) in rows.into_iter().chain([(4, Some(20), 25, true)]) {
+            timers.set(subject, before.map(timestamp), timestamp(ms));
             assert_eq!(timers.take_sooner(), is_sooner, "{subject}, {ms}");
             assert!(!timers.take_sooner());
         }
-        timers.set_no_later(1, timestamp(10));
-        assert!(timers.take_sooner());
-        assert_eq!(fired(&mut timers, 99), [1, 4, 3, 2]);
-        timers.set(1, timestamp(200));
+        assert_eq!(fired(&mut timers, 99), [4, 1, 3, 2]);
+        timers.set(1, Some(timestamp(30)), timestamp(200));
         assert!(timers.take_sooner(), "after all others have fired");
-    }
-
-    #[test]
-    fn a_cleared_timer_does_not_fire() {
-        let mut timers = TimerSet::default();
-        timers.set(1, timestamp(10));
-        timers.set(2, timestamp(10));
-        timers.clear(1);
-        timers.clear(3);
-        assert_eq!(fired(&mut timers, 99), [2]);
-        timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "the cleared timer is forgotten");
     }
 }

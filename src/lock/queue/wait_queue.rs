@@ -8,6 +8,7 @@ use super::place::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
+use crate::value::time::Timestamp;
 
 /// The limit that leaves no room for one more waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct WaitQueue {
     /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
     /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
+    /// When the queue is to be served because a lease may have ended.
+    pub lease_end: Option<Timestamp>,
     /// The holders of the key, if they are few and known.
     pub(super) holders: NotedHolders,
     /// The requests without COALESCE.
@@ -82,12 +85,19 @@ impl WaitQueue {
             family,
             limit: None,
             seen: None,
+            lease_end: None,
             holders: NotedHolders::default(),
             ordinary: OrderedRequests::default(),
             coalescing: OrderedRequests::default(),
             several: 0,
             elsewhere: 0,
         }
+    }
+
+    /// The same queue, which is empty, for other requests.
+    pub(super) fn reopened(self, family: Family) -> WaitQueue {
+        let WaitQueue { key, ordinary, coalescing, .. } = self;
+        WaitQueue { ordinary, coalescing, ..WaitQueue::new(key, family) }
     }
 
     pub(super) fn requests_mut(&mut self, coalesces: bool) -> &mut OrderedRequests {

@@ -6,7 +6,7 @@ use crate::queue::place::Place;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
 use crate::value::outcome::Released;
-use crate::value::time::{Lease, WaitLimit};
+use crate::value::time::{Instant, Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -136,7 +136,7 @@ fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_
         let first = queues.request(id).unwrap().place.clone();
         assert_eq!(first.rank, before);
         if !is_present {
-            queues.keep_place(id);
+            queues.keep_place(id, Instant::from_ms(60_000));
         }
         let found = fixture.manager.waits.kept_place(Some(id), rank);
         let row = format!("{before:?}, present: {is_present}, {rank:?}");

@@ -12,7 +12,7 @@ use crate::testing::schedule::Rng;
 use crate::value::claim::{LockRequest, Mode};
 use crate::value::outcome::Admission;
 use crate::value::owner::Owner;
-use crate::value::time::{Deadline, Lease};
+use crate::value::time::{Deadline, Instant, Lease};
 
 const MUTEX: Claim = Claim::Mutex;
 const RLOCK: Claim = Claim::Reentrant(Count::Step(1));
@@ -328,7 +328,7 @@ fn a_kept_place_waits_for_no_owner() {
     fixture.hold("a", "k", MUTEX);
     fixture.hold("b", "l", MUTEX);
     let id = fixture.wait("a", "l", MUTEX);
-    fixture.queues.keep_place(id);
+    fixture.queues.keep_place(id, Instant::from_ms(60_000));
     assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
 }
 
@@ -340,7 +340,7 @@ fn a_request_at_a_kept_place_blocks_the_requests_behind_it() {
     fixture.hold("r", "v", WRITE);
     let kept = fixture.queues.last_place(Rank::Normal);
     let id = fixture.wait_at("p", &names("w"), READ, kept.clone());
-    fixture.queues.keep_place(id);
+    fixture.queues.keep_place(id, Instant::from_ms(60_000));
     fixture.wait("p", "v", READ);
     fixture.wait("o", "w", WRITE);
     fixture.wait("r", "w", READ);
@@ -448,7 +448,7 @@ impl World {
         let id = self.fixture.wait_at(&owner, &names(keys), claim, place);
         self.turn_out_over_limit(keys);
         if self.rng.once_in(8) {
-            self.fixture.queues.keep_place(id);
+            self.fixture.queues.keep_place(id, Instant::from_ms(60_000));
         }
     }
 

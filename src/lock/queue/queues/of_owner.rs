@@ -38,7 +38,7 @@ impl<'q> OfOwner<'q> {
     /// Its queued requests, kept places included.
     pub fn requests(self) -> impl Iterator<Item = RequestId> + 'q {
         let queues = self.queues;
-        let listed = self.entry().into_iter().flat_map(|entry| &entry.listed).map(|(_, id)| *id);
+        let listed = self.entry().into_iter().flat_map(|entry| entry.listed.iter()).map(|(_, id)| id);
         listed.filter(move |id| queues.requests.get(id).is_some_and(|request| !queues.is_done(*id, request)))
     }
 
@@ -64,7 +64,7 @@ impl<'q> OfOwner<'q> {
     fn waiting_listed(self, from: QueueId, to: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
         let (queues, range) = (self.queues, (from, RequestId::FIRST)..=(to, RequestId::LAST));
         let listed = self.entry().into_iter().flat_map(move |entry| entry.listed.range(range.clone()));
-        let queued = listed.filter_map(|(_, id)| Some((*id, queues.requests.get(id)?)));
+        let queued = listed.filter_map(|(_, id)| Some((id, queues.requests.get(&id)?)));
         queued.filter(move |(id, request)| request.is_present() && !queues.is_done(*id, request))
     }
 
@@ -97,7 +97,7 @@ impl<'q> OfOwner<'q> {
         };
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
         // Of kept places of a token that several clients have in common, the foremost.
-        let retried = listed.range(range).map(|(_, id)| *id).filter(is_retried);
+        let retried = listed.range(range).map(|(_, id)| id).filter(is_retried);
         retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.place))
     }
 

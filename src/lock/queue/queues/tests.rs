@@ -1,4 +1,5 @@
 use super::super::fixture::{key, names, Fixture};
+use super::super::wait_queue::WaitQueue;
 use super::*;
 use crate::value::claim::{Claim, Count, LockRequest, Mode};
 use crate::value::owner::Owner;
@@ -50,6 +51,60 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
 }
 
 #[test]
+fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
+    let mut fixture = Fixture::default();
+    let id = fixture.wait("a", "k", MUTEX);
+    let (queues, at) = (&mut fixture.queues, Timestamp::from_ms);
+    let queue = queues.id_of(key("k").as_ref()).unwrap();
+    for (told_ms, watched_ms, is_sooner) in [(20, 20, true), (25, 20, false), (15, 15, true)] {
+        queues.watch_lease(queue, at(told_ms));
+        assert_eq!((queues.next_ends(), queues.take_sooner()), ((None, Some(at(watched_ms))), is_sooner), "{told_ms}");
+    }
+    assert_eq!([queues.take_lease_end(at(14)), queues.take_lease_end(at(15))], [None, Some(queue)]);
+    assert_eq!(queues.take_lease_end(at(99)), None);
+    queues.watch_lease(queue, at(40));
+    assert_eq!(queues.next_ends(), (None, Some(at(40))), "what was watched before is forgotten");
+    queues.leave(id);
+    queues.watch_lease(queue, at(50));
+    assert!(queues.is_clean());
+}
+
+#[test]
+fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
+    let mut fixture = Fixture::default();
+    let id = fixture.wait("a", "k", MUTEX);
+    let (queues, at) = (&mut fixture.queues, Instant::from_ms);
+    for until_ms in [30, 20] {
+        queues.keep_place(id, at(until_ms));
+        assert_eq!((queues.next_ends(), queues.request(id).unwrap().until), ((Some(at(30)), None), Some(at(30))));
+    }
+    assert_eq!([at(29), at(30), at(30)].map(|now| queues.take_end(now)), [None, Some(id), None]);
+    queues.leave(id);
+    assert!(queues.is_clean());
+}
+
+/// The queue that was closed last is used again: nothing of it is left but its name.
+#[test]
+fn a_key_that_is_waited_for_again_has_a_new_queue() {
+    let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    for (before, after) in [("k", "k"), ("k", "l")] {
+        let mut fixture = Fixture::default();
+        fixture.hold("h", "k", permits(3, 1));
+        let id = fixture.wait("a", before, permits(3, 1));
+        let queue = fixture.queues.id_of(key(before).as_ref()).unwrap();
+        fixture.queues.set_seen(queue, Fence::new(7));
+        fixture.queues.watch_lease(queue, Timestamp::from_ms(20));
+        fixture.queues.leave(id);
+        assert!(fixture.queues.is_clean());
+        let id = fixture.wait("b", after, read);
+        let again = fixture.queues.id_of(key(after).as_ref()).unwrap();
+        let WaitQueue { key: name, family, limit, seen, lease_end, .. } = fixture.queues.get(again).unwrap();
+        assert_eq!((name, *family, *limit, *seen, *lease_end), (&key(after), Family::ReadWrite, None, None, None));
+        assert!(again != queue && fixture.queues.get(again).unwrap().head().unwrap().1 == id);
+    }
+}
+
+#[test]
 fn the_head_is_the_earliest_request_and_upgrades_are_ahead_of_all() {
     let mut fixture = Fixture::default();
     let first = fixture.wait("a", "k", MUTEX);
@@ -67,8 +122,8 @@ fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
     let kept = fixture.wait("a", "kl", MUTEX);
     let other = fixture.wait("b", "l", MUTEX);
     let queues = &mut fixture.queues;
-    queues.keep_place(kept);
-    queues.keep_place(kept);
+    queues.keep_place(kept, Instant::from_ms(60_000));
+    queues.keep_place(kept, Instant::from_ms(60_000));
     assert_eq!((queues.waiters(), queues.kept_places(), queues.longest_away()), (1, 1, Some(kept)));
     assert_eq!(queues.of_key(key("l").as_ref()).unwrap().head().map(|(_, id)| id), Some(other), "it is passed over");
     assert_eq!(queues.of_key(key("k").as_ref()).unwrap().waiters(), 0);
@@ -85,7 +140,7 @@ fn the_request_that_is_away_longest_is_found_first() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     for index in [1, 0, 2] {
-        fixture.queues.keep_place(ids[index]);
+        fixture.queues.keep_place(ids[index], Instant::from_ms(60_000));
     }
     assert_eq!(fixture.queues.longest_away(), Some(ids[1]));
     fixture.queues.leave(ids[1]);
@@ -98,7 +153,7 @@ fn no_state_is_left_of_requests_that_left() {
     fixture.hold("z", "kl", MUTEX);
     let mut ids = ["a", "b", "a"].map(|owner| fixture.wait(owner, "kl", MUTEX)).to_vec();
     ids.push(fixture.wait("a", "k", MUTEX));
-    fixture.queues.keep_place(ids[1]);
+    fixture.queues.keep_place(ids[1], Instant::from_ms(60_000));
     assert!(!fixture.queues.is_empty() && !fixture.queues.is_clean());
     for id in ids {
         assert!(fixture.queues.leave(id).is_some());
@@ -114,7 +169,7 @@ fn a_queue_of_kept_places_takes_the_family_of_a_new_request() {
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
         Some((Family::Semaphore, Some(3)))
     });
-    fixture.queues.keep_place(kept);
+    fixture.queues.keep_place(kept, Instant::from_ms(60_000));
     fixture.wait("b", "k", MUTEX);
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
         Some((Family::Mutex, None))
@@ -151,7 +206,7 @@ fn an_owner_that_can_be_waited_for_holds_or_waits() {
         !fixture.queues.of_owner(fixture.queues.owner_id(1, b"a")).may_be_waited_for()
             && !fixture.queues.of_owner(fixture.queues.owner_id(0, b"c")).may_be_waited_for()
     );
-    fixture.queues.keep_place(waiter);
+    fixture.queues.keep_place(waiter, Instant::from_ms(60_000));
     assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for(), "it is away");
     fixture.queues.leave(waiter);
     assert!(
@@ -210,7 +265,7 @@ fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
     fixture.queues.leave(one);
     fixture.queues.leave(several[0]);
     assert_eq!(knows(&fixture), [true, true]);
-    fixture.queues.keep_place(several[1]);
+    fixture.queues.keep_place(several[1], Instant::from_ms(60_000));
     assert_eq!(knows(&fixture), [false, false], "it is away");
     fixture.queues.leave(several[1]);
     let again = fixture.wait("e", "kl", MUTEX);
@@ -241,7 +296,7 @@ fn every_place_but_the_last_has_a_waiter_behind_it() {
         places.each_ref().map(|place| queue.has_requests_behind(place))
     };
     assert_eq!(behind(&fixture.queues), [true, true, false]);
-    fixture.queues.keep_place(ids[2]);
+    fixture.queues.keep_place(ids[2], Instant::from_ms(60_000));
     assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
 }
 
@@ -344,7 +399,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     fixture.wait("b", "l", MUTEX);
     let both = [fixture.wait("a", "kl", MUTEX), fixture.wait("a", "l", MUTEX)];
     assert_eq!(counts(&fixture), (true, 1, 2));
-    fixture.queues.keep_place(both[0]);
+    fixture.queues.keep_place(both[0], Instant::from_ms(60_000));
     assert_eq!(counts(&fixture), (false, 0, 1));
     let third = fixture.wait("a", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 2));
@@ -355,7 +410,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     assert_eq!(counts(&fixture), (false, 0, 0));
     // A kept place that gets company is no waiter either.
     let kept = fixture.wait("c", "l", MUTEX);
-    fixture.queues.keep_place(kept);
+    fixture.queues.keep_place(kept, Instant::from_ms(60_000));
     fixture.wait("c", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 1));
     let several = fixture.wait("d", "kl", MUTEX);
@@ -369,7 +424,7 @@ fn a_key_without_waiters_takes_over_the_family_but_not_a_limit_of_its_own_family
         let mut fixture = Fixture::default();
         let first = fixture.wait("a", "k", permits(3, 1));
         if !present {
-            fixture.queues.keep_place(first);
+            fixture.queues.keep_place(first, Instant::from_ms(60_000));
         }
         fixture.wait("b", "k", claim);
         assert_eq!(fixture.queues.of_key(key("k").as_ref()).unwrap().limit, limit, "{present} {claim:?}");
@@ -393,7 +448,7 @@ fn a_table_with_an_entry_is_not_clean() {
     let of_one = || {
         let mut fixture = Fixture::default();
         let id = fixture.wait("a", "k", MUTEX);
-        fixture.queues.keep_place(id);
+        fixture.queues.keep_place(id, Instant::from_ms(60_000));
         fixture.queues
     };
     let requests = OrderedRequests::default();
