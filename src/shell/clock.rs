@@ -46,21 +46,33 @@ pub fn of_expiry() -> Now {
 /// Begins a turn, which [`end_turn`] ends; returns the time.
 pub fn begin_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = MAIN.clock.turn.get().after_pause(now_us);
+    let turn = MAIN.clock.turn.get().ended(now_us).after_pause(now_us);
     MAIN.clock.turn.set(Turn { began_us: Some(now_us), ..turn });
     now_us
+}
+
+/// The server removes locks, thousands perhaps: what it takes for them counts as a turn, which the next one ends.
+pub fn begin_removals() {
+    if MAIN.clock.turn.get().began_us.is_none() {
+        begin_turn();
+    }
 }
 
 /// Ends the turn; returns the time.
 pub fn end_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = MAIN.clock.turn.get();
-    let taken_us = turn.taken_us + turn.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
-    MAIN.clock.turn.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
+    MAIN.clock.turn.set(MAIN.clock.turn.get().ended(now_us));
     now_us
 }
 
 impl Turn {
+    /// The turn has ended by now.
+    fn ended(self, now_us: u64) -> Turn {
+        let Some(began_us) = self.began_us else { return self };
+        let taken_us = self.taken_us + now_us.saturating_sub(began_us);
+        Turn { began_us: None, ended_us: now_us, taken_us, ..self }
+    }
+
     /// The time of a turn that begins now.
     fn after_pause(self, now_us: u64) -> Turn {
         let made_up_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;

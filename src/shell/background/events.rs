@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use lock::key::KeyRef;
 
+use crate::shell::clock;
 pub use crate::shell::event::Event;
 use crate::shell::main_state::MAIN;
 
@@ -55,6 +56,9 @@ pub fn is_replica() -> bool {
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
+    if !is_any() {
+        clock::begin_removals();
+    }
     MAIN.noted.events.borrow_mut().push_back(event);
     set_slow_path_reason(ANY, true);
 }

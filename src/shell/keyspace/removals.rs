@@ -47,12 +47,12 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;
     }
-    // Neither the fast path nor an inspection takes over the removals of its own turn.
-    timer::wake();
     let told = MAIN.removals.told.get();
     if !is_in_turn && told == MOST_TOLD {
         return;
     }
+    // Neither the fast path nor an inspection takes over the removals of its own turn.
+    timer::wake();
     MAIN.removals.told.set(told + 1);
     let key = Key::new(db, name.bytes());
     if is_in_turn {
