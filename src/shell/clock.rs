@@ -22,6 +22,10 @@ const PAUSE_FOR_ONE: u64 = 4;
 /// The clock is read after so many units of work, each of which takes some microseconds.
 const UNITS_A_READING: u32 = 4;
 
+/// What the server takes to remove a lock outside a turn, with its call back: thousands of leases end together. The time
+/// itself is not measured: the server does other work in between.
+const REMOVAL_NS: u64 = 400;
+
 /// The longest round of a busy server's event loop, without scripts and other long commands.
 const ROUND_US: u64 = 20_000;
 
@@ -46,38 +50,27 @@ pub fn of_expiry() -> Now {
 /// Begins a turn, which [`end_turn`] ends; returns the time.
 pub fn begin_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = MAIN.clock.turn.get().ended(now_us).after_pause(now_us);
+    let turn = MAIN.clock.turn.get().after_pause(now_us);
     MAIN.clock.turn.set(Turn { began_us: Some(now_us), ..turn });
     now_us
-}
-
-/// The server removes locks, thousands perhaps: what it takes for them counts as a turn, which the next one ends.
-pub fn begin_removals() {
-    if MAIN.clock.turn.get().began_us.is_none() {
-        begin_turn();
-    }
 }
 
 /// Ends the turn; returns the time.
 pub fn end_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    MAIN.clock.turn.set(MAIN.clock.turn.get().ended(now_us));
+    let turn = MAIN.clock.turn.get();
+    let taken_us = turn.taken_us + turn.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
+    MAIN.clock.turn.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
     now_us
 }
 
 impl Turn {
-    /// The turn has ended by now.
-    fn ended(self, now_us: u64) -> Turn {
-        let Some(began_us) = self.began_us else { return self };
-        let taken_us = self.taken_us + now_us.saturating_sub(began_us);
-        Turn { began_us: None, ended_us: now_us, taken_us, ..self }
-    }
-
     /// The time of a turn that begins now.
     fn after_pause(self, now_us: u64) -> Turn {
         let made_up_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
-        let left_us = TURN_US.saturating_sub(self.taken_us.saturating_sub(made_up_us));
-        Turn { ends_us: now_us + left_us.max(LEAST_US), taken_us: TURN_US - left_us, ..self }
+        let taken_us = self.taken_us.saturating_sub(made_up_us) + self.removals * REMOVAL_NS / 1_000;
+        let left_us = TURN_US.saturating_sub(taken_us);
+        Turn { ends_us: now_us + left_us.max(LEAST_US), taken_us: TURN_US - left_us, removals: 0, ..self }
     }
 }
 
@@ -92,6 +85,12 @@ fn spends_turn(units: u32) -> bool {
         return false;
     }
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
+}
+
+/// The server has removed a lock outside a turn: that takes from the time of the next one.
+pub fn count_removal() {
+    let turn = MAIN.clock.turn.get();
+    MAIN.clock.turn.set(Turn { removals: turn.removals + 1, ..turn });
 }
 
 /// Takes from the turn the time that its work will cost the server after it, in microseconds.
@@ -133,22 +132,25 @@ mod tests {
 
     #[test]
     fn a_turn_has_what_the_turns_before_it_left_and_a_pause_made_up_for() {
-        // Columns: the time taken before the pause, the pause; then the time left, and the time that counts as taken.
+        // Columns: the time taken before the pause, the pause, the locks that the server has removed in it; then the
+        // time left, and the time that counts as taken.
         let rows = [
-            (0, 0, 1_000, 0),
-            (600, 0, 400, 600),
-            (600, 400, 500, 500),
-            (600, 2_400, 1_000, 0),
-            (600, 1_000_000, 1_000, 0),
-            (900, 0, 200, 900),
-            (5_000, 400, 200, 1_000),
-            (5_000, 20_000, 1_000, 0),
+            (0, 0, 0, 1_000, 0),
+            (600, 0, 0, 400, 600),
+            (600, 400, 0, 500, 500),
+            (600, 2_400, 0, 1_000, 0),
+            (600, 1_000_000, 0, 1_000, 0),
+            (900, 0, 0, 200, 900),
+            (5_000, 400, 0, 200, 1_000),
+            (5_000, 20_000, 0, 1_000, 0),
+            (600, 2_400, 1_000, 600, 400),
+            (0, 20_000, 10_000, 200, 1_000),
         ];
-        for (taken_us, pause_us, left_us, still_taken_us) in rows {
-            let before = Turn { began_us: None, ends_us: 7, ended_us: 1_000_000, taken_us };
+        for (taken_us, pause_us, removals, left_us, still_taken_us) in rows {
+            let before = Turn { began_us: None, ends_us: 7, ended_us: 1_000_000, taken_us, removals };
             let turn = before.after_pause(1_000_000 + pause_us);
-            let found = (turn.ends_us - turn.ended_us - pause_us, turn.taken_us);
-            assert_eq!(found, (left_us, still_taken_us), "{taken_us} taken, a pause of {pause_us}");
+            let found = (turn.ends_us - turn.ended_us - pause_us, turn.taken_us, turn.removals);
+            assert_eq!(found, (left_us, still_taken_us, 0), "{taken_us} taken, a pause of {pause_us}, {removals}");
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct Turn {
     pub ended_us: u64,
     /// The time of earlier turns that no pause has made up for.
     pub taken_us: u64,
+    /// The locks that the server has removed since.
+    pub removals: u64,
 }
 
 /// `background/timer`.
@@ -248,7 +250,7 @@ impl MainState {
                 has_waiters_or_sessions: Cell::new(false),
             },
             clock: Clock {
-                turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }),
+                turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0, removals: 0 }),
                 ahead_ms: Cell::new(None),
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },

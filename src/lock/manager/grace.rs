@@ -65,7 +65,7 @@ impl Grace {
     }
 
     /// Forgets a grace that is over.
-    pub fn end_if_over(&mut self, now: &Now) {
+    fn end_if_over(&mut self, now: &Now) {
         if self.ends().is_some_and(|until| now.instant() >= until) {
             self.period = None;
         }

@@ -415,7 +415,7 @@ impl WaitQueues {
     /// A queue that is to be served because a lease may have ended by now.
     pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
         let id = self.lease_ends.pop_due(now)?;
-        self.table.get_mut(id)?.lease_end = None;
+        self.table.get_mut(id).into_iter().for_each(|queue| queue.lease_end = None);
         Some(id)
     }
 

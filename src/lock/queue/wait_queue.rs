@@ -31,7 +31,7 @@ pub struct WaitQueue {
     /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
     /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
-    /// When the queue is to be served because a lease may have ended.
+    /// When the queue is to be served because a lease may have ended; `None`: at no time that is known.
     pub lease_end: Option<Timestamp>,
     /// The holders of the key, if they are few and known.
     pub(super) holders: NotedHolders,

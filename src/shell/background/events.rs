@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use lock::key::KeyRef;
 
-use crate::shell::clock;
 pub use crate::shell::event::Event;
 use crate::shell::main_state::MAIN;
 
@@ -56,9 +55,6 @@ pub fn is_replica() -> bool {
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
-    if !is_any() {
-        clock::begin_removals();
-    }
     MAIN.noted.events.borrow_mut().push_back(event);
     set_slow_path_reason(ANY, true);
 }

@@ -48,8 +48,11 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         return;
     }
     let told = MAIN.removals.told.get();
-    if !is_in_turn && told == MOST_TOLD {
-        return;
+    if !is_in_turn {
+        clock::count_removal();
+        if told == MOST_TOLD {
+            return;
+        }
     }
     // Neither the fast path nor an inspection takes over the removals of its own turn.
     timer::wake();
