@@ -22,7 +22,7 @@ const PAUSE_FOR_ONE: u64 = 4;
 /// The clock is read after so many units of work, each of which takes some microseconds.
 const UNITS_A_READING: u32 = 4;
 
-/// What the server takes to remove a lock outside a turn, with its call back: thousands of leases end together. The time
+/// What the server takes to remove a lock outside a turn, with our callback: thousands of leases end together. The time
 /// itself is not measured: the server does other work in between.
 const REMOVAL_NS: u64 = 400;
 

@@ -288,15 +288,16 @@ mod tests {
         for set in 1..8_u32 {
             let has = |kind: u32| set & 1 << kind != 0;
             let mut fixture = Fixture::default();
-            if has(0) {
-                fixture.manager.begin_grace(fixture.server.now().instant(), 1);
-            }
             if has(1) {
                 fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
             }
             if has(2) {
                 fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
                 fixture.acquire("b", MUTEX, None, Lease::Persist);
+            }
+            // The last: no new owner is granted a lock in it.
+            if has(0) {
+                fixture.manager.begin_grace(fixture.server.now().instant(), 1);
             }
             assert!(fixture.manager.take_sooner(), "{set:03b}");
             assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was told");
