@@ -23,6 +23,9 @@ pub(super) const LATE: Ms = 2;
 /// How late the module may notice what other commands do to a key: it is inspected that often.
 pub(super) const INSPECTED: Ms = 10 + LATE;
 
+/// In a second in which it is not asked to decide anything it falls asleep, and then inspects keys less often.
+const ASLEEP: Ms = 1_000 - 100;
+
 /// How late the module may notice that the clock was set: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
 
@@ -51,6 +54,8 @@ pub(super) struct Play<'s> {
     pub(super) writes_noticed: Ms,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
+    /// The time that has passed since the module was certainly awake.
+    awake_before: Ms,
     /// Waited-for locks with a changed end (PEXPIRE): the end by the wall clock, and the latest time at which it is
     /// noticed.
     shortened: BTreeMap<Word, (Ms, Ms)>,
@@ -80,6 +85,7 @@ impl<'s> Play<'s> {
             writes_noticed: 0,
             was_set_back: false,
             unnoticed: 0,
+            awake_before: 0,
             shortened: BTreeMap::new(),
             has_lost: false,
             saved: None,
@@ -287,6 +293,7 @@ impl<'s> Play<'s> {
     }
 
     pub(super) fn pass(&mut self, mut ms: Ms) -> Result {
+        self.awake_before += ms;
         while ms > 0 {
             let next = self.model.next_event().map_or(ms, |next| next.clamp(1, ms));
             ms -= next;
@@ -294,6 +301,10 @@ impl<'s> Play<'s> {
             self.model.pass_to(self.now);
             self.note("time".into());
             self.settle(Vec::new())?;
+        }
+        if self.awake_before >= ASLEEP && !self.refuses_writes {
+            self.native("LOCK.CANCEL nothing nobody")?;
+            self.awake_before = 0;
         }
         Ok(())
     }
