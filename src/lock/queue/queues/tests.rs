@@ -64,6 +64,8 @@ fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
     assert_eq!(queues.take_lease_end(at(99)), None);
     queues.watch_lease(queue, at(40));
     assert_eq!(queues.next_ends(), (None, Some(at(40))), "what was watched before is forgotten");
+    queues.keep_place(id, Instant::from_ms(30));
+    assert!(queues.take_sooner() && !queues.take_sooner(), "of both clocks at once");
     queues.leave(id);
     queues.watch_lease(queue, at(50));
     assert!(queues.is_clean());
@@ -449,6 +451,8 @@ fn a_table_with_an_entry_is_not_clean() {
         let mut fixture = Fixture::default();
         let id = fixture.wait("a", "k", MUTEX);
         fixture.queues.keep_place(id, Instant::from_ms(60_000));
+        let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+        fixture.queues.watch_lease(queue, Timestamp::from_ms(20));
         fixture.queues
     };
     let requests = OrderedRequests::default();
@@ -457,6 +461,8 @@ fn a_table_with_an_entry_is_not_clean() {
         ("table", WaitQueues { table: of_one().table, ..empty() }),
         ("requests", WaitQueues { requests: of_one().requests, ..empty() }),
         ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
+        ("ends", WaitQueues { ends: of_one().ends, ..empty() }),
+        ("lease_ends", WaitQueues { lease_ends: of_one().lease_ends, ..empty() }),
         ("away", WaitQueues { away: of_one().away, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
