@@ -256,6 +256,28 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
     }
 }
 
+/// A request that waits no more is granted nothing, though a later turn has still to take it out of its queue.
+#[test]
+fn a_request_that_is_over_is_not_served() {
+    let limit_ms = 10;
+    for (passed_ms, has_left, is_granted) in [(9, false, true), (10, false, false), (9, true, false)] {
+        let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+        let (a, now) = (owner("a"), fixture.server.now());
+        let request = LockRequest { owner: a.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
+        let limit = WaitLimit::Ms(NonZeroU64::new(limit_ms).unwrap());
+        let wait = Some(Wait { limit, may_come_back: false, coalesces: false, lease_ends: None });
+        let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
+        let asked = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+        let Ok(Acquired::Queued(id)) = asked else { panic!("{asked:?}") };
+        fixture.server.keyspace.delete(&key());
+        fixture.manager.leave_all(has_left.then_some(id));
+        fixture.server.keyspace.now_ms += passed_ms;
+        let (now, queue) = (fixture.server.now(), fixture.manager.queues().id_of(key().as_ref()).unwrap());
+        fixture.manager.turn(&mut fixture.server.host(&now)).serve_request(queue, id);
+        assert_eq!(fixture.holders(), if is_granted { "a" } else { "" }, "{passed_ms} ms, has left: {has_left}");
+    }
+}
+
 /// A place that is kept is no waiter: nothing is opened for it, put off, or left to a later turn.
 #[test]
 fn a_queue_without_waiters_is_not_served() {

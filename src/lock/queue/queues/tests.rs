@@ -80,6 +80,7 @@ fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
         queues.keep_place(id, at(until_ms));
         assert_eq!((queues.next_ends(), queues.request(id).unwrap().until), ((Some(at(30)), None), Some(at(30))));
     }
+    assert_eq!(queues.all_ends().0.collect::<Vec<_>>(), [at(30)]);
     assert_eq!([at(29), at(30), at(30)].map(|now| queues.take_end(now)), [None, Some(id), None]);
     queues.leave(id);
     assert!(queues.is_clean());
