@@ -47,7 +47,6 @@ final class JedisDriver extends Driver {
 
   private final ConnectionProvider provider;
   private final Map<Pool<Connection>, Semaphore> mayWait = new ConcurrentHashMap<>();
-  private final Map<Integer, String> asks = new ConcurrentHashMap<>();
   private final Map<Sending, Thread> interruptible = new ConcurrentHashMap<>();
   private final AtomicBoolean watching = new AtomicBoolean();
 
@@ -196,6 +195,7 @@ final class JedisDriver extends Driver {
   private final class Loop<T extends @Nullable Object> {
     private final Task<T> task;
     private final @Nullable JedisLine line;
+    private @Nullable String asked;
     private Step step;
 
     Loop(Task<T> task, @Nullable JedisLine line) {
@@ -252,12 +252,13 @@ final class JedisDriver extends Driver {
         }
         replies =
             line == null
-                ? JedisDriver.this.send(task.key, send.packet(), withinMs, blocked)
+                ? JedisDriver.this.send(task.key, asked, send.packet(), withinMs, blocked)
                 : line.send(send.packet(), withinMs, blocked);
       } catch (Trouble trouble) {
         replies = List.of(trouble);
       }
       Trouble trouble = Trouble.of(replies);
+      asked = Trouble.asked(asked, trouble);
       boolean failed = trouble != null && trouble.stage != Trouble.Stage.REFUSED;
       // First of all the outcome: after an interrupt too, what may have run is not sent again.
       step = task.replies(failed && isClosed() ? List.of(closed()) : replies);
@@ -267,11 +268,17 @@ final class JedisDriver extends Driver {
     }
   }
 
-  /** Throws if there was no connection. */
+  /**
+   * To the node of {@link Trouble#asked}, or to the one of the key. Throws if there was no
+   * connection.
+   */
   private List<@Nullable Object> send(
-      byte[] key, List<List<byte[]>> packet, long withinMs, @Nullable Runnable blocked)
+      byte[] key,
+      @Nullable String asked,
+      List<List<byte[]>> packet,
+      long withinMs,
+      @Nullable Runnable blocked)
       throws Trouble, InterruptedException {
-    String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
     Pool<Connection> pool = pool(key, asked);
     Semaphore permits = blocked != null ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
     boolean isPooled = permits == null || permits.tryAcquire();
@@ -291,7 +298,7 @@ final class JedisDriver extends Driver {
         boolean isBound = packet.size() > 1 && replies.get(packet.size() - 1) instanceof Trouble;
         reusable = !isBroken && !isBound && !sending.isCut();
         if (trouble != null) {
-          redirected(key, trouble);
+          failed(trouble);
         }
         return replies;
       } finally {
@@ -325,16 +332,14 @@ final class JedisDriver extends Driver {
     return new Semaphore(pool.getMaxTotal() < 0 ? Integer.MAX_VALUE : pool.getMaxTotal() / 2);
   }
 
-  private Trouble redirected(byte[] key, Trouble trouble) {
-    if (provider instanceof ClusterConnectionProvider cluster) {
-      if (trouble.code().equals("ASK")) {
-        asks.put(JedisClusterCRC16.getSlot(key), trouble.getMessage().split(" ")[2]);
-      } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
-        try {
-          cluster.renewSlotCache();
-        } catch (JedisException e) {
-          // The next request tries again.
-        }
+  /** Asks the nodes where the slots are now, if this failure says that some may have moved. */
+  private Trouble failed(Trouble trouble) {
+    if (provider instanceof ClusterConnectionProvider cluster
+        && (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED)) {
+      try {
+        cluster.renewSlotCache();
+      } catch (JedisException e) {
+        // The next request tries again.
       }
     }
     return trouble;
@@ -360,8 +365,7 @@ final class JedisDriver extends Driver {
     } catch (JedisException | NoSuchElementException | ClassCastException e) {
       throw new Trouble(e, Trouble.Stage.UNSENT);
     }
-    throw redirected(
-        key,
+    throw failed(
         new Trouble(
             new JedisConnectionException("no node serves the slot of the key"),
             Trouble.Stage.UNSENT));
@@ -559,6 +563,7 @@ final class JedisDriver extends Driver {
   private final class JedisLine implements Line {
     private final byte[] key;
     private volatile @Nullable Connection connection;
+    private @Nullable String asked;
     private volatile boolean closed;
     private final BlockingQueue<CompletableFuture<@Nullable Object>> checks =
         new ArrayBlockingQueue<>(1);
@@ -570,9 +575,7 @@ final class JedisDriver extends Driver {
     List<@Nullable Object> send(
         List<List<byte[]>> packet, long withinMs, @Nullable Runnable blocked)
         throws Trouble, InterruptedException {
-      String asked = asks.isEmpty() ? null : asks.remove(JedisClusterCRC16.getSlot(key));
-      if (connection == null || asked != null) {
-        drop();
+      if (connection == null) {
         connection = made(pool(key, asked), withinMs);
       }
       Connection open = connection;
@@ -586,7 +589,8 @@ final class JedisDriver extends Driver {
       Trouble trouble = Trouble.of(replies);
       if (trouble != null) {
         drop();
-        redirected(key, trouble);
+        asked = Trouble.asked(asked, trouble);
+        failed(trouble);
       }
       return replies;
     }

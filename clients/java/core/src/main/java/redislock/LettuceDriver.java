@@ -119,6 +119,7 @@ final class LettuceDriver extends Driver {
     private boolean over;
     private volatile Inbox.@Nullable Waiter waiter;
     private volatile @Nullable Node heard;
+    private volatile @Nullable String asked;
     private Sending sending = new Sending();
     volatile CompletableFuture<?> undoing = CompletableFuture.completedFuture(null);
 
@@ -198,14 +199,16 @@ final class LettuceDriver extends Driver {
                 : null;
         CompletableFuture<List<@Nullable Object>> replying =
             line == null
-                ? nodes.send(task.key, send.packet(), send.withinMs(), sending)
+                ? nodes.send(task.key, asked, send.packet(), send.withinMs(), sending)
                 : line.send(send.packet(), send.withinMs());
         replying.whenComplete(
             (replies, error) -> {
               if (blocked != null) {
                 blocked.cancel(false);
               }
-              proceed(() -> task.replies(error == null ? replies : List.of(trouble(error))));
+              List<@Nullable Object> told = error == null ? replies : List.of(trouble(error));
+              asked = Trouble.asked(asked, Trouble.of(told));
+              proceed(() -> task.replies(told));
             });
       } else if (step instanceof Step.Sleep sleep) {
         timer.schedule(() -> proceed(task::slept), sleep.ms(), TimeUnit.MILLISECONDS);
@@ -708,13 +711,15 @@ final class LettuceDriver extends Driver {
     /** The node, if it is known without asking. */
     @Nullable Node known(byte[] key);
 
+    /** To the node of {@link Trouble#asked}, or to the one of the key. */
     CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending);
+        byte[] key,
+        @Nullable String asked,
+        List<List<byte[]>> packet,
+        long withinMs,
+        Sending sending);
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
-
-    /** Where the key's slot is on its way to; null: nowhere. Told once. */
-    @Nullable String asked(byte[] key);
 
     /** A new connection to that node, or to the one of the key, and what to close with it. */
     CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
@@ -743,18 +748,17 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending) {
+        byte[] key,
+        @Nullable String asked,
+        List<List<byte[]>> packet,
+        long withinMs,
+        Sending sending) {
       return node.send(packet, withinMs, false, sending);
     }
 
     @Override
     public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
       return node.listen(channel, withinMs);
-    }
-
-    @Override
-    public @Nullable String asked(byte[] key) {
-      return null;
     }
 
     @Override
@@ -777,9 +781,6 @@ final class LettuceDriver extends Driver {
   private final class Cluster implements Nodes {
     private final RedisClusterClient client;
     private final Map<String, Node> byAddress = new ConcurrentHashMap<>();
-
-    /** Slots that are being moved, each with its new address. */
-    private final Map<Integer, String> asks = new ConcurrentHashMap<>();
 
     private final ReentrantLock mutex = new ReentrantLock();
     private volatile @Nullable CompletableFuture<StatefulRedisClusterConnection<byte[], byte[]>>
@@ -867,27 +868,24 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key, List<List<byte[]>> packet, long withinMs, Sending sending) {
-      int slot = SlotHash.getSlot(key);
-      String asked = asked(key);
+        byte[] key,
+        @Nullable String asked,
+        List<List<byte[]>> packet,
+        long withinMs,
+        Sending sending) {
       CompletableFuture<List<@Nullable Object>> replying =
           asked == null
               ? node(key).thenCompose(node -> node.send(packet, withinMs, false, sending))
               : at(asked).send(packet, withinMs, true, sending);
       return limited(replying, withinMs + Limits.KEPT_MS)
           .whenComplete(
-              (replies, error) ->
-                  redirected(slot, error == null ? Trouble.of(replies) : trouble(error)));
+              (replies, error) -> failed(error == null ? Trouble.of(replies) : trouble(error)));
     }
 
-    /** Learns from a failure where the slot is now. */
-    private void redirected(int slot, @Nullable Trouble trouble) {
-      if (trouble == null) {
-        return;
-      }
-      if (trouble.code().equals("ASK")) {
-        asks.put(slot, trouble.getMessage().split(" ")[2]);
-      } else if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
+    /** Asks the nodes where the slots are now, if this failure says that some may have moved. */
+    private void failed(@Nullable Trouble trouble) {
+      if (trouble != null
+          && (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED)) {
         client.refreshPartitionsAsync();
       }
     }
@@ -896,14 +894,7 @@ final class LettuceDriver extends Driver {
     public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
       return node(key)
           .thenCompose(node -> node.listen(channel, withinMs))
-          .whenComplete(
-              (node, error) ->
-                  redirected(SlotHash.getSlot(key), error == null ? null : trouble(error)));
-    }
-
-    @Override
-    public @Nullable String asked(byte[] key) {
-      return asks.remove(SlotHash.getSlot(key));
+          .whenComplete((node, error) -> failed(error == null ? null : trouble(error)));
     }
 
     @Override
@@ -950,6 +941,7 @@ final class LettuceDriver extends Driver {
     private final List<StatefulConnection<?, ?>> opened =
         new java.util.concurrent.CopyOnWriteArrayList<>();
     private volatile @Nullable CompletableFuture<Connection> connection;
+    private volatile @Nullable String asked;
     private volatile boolean closed;
     private volatile @Nullable Runnable ended;
 
@@ -958,8 +950,7 @@ final class LettuceDriver extends Driver {
     }
 
     CompletableFuture<List<@Nullable Object>> send(List<List<byte[]>> packet, long withinMs) {
-      String asked = ended == null ? nodes.asked(key) : null;
-      CompletableFuture<Connection> current = connection(asked);
+      CompletableFuture<Connection> current = connection();
       return LettuceDriver.this
           .send(current, packet, withinMs, asked != null, new Sending())
           .whenComplete(
@@ -967,14 +958,15 @@ final class LettuceDriver extends Driver {
                 Trouble trouble = Trouble.of(replies);
                 if (trouble != null) {
                   drop(current);
+                  asked = Trouble.asked(asked, trouble);
                   if (nodes instanceof Cluster cluster) {
-                    cluster.redirected(SlotHash.getSlot(key), trouble);
+                    cluster.failed(trouble);
                   }
                 }
               });
     }
 
-    private CompletableFuture<Connection> connection(@Nullable String asked) {
+    private CompletableFuture<Connection> connection() {
       mutex.lock();
       try {
         if (isOver()) {

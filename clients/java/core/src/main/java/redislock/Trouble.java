@@ -104,6 +104,18 @@ final class Trouble extends Exception {
     return null;
   }
 
+  /**
+   * Where the next packet of a request goes, behind ASKING, after one with this trouble: its key is
+   * there while the slot is being moved; null: to the slot's node. It says nothing of other keys of
+   * the slot.
+   */
+  static @Nullable String asked(@Nullable String before, @Nullable Trouble trouble) {
+    if (trouble == null) {
+      return before;
+    }
+    return trouble.code().equals("ASK") ? trouble.getMessage().split(" ")[2] : null;
+  }
+
   /** True if the reply to a release, renewal or LOCK.EXEC says that the lock is no longer ours. */
   boolean meansLost() {
     return code().equals("WRONGTYPE") || code().equals("WRONGKIND") || code().equals("NOTHELD");

@@ -10,10 +10,12 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -145,11 +147,16 @@ abstract class Topology {
     }
 
     void begin(int slot) {
-      two.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", one.ask("CLUSTER", "MYID"));
-      one.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", two.ask("CLUSTER", "MYID"));
+      mark(slot);
       for (Object key : one.list("CLUSTER", "GETKEYSINSLOT", slot, 100)) {
         one.ask("MIGRATE", "127.0.0.1", two.port, key, 0, 5000);
       }
+    }
+
+    /** The slot is on its way; its keys are still where they were. */
+    void mark(int slot) {
+      two.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", one.ask("CLUSTER", "MYID"));
+      one.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", two.ask("CLUSTER", "MYID"));
     }
 
     /** So many wait at the new node, while the slot is on its way. */
@@ -224,6 +231,48 @@ abstract class Topology {
       assertEquals(4L, mutex.run("INCR", "{k}n"));
       assertEquals(1, cluster.one.calls("incr"));
       assertEquals(3, cluster.two.calls("incr"));
+    }
+  }
+
+  @Test
+  void runThatHasWaitedExecutesWhereItWasGranted() throws Exception {
+    try (Cluster cluster = new Cluster()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      cluster.one.ask("SET", "{k}n", 0);
+      cluster.begin(io.lettuce.core.cluster.SlotHash.getSlot("k"));
+      Hold holder = locks.mutex("k").lease(Duration.ofMinutes(2)).acquire();
+      Future<Object> waiting = threads.submit(() -> locks.mutex("k").run("INCR", "{k}n"));
+      cluster.untilImported("k", 1);
+      holder.release();
+      assertEquals(1L, waiting.get(30, TimeUnit.SECONDS));
+      assertEquals(0, cluster.one.calls("incr"));
+    }
+  }
+
+  @Test
+  void keyThatHasMovedSaysNothingOfAnotherOfItsSlot() throws Exception {
+    try (Cluster cluster = new Cluster()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      Hold held = locks.mutex("k").lease(Duration.ofMinutes(2)).acquire();
+      cluster.mark(io.lettuce.core.cluster.SlotHash.getSlot("k"));
+      AtomicBoolean over = new AtomicBoolean();
+      Future<Integer> moved =
+          threads.submit(
+              () -> {
+                int count = 0;
+                for (; !over.get(); count++) {
+                  locks.mutex("{k}moved").acquire().release();
+                }
+                return count;
+              });
+      for (int count = 0; count < 300; count++) {
+        assertEquals(Optional.empty(), locks.mutex("k").tryAcquire());
+      }
+      over.set(true);
+      assertTrue(moved.get(30, TimeUnit.SECONDS) > 0);
+      cluster.two.ask("ASKING");
+      assertEquals(0L, cluster.two.ask("EXISTS", "k"));
+      held.release();
     }
   }
 
