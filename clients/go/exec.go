@@ -86,6 +86,10 @@ func (a *asking) packet(ctx context.Context) (got answer, failed *failure) {
 func (a *asking) behind(ctx context.Context) *failure {
 	commands := a.parts()
 	failed := a.route.packet(ctx, a.lock.client.limit(late), commands...)
+	if failed != nil && failed.code() == "ASK" { // The grant was made where the key has moved to.
+		commands = a.parts()
+		failed = a.route.packet(ctx, a.lock.client.limit(late), commands...)
+	}
 	if failed != nil && !isReply(failed.err) { // It is held, whatever failed.
 		return &failure{err: failed.err, isSent: true, isFinal: failed.isSent}
 	}

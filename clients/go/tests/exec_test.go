@@ -346,3 +346,28 @@ func TestExecFollowsASlotThatMoves(t *testing.T) {
 	isTrue(t, must(lock.Exec(ctx, "INCR", "{k}n").Int64())(t) == 4, "not run")
 	isTrue(t, nodes[0].Calls("incr") == 1 && nodes[1].Calls("incr") == 3, "run twice")
 }
+
+func TestExecAfterAWaitRunsWhereItWasGranted(t *testing.T) {
+	t.Parallel()
+	nodes := servertest.Cluster(t)
+	client := of(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr(), nodes[1].Addr()}}))
+	const slot = 7629
+	nodes[0].Ask("SET", "{k}n", 0)
+	ids := [2]any{nodes[0].Ask("CLUSTER", "MYID"), nodes[1].Ask("CLUSTER", "MYID")}
+	nodes[1].Ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+	nodes[0].Ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+	nodes[0].Ask("MIGRATE", "127.0.0.1", nodes[1].Port, "{k}n", 0, 5000)
+	hold := locked(t, client.Mutex("k", redislock.WithLease(long)))
+	asked := nodes[1].Calls("lock.acquire")
+	running := make(chan *redis.Cmd, 1)
+	go func() { running <- client.Mutex("k").Exec(context.Background(), "INCR", "{k}n") }()
+	servertest.Eventually(t, "a request", func() bool { return nodes[1].Calls("lock.acquire") > asked+1 })
+	unlock(t, hold)
+	select {
+	case ran := <-running:
+		isTrue(t, must(ran.Int64())(t) == 1, "not run")
+	case <-time.After(30 * time.Second):
+		t.Fatal("not run")
+	}
+	isTrue(t, nodes[0].Calls("incr") == 0, "run at the old node")
+}

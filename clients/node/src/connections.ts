@@ -4,6 +4,7 @@
 
 import { randomBytes } from "node:crypto";
 
+import { now } from "./clock.js";
 import type { Node, OwnConnection, Part, Route, Word } from "./connection.js";
 import { Endings } from "./endings.js";
 import { Inbox } from "./inbox.js";
@@ -17,13 +18,16 @@ export interface Listening {
   channel: string;
 }
 
+/** So long a key is looked for where an ASK has sent it, in ms; then its slot's node is asked again. */
+const ASKED_MS = 1000;
+
 export class Connections {
   readonly endings = new Endings();
   readonly observed = new Observed();
   private readonly inboxes = new WeakMap<Node, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
-  /** Slots that are being moved, each with its new address. */
-  private readonly asks = new Map<number, string>();
+  /** Keys that have moved while their slots are being moved: where to, and until when that is believed. */
+  private readonly asks = new Map<string, { address: string; ends: number }>();
   /** The dedicated connections that are open. They end with the client. */
   private readonly owns = new Set<OwnConnection>();
 
@@ -44,22 +48,21 @@ export class Connections {
   send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const slot = this.slot(key);
     const node = this.route.node(slot);
-    return node instanceof Promise ? this.sendFrom(slot, node, words, withinMs, how) : node.send(words, withinMs, how);
+    return node instanceof Promise ? this.sendFrom(key, node, words, withinMs, how) : node.send(words, withinMs, how);
   }
 
-  /** Sends to the slot's node, or where its last reply said that the slot moves to. */
+  /** Sends to the slot's node, or where its last reply said that the key has moved to. */
   private async sendFrom(
-    slot: number,
+    key: Word,
     found: Promise<Node>,
     ...request: [words: readonly Word[], withinMs: number | undefined, how?: "raw"]
   ): Promise<unknown> {
     const node = await found;
-    const target = await this.asked(slot);
-    if (target !== undefined) return await target.sendAsking(...request);
+    const target = await this.asked(key);
     try {
-      return await node.send(...request);
+      return await (target === undefined ? node.send(...request) : target.sendAsking(...request));
     } catch (error) {
-      throw await this.redirected(error, slot, node);
+      throw await this.redirected(error, key, node);
     }
   }
 
@@ -67,24 +70,21 @@ export class Connections {
   packet(key: Word, parts: readonly Part[]): Promise<unknown[]> {
     const slot = this.slot(key);
     const node = this.route.node(slot);
-    return node instanceof Promise ? this.packetFrom(slot, node, parts) : node.packet(parts);
+    return node instanceof Promise ? this.packetFrom(key, node, parts) : node.packet(parts);
   }
 
-  private async packetFrom(slot: number, found: Promise<Node>, parts: readonly Part[]): Promise<unknown[]> {
+  private async packetFrom(key: Word, found: Promise<Node>, parts: readonly Part[]): Promise<unknown[]> {
     const node = await found;
-    const target = await this.asked(slot);
-    return this.allRedirected(
-      await (target === undefined ? node.packet(parts) : target.packet(parts, "asking")),
-      slot,
-      node,
-    );
+    const target = await this.asked(key);
+    const replies = await (target === undefined ? node.packet(parts) : target.packet(parts, "asking"));
+    return this.allRedirected(replies, key, node);
   }
 
   /** As `redirected`: the cluster is looked at once for all. */
-  async allRedirected(replies: unknown[], slot: number, node?: Node): Promise<unknown[]> {
+  async allRedirected(replies: unknown[], key: Word, node?: Node): Promise<unknown[]> {
     const first = replies.find((reply) => reply instanceof Trouble);
     if (first === undefined) return replies;
-    const learned = await this.redirected(first, slot, node);
+    const learned = await this.redirected(first, key, node);
     const isRedirection = ({ code }: Trouble): boolean => this.route.clustered && (code === "ASK" || code === "MOVED");
     return replies.map((reply) => {
       if (reply === first) return learned;
@@ -92,12 +92,10 @@ export class Connections {
     });
   }
 
-  /** The node that imports the slot, if the last reply named it; for one request. */
-  private async asked(slot: number): Promise<Node | undefined> {
-    const address = this.asks.get(slot);
-    if (address === undefined) return undefined;
-    this.asks.delete(slot);
-    const target = await this.route.nodeAt(address);
+  /** The node that the key has moved to, if a reply has named it lately. Other keys of its slot may not have moved. */
+  private async asked(key: Word): Promise<Node | undefined> {
+    if (!this.isMoving(key)) return undefined;
+    const target = await this.route.nodeAt(this.asks.get(bytes(key))?.address ?? "");
     if (target === undefined) await this.route.refresh();
     return target;
   }
@@ -134,18 +132,20 @@ export class Connections {
   }
 
   /**
-   * Learns from an error where the slot is now. Returns the error; a redirection becomes `unsent`, so that it heals.
+   * Learns from an error where the key is now. Returns the error; a redirection becomes `unsent`, so that it heals.
    */
-  async redirected(error: unknown, slot: number, node?: Node): Promise<unknown> {
+  async redirected(error: unknown, key: Word, node?: Node): Promise<unknown> {
     if (!this.route.clustered || !(error instanceof Trouble)) return error;
     if (error.code === "ASK") {
-      this.asks.set(slot, error.message.split(" ")[2] ?? "");
+      for (const [other, { ends }] of this.asks) if (ends <= now()) this.asks.delete(other);
+      this.asks.set(bytes(key), { address: error.message.split(" ")[2] ?? "", ends: now() + ASKED_MS });
     } else if (error.code === "MOVED" || error.stage !== "refused") {
+      this.asks.delete(bytes(key));
       await this.route.refresh().catch(() => undefined);
     } else {
       return error;
     }
-    if (node !== undefined) this.inboxes.get(node)?.forget(this.channel(slot));
+    if (node !== undefined) this.inboxes.get(node)?.forget(this.channel(this.slot(key)));
     return error.stage === "refused" ? new Trouble(error.error, "unsent") : error;
   }
 
@@ -155,7 +155,7 @@ export class Connections {
 
   /** True while the slot is being moved: messages about a request that waits now may not arrive. */
   isMoving(key: Word): boolean {
-    return this.asks.has(this.slot(key));
+    return this.asks.size > 0 && (this.asks.get(bytes(key))?.ends ?? 0) > now();
   }
 
   /** The subscription for messages about the key; undefined if there is none. */
@@ -187,7 +187,7 @@ export class Connections {
     try {
       await inbox.listen(channel);
     } catch (error) {
-      throw await this.redirected(error, slot, node);
+      throw await this.redirected(error, key, node);
     }
     return { inbox, channel };
   }
@@ -215,6 +215,9 @@ async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promis
   if (theirs["name"] !== ours["name"]) changes.push(["CLIENT", "SETNAME", theirs["name"] ?? ""]);
   await Promise.all(changes.map((words) => own.send(words, withinMs)));
 }
+
+/** A character for each byte of a key: strings and buffers with the same bytes are one key. */
+const bytes = (key: Word): string => (Buffer.isBuffer(key) ? key : Buffer.from(String(key))).toString("latin1");
 
 type ClientInfo = Record<string, string>;
 

@@ -623,7 +623,7 @@ export class OwnTransport {
     const replies = await connection.packet(parts);
     if (!replies.some((reply) => reply instanceof Trouble && reply.stage !== "refused")) return replies;
     this.drop();
-    return this.connections.allRedirected(replies, this.connections.slot(this.key));
+    return this.connections.allRedirected(replies, this.key);
   }
 
   private async sendInTime(command: readonly Word[], ends: number): Promise<unknown> {
@@ -632,7 +632,7 @@ export class OwnTransport {
       return await connection.send(command, Math.max(1, ends - now()));
     } catch (error) {
       this.drop();
-      throw await this.connections.redirected(error, this.connections.slot(this.key));
+      throw await this.connections.redirected(error, this.key);
     }
   }
 

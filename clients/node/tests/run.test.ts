@@ -308,4 +308,41 @@ suite("run", (each) => {
     assert.equal(await lock.run(["INCR", "{k}n"]), 4);
     assert.deepEqual([await source.calls("incr"), await target.calls("incr")], [1, 3]);
   });
+
+  each("after a wait it executes where it was granted, while its slot is moved", async (world) => {
+    const cluster = await world.cluster();
+    const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
+    const { slot, source, target } = await cluster.of("k");
+    await source.ask("SET", "{k}n", 0);
+    await cluster.moveSlot(slot, source, target, async () => {
+      const hold = await new Lock(client, "k", { lease: 120_000 }).acquire();
+      const waiting = new Lock(client, "k").run(["INCR", "{k}n"]);
+      await eventually(async () => {
+        await target.ask("ASKING");
+        return (await target.waiters("k")).length;
+      }, "a waiter");
+      await hold.release();
+      assert.equal(await waiting, 1);
+    });
+    assert.equal(await source.calls("incr"), 0);
+  });
+
+  each("a key that has moved says nothing of another one of its slot", async (world) => {
+    const cluster = await world.cluster();
+    const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
+    const { slot, source, target } = await cluster.of("k");
+    const hold = await new Lock(client, "k", { lease: 120_000 }).acquire();
+    await cluster.markMoving(slot, source, target);
+    let over = false;
+    const moving = (async () => {
+      for (let count = 0; !over; count++) await (await new Lock(client, `{k}${count}`).acquire()).release();
+    })();
+    try {
+      for (let count = 0; count < 300; count++) assert.equal(await new Lock(client, "k").tryAcquire(), null);
+    } finally {
+      over = true;
+      await moving;
+    }
+    await hold.release();
+  });
 });

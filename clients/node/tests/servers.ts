@@ -234,14 +234,19 @@ export class Cluster {
     return slot < 8192 ? { slot, source: first, target: second } : { slot, source: second, target: first };
   }
 
+  /** The slot is on its way; its keys are still where they were. */
+  async markMoving(slot: number, source: Server, target: Server): Promise<void> {
+    await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", await source.ask("CLUSTER", "MYID"));
+    await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", await target.ask("CLUSTER", "MYID"));
+  }
+
   async moveSlot(slot: number, source: Server, target: Server, meanwhile?: () => Promise<void>): Promise<void> {
-    const [sourceId, targetId] = [await source.ask("CLUSTER", "MYID"), await target.ask("CLUSTER", "MYID")];
-    await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", sourceId);
-    await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", targetId);
+    await this.markMoving(slot, source, target);
     for (const key of (await source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)) as string[]) {
       await source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5000);
     }
     await meanwhile?.();
+    const targetId = await target.ask("CLUSTER", "MYID");
     for (const node of [target, source]) await node.ask("CLUSTER", "SETSLOT", slot, "NODE", targetId);
   }
 

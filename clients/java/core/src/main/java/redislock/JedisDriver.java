@@ -258,7 +258,7 @@ final class JedisDriver extends Driver {
         replies = List.of(trouble);
       }
       Trouble trouble = Trouble.of(replies);
-      asked = Trouble.asked(asked, trouble);
+      asked = trouble == null ? null : trouble.asked();
       boolean failed = trouble != null && trouble.stage != Trouble.Stage.REFUSED;
       // First of all the outcome: after an interrupt too, what may have run is not sent again.
       step = task.replies(failed && isClosed() ? List.of(closed()) : replies);
@@ -269,7 +269,7 @@ final class JedisDriver extends Driver {
   }
 
   /**
-   * To the node of {@link Trouble#asked}, or to the one of the key. Throws if there was no
+   * To the node of {@link Trouble#asked()}, or to the one of the key. Throws if there was no
    * connection.
    */
   private List<@Nullable Object> send(
@@ -589,7 +589,7 @@ final class JedisDriver extends Driver {
       Trouble trouble = Trouble.of(replies);
       if (trouble != null) {
         drop();
-        asked = Trouble.asked(asked, trouble);
+        asked = trouble.asked();
         failed(trouble);
       }
       return replies;

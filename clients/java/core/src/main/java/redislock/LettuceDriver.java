@@ -207,7 +207,8 @@ final class LettuceDriver extends Driver {
                 blocked.cancel(false);
               }
               List<@Nullable Object> told = error == null ? replies : List.of(trouble(error));
-              asked = Trouble.asked(asked, Trouble.of(told));
+              Trouble trouble = Trouble.of(told);
+              asked = trouble == null ? null : trouble.asked();
               proceed(() -> task.replies(told));
             });
       } else if (step instanceof Step.Sleep sleep) {
@@ -711,7 +712,7 @@ final class LettuceDriver extends Driver {
     /** The node, if it is known without asking. */
     @Nullable Node known(byte[] key);
 
-    /** To the node of {@link Trouble#asked}, or to the one of the key. */
+    /** To the node of {@link Trouble#asked()}, or to the one of the key. */
     CompletableFuture<List<@Nullable Object>> send(
         byte[] key,
         @Nullable String asked,
@@ -958,7 +959,7 @@ final class LettuceDriver extends Driver {
                 Trouble trouble = Trouble.of(replies);
                 if (trouble != null) {
                   drop(current);
-                  asked = Trouble.asked(asked, trouble);
+                  asked = trouble.asked();
                   if (nodes instanceof Cluster cluster) {
                     cluster.failed(trouble);
                   }

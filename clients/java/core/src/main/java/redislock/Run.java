@@ -78,6 +78,10 @@ final class Run extends Acquire {
         trouble.code().equals("WRONGTYPE")
             && released instanceof Trouble refused
             && refused.meansLost();
+    if (!isWhole && trouble.asked() != null) {
+      // The grant was made where the key has moved to.
+      return new Step.Send(behind, Limits.LATE_MS, false);
+    }
     if (!isNoLock && trouble.heals()) {
       return trouble(trouble);
     }

@@ -105,15 +105,11 @@ final class Trouble extends Exception {
   }
 
   /**
-   * Where the next packet of a request goes, behind ASKING, after one with this trouble: its key is
-   * there while the slot is being moved; null: to the slot's node. It says nothing of other keys of
-   * the slot.
+   * Where the next packet of this request goes, behind ASKING: its key is there already, while the
+   * slot is being moved; null: to the slot's node. It says nothing of other keys of the slot.
    */
-  static @Nullable String asked(@Nullable String before, @Nullable Trouble trouble) {
-    if (trouble == null) {
-      return before;
-    }
-    return trouble.code().equals("ASK") ? trouble.getMessage().split(" ")[2] : null;
+  @Nullable String asked() {
+    return code().equals("ASK") ? getMessage().split(" ")[2] : null;
   }
 
   /** True if the reply to a release, renewal or LOCK.EXEC says that the lock is no longer ours. */
