@@ -3,6 +3,7 @@
 use super::endings::Ending;
 use super::lock_manager::LockManager;
 use crate::key::RequestId;
+use crate::queue::queues::WaitQueues;
 use crate::value::time::Now;
 
 impl LockManager {
@@ -23,9 +24,9 @@ impl LockManager {
 
     /// The milliseconds from `now` to each timer that has something to do.
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let (ends, lease_ends) = self.queues().all_ends();
-        let instants = ends.chain(self.bindings.renewals()).chain(self.grace.watched());
+        let WaitQueues { ends, lease_ends, .. } = self.queues();
+        let instants = ends.all().chain(self.bindings.renewals()).chain(self.grace.watched());
         let timers = instants.map(|when| when.ms_since(now.instant()));
-        timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
+        timers.chain(lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
     }
 }

@@ -6,6 +6,7 @@ use super::observer::Occurrence;
 use super::turn::Turn;
 use crate::host::{Clients, Keys, WaitOutcome};
 use crate::key::RequestId;
+use crate::queue::queues::WaitQueues;
 use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
@@ -66,14 +67,15 @@ impl LockManager {
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit: every flag must be cleared.
-        self.waits.queues.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
+        let WaitQueues { ends, lease_ends, .. } = &mut self.waits.queues;
+        ends.take_sooner() | lease_ends.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
     }
 
     /// When [`Turn::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        let (end, lease_end) = self.queues().next_ends();
-        let instants = end.into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
-        NextTimer { instant: instants.min(), timestamp: lease_end }
+        let WaitQueues { ends, lease_ends, .. } = self.queues();
+        let instants = ends.next().into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
+        NextTimer { instant: instants.min(), timestamp: lease_ends.next() }
     }
 
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
@@ -95,7 +97,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         // Alternate: neither kind waits for ever behind the other.
         loop {
             let renewal = self.manager.bindings.take_renewal(now.instant());
-            let ended = self.manager.waits.queues.take_end(now.instant());
+            let ended = self.manager.waits.queues.ends.pop_due(now.instant());
             if renewal.is_none() && ended.is_none() {
                 break;
             }
@@ -284,8 +286,8 @@ mod tests {
 
     #[test]
     fn the_host_is_told_once_of_timers_of_several_kinds() {
-        // A grace, a session and a watched lease: every set of them.
-        for set in 1..8_u32 {
+        // A grace, a session, a watched lease and a kept place: every set of them.
+        for set in 1..16_u32 {
             let has = |kind: u32| set & 1 << kind != 0;
             let mut fixture = Fixture::default();
             if has(1) {
@@ -294,6 +296,13 @@ mod tests {
             if has(2) {
                 fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
                 fixture.acquire("b", MUTEX, None, Lease::Persist);
+            }
+            if has(3) {
+                fixture.acquire_all("c", &[b"m"], MUTEX, None, Lease::Persist);
+                let Acquired::Queued(id) = fixture.acquire_all("d", &[b"m"], MUTEX, None, Lease::Persist) else {
+                    panic!("c holds it")
+                };
+                fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
             }
             // The last: no new owner is granted a lock in it.
             if has(0) {

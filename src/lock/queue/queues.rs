@@ -33,9 +33,9 @@ pub struct WaitQueues {
     requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
     /// When waits and kept places end.
-    ends: TimerSet<RequestId, Instant>,
+    pub(crate) ends: TimerSet<RequestId, Instant>,
     /// When leases may have ended on waited-for keys.
-    lease_ends: TimerSet<QueueId, Timestamp>,
+    pub(crate) lease_ends: TimerSet<QueueId, Timestamp>,
     /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
     /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
@@ -181,12 +181,6 @@ impl WaitQueues {
     /// What an owner waits for, and may hold; `None`: an owner that is not in the table.
     pub fn of_owner(&self, id: Option<OwnerId>) -> OfOwner<'_> {
         OfOwner { queues: self, id }
-    }
-
-    /// When waits, kept places and leases may end.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn all_ends(&self) -> (impl Iterator<Item = Instant> + '_, impl Iterator<Item = Timestamp> + '_) {
-        (self.ends.all(), self.lease_ends.all())
     }
 
     /// Whether no table has an entry left once all requests are gone.
@@ -417,22 +411,6 @@ impl WaitQueues {
         let id = self.lease_ends.pop_due(now)?;
         self.table.get_mut(id).into_iter().for_each(|queue| queue.lease_end = None);
         Some(id)
-    }
-
-    /// A request whose wait or kept place has ended by now.
-    pub fn take_end(&mut self, now: Instant) -> Option<RequestId> {
-        self.ends.pop_due(now)
-    }
-
-    /// When the next wait, kept place and lease may end.
-    pub fn next_ends(&self) -> (Option<Instant>, Option<Timestamp>) {
-        (self.ends.next(), self.lease_ends.next())
-    }
-
-    /// True if one of [`WaitQueues::next_ends`] is sooner than at the last call.
-    #[inline]
-    pub fn take_sooner(&mut self) -> bool {
-        self.ends.take_sooner() | self.lease_ends.take_sooner()
     }
 
     /// A command of the server has removed a lock from its key without reporting where it went: RENAME and MOVE may

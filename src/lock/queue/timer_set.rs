@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Timers in the order of the times at which they fire, by points `P` of one clock. Each subject has one at most and
 /// keeps its time, without which a timer is not found here.
 #[derive(Clone, Debug)]
-pub(super) struct TimerSet<T, P> {
+pub(crate) struct TimerSet<T, P> {
     by_time: BTreeSet<(P, T)>,
     /// True if a timer was set that fires before all timers that were there at the last call of
     /// [`TimerSet::take_sooner`].
@@ -34,18 +34,18 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
     /// it may have been cleared since.
     #[inline]
-    pub(super) fn take_sooner(&mut self) -> bool {
+    pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)
     }
 
     /// When the next timer fires.
-    pub(super) fn next(&self) -> Option<P> {
+    pub fn next(&self) -> Option<P> {
         self.by_time.first().map(|(when, _)| *when)
     }
 
     /// When the timers fire, the next one first.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn all(&self) -> impl Iterator<Item = P> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = P> + '_ {
         self.by_time.iter().map(|(when, _)| *when)
     }
 
@@ -56,7 +56,7 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     }
 
     /// Takes out a timer that is due.
-    pub(super) fn pop_due(&mut self, now: P) -> Option<T> {
+    pub fn pop_due(&mut self, now: P) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
         Some(subject)

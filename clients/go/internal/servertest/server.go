@@ -203,7 +203,7 @@ func (s *Server) Ask(words ...any) any {
 	return reply
 }
 
-// Fields are those of a flat array.
+// Fields reads a flat array of names and values.
 func Fields(reply any) map[string]any {
 	flat, _ := reply.([]any)
 	fields := map[string]any{}
@@ -236,7 +236,7 @@ func (s *Server) Holders(key string) []map[string]any {
 	return holders
 }
 
-// Holds are those of the first holder; 0: none.
+// Holds is the number of holds of the first holder, 0 without one.
 func (s *Server) Holds(key string) int64 {
 	for _, holder := range s.Holders(key) {
 		return holder["holds"].(int64)

@@ -58,14 +58,16 @@ fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
     let queue = queues.id_of(key("k").as_ref()).unwrap();
     for (told_ms, watched_ms, is_sooner) in [(20, 20, true), (25, 20, false), (15, 15, true)] {
         queues.watch_lease(queue, at(told_ms));
-        assert_eq!((queues.next_ends(), queues.take_sooner()), ((None, Some(at(watched_ms))), is_sooner), "{told_ms}");
+        assert_eq!(
+            (queues.lease_ends.next(), queues.lease_ends.take_sooner()),
+            (Some(at(watched_ms)), is_sooner),
+            "{told_ms}"
+        );
     }
     assert_eq!([queues.take_lease_end(at(14)), queues.take_lease_end(at(15))], [None, Some(queue)]);
     assert_eq!(queues.take_lease_end(at(99)), None);
     queues.watch_lease(queue, at(40));
-    assert_eq!(queues.next_ends(), (None, Some(at(40))), "what was watched before is forgotten");
-    queues.keep_place(id, Instant::from_ms(30));
-    assert!(queues.take_sooner() && !queues.take_sooner(), "of both clocks at once");
+    assert_eq!(queues.lease_ends.next(), Some(at(40)), "what was watched before is forgotten");
     queues.leave(id);
     queues.watch_lease(queue, at(50));
     assert!(queues.is_clean());
@@ -78,10 +80,10 @@ fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
     let (queues, at) = (&mut fixture.queues, Instant::from_ms);
     for until_ms in [30, 20] {
         queues.keep_place(id, at(until_ms));
-        assert_eq!((queues.next_ends(), queues.request(id).unwrap().until), ((Some(at(30)), None), Some(at(30))));
+        assert_eq!((queues.ends.next(), queues.request(id).unwrap().until), (Some(at(30)), Some(at(30))));
     }
-    assert_eq!(queues.all_ends().0.collect::<Vec<_>>(), [at(30)]);
-    assert_eq!([at(29), at(30), at(30)].map(|now| queues.take_end(now)), [None, Some(id), None]);
+    assert_eq!(queues.ends.all().collect::<Vec<_>>(), [at(30)]);
+    assert_eq!([at(29), at(30), at(30)].map(|now| queues.ends.pop_due(now)), [None, Some(id), None]);
     queues.leave(id);
     assert!(queues.is_clean());
 }
