@@ -295,8 +295,8 @@ impl Worker<'_> {
 }
 
 /// A reply that is no grant: the time ran out, or an error that says why the request ended. A contender with a name of
-/// its own closes no deadlock, but a request that would wait for owners in a deadlock is refused too. Commands that move
-/// locks (SWAPDB, RENAME) can close one.
+/// its own closes no deadlock, but a request that would wait for owners in a deadlock is refused too. Commands that
+/// move locks (SWAPDB, RENAME) can close one.
 #[track_caller]
 fn assert_ends_a_request(reply: &Reply, contender: &Contender) {
     let is_expected = reply.is_nil() || starts_with(reply, &["UNBLOCKED ", "WRONGTYPE ", "DEADLOCK "]);
