@@ -24,7 +24,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 # What `make help` shows, each group behind its title.
 FIRST = Use_it run demo build install Test_it test test-module test-clients test-all check lint \
-	Measure_it bench-quick bench Hand_it_out deb images dist book
+	Measure_it bench-quick bench Hand_it_out dist test-dist book
 # Prints the words of `wanted`: targets with what stands behind two hashes, others as titles. Without it all targets.
 HELP = -F ':.*\#\# ' '/^[a-z-]+:.*\#\# / { text[$$1] = $$2; all = all " " $$1 } \
 	END { \
@@ -42,14 +42,12 @@ SCRIPTS = git grep -lE '^\#!/' -- ':!*.md'
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
 .PHONY: help help-all setup build run test rules-tested test-module module-tested test-clients module-built \
-	tests-built clients-built pages-tested test-clients-faults test-go-versions test-adopt test-all \
-	test-newest test-platforms check check-servers faults soak upgrade servers mutants mutants-shell fuzz \
-	memcheck lint install deb dist test-dist release test-deb images test-images glibc book demo bench bench-quick \
-	bench-adopt bench-clients bench-peers
+	tests-built clients-built pages-tested test-clients-faults test-adopt test-all test-newest check faults servers \
+	mutants fuzz memcheck lint install dist test-dist book demo bench bench-quick bench-adopt bench-clients bench-peers
 
 help: ## the targets that most people need
 	@awk -v wanted="$(FIRST)" $(HELP)
-	@echo "make help-all has the others."
+	@echo "make help-all has the others; scripts/package makes Debian packages (deb) and images for containers (images)."
 
 help-all: ## all targets
 	@awk $(HELP)
@@ -68,9 +66,11 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 # the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
+	@mkdir -p $(TARGET) && date +%s >$(TARGET)/times
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
 	@$(MANY_FILES); scripts/test-clients
+	@scripts/test-clients times
 
 rules-tested: tests-built clients-built
 	scripts/test-clients install
@@ -82,7 +82,7 @@ test-module: module-built tests-built ## the tests of the module and of the tool
 
 module-tested:
 	@$(METRICS_TOOLS)
-	@! command -v dpkg-deb >/dev/null || scripts/deb module
+	@scripts/package deb module || [ $$? = 77 ]
 	@$(MANY_FILES); scripts/test-module
 
 test-clients: module-built clients-built ## the clients and the command line; needs PyPI, npm, Maven and Go's modules
@@ -99,75 +99,61 @@ tests-built:
 # Only the release of the module is under test: the command line is packed as the tests have it.
 clients-built:
 	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
-	CLI_BUILD=quick scripts/build cli
-	@! command -v dpkg-deb >/dev/null || scripts/deb cli
-	scripts/test-crates --quiet --no-run
+	scripts/test-clients build
 
 pages-tested:
 	@$(MANY_FILES); scripts/test-clients pages
 
-test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/results/clients-faults.md
+test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into results/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); clients/faults/run
 
-test-go-versions: ## the client for Go on Go's current releases and the oldest that it takes, go-redis old and new
-	@scripts/setup compiler redis go
-	@$(MANY_FILES); clients/go/test-versions
-
-test-adopt: ## unchanged lock libraries on servers that adopt their keys: docs/results/adopt-libraries.md (SERVERS)
+test-adopt: ## unchanged lock libraries on servers that adopt their keys: results/adopt-libraries.md (SERVERS)
 	@scripts/setup compiler libclang redis python
 	scripts/build
+	@$(MANY_FILES); $(RELEASED) tests/adopt/protected
 	@$(MANY_FILES); $(RELEASED) tests/adopt/run
 
-test-all: ## the module's tests on the installed server and on those of `make servers`; what was skipped, and why
-	@scripts/setup compiler libclang redis cli faketime
+test-all: ## on every server and platform, clients on every version; what was skipped (ALL=servers platforms clients)
+	@scripts/setup compiler libclang redis cli faketime python node go java
 	@$(METRICS_TOOLS)
-	@$(MANY_FILES); scripts/test-all
+	@$(MANY_FILES); scripts/test-all $(or $(ALL),servers platforms clients)
 
 test-newest: ## a part of the module's tests on Redis 8.2 and Valkey 9.1: every function of the module API
 	@scripts/setup compiler libclang redis cli faketime
-	@$(MANY_FILES); scripts/test-all --newest
+	@$(MANY_FILES); scripts/test-all newest
 
-test-platforms: ## integration tests on arm64 (qemu), on musl, on both (PLATFORM=arm64): docs/results/platforms.md
-	@scripts/setup compiler libclang redis cli faketime
-	@$(MANY_FILES); scripts/test-all --platforms $(PLATFORM)
-
-check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
-	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
-
-check-servers: ## the model beside each server: 200,000 random steps on each (LOCK_STEPS, LOCK_SEED)
+check: ## random schedules beside the model (CHECK=rules servers), and beside the rules as they were (CHECK=base)
+ifeq ($(CHECK),base)
+	@scripts/setup compiler
+	scripts/test-module base $(BASE)
+else
 	@scripts/setup compiler libclang redis
+ifneq ($(CHECK),servers)
+	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
+endif
+ifneq ($(CHECK),rules)
 	cargo build $(QUICK) --workspace
 	LOCK_STEPS=$${LOCK_STEPS:-200000} scripts/each-server cargo test --quiet $(QUICK) --test it model:: -- --nocapture
+endif
+endif
 
-faults: ## crashes, power cuts, stops, partitions under load, a minute each on each server: docs/results/faults.md
+faults: ## crashes, power cuts, partitions, upgrades, a soak, under load on each server: results/faults.md (FAULTS=soak)
 	@scripts/setup compiler libclang redis cli
-	@$(MANY_FILES); scripts/faults
-
-soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS=n)
-	@scripts/setup compiler libclang redis
-	scripts/build
-	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
-		$(RELEASED) cargo test $(QUICK) -p redis-lock-faults --test faults soak -- --nocapture
-
-upgrade: ## old and new servers beside each other, replaced under load, there and back
-	@scripts/setup compiler libclang redis
-	@scripts/servers >/dev/null || echo "upgrade: without these servers" >&2
-	cargo build $(QUICK) --workspace
-	@$(MANY_FILES); scripts/each-server \
-		cargo test --quiet $(QUICK) --package redis-lock-faults --test faults upgrade:: -- --nocapture
+	@$(MANY_FILES); scripts/faults $(FAULTS)
 
 servers: ## Redis 8.0, 8.2, 8.6, Valkey 8.1, 9.1: from Debian's sources, Python packages into a cache (SERVERS_CACHE)
 	@scripts/servers
 
-mutants: ## what the unit tests catch of a thousand changes to the rules (cargo-mutants); below 95 % it fails
-	@scripts/setup compiler
-	@scripts/mutants
-
-mutants-shell: ## what the integration tests catch of twenty changes to the shell; below 17 it fails
+mutants: ## what tests catch of a thousand changes to the rules, twenty to the shell (MUTANTS=rules, MUTANTS=shell)
 	@scripts/setup compiler libclang redis cli faketime
+ifneq ($(MUTANTS),shell)
+	@scripts/mutants
+endif
+ifneq ($(MUTANTS),rules)
 	@$(MANY_FILES); scripts/mutants-shell
+endif
 
 fuzz: ## libFuzzer on arguments, payloads, effects, schedules: an hour (FUZZ_SECONDS, FUZZ_JOBS=1); needs nightly Rust
 	@scripts/setup compiler
@@ -177,7 +163,7 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@scripts/setup compiler libclang servers valgrind
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
-lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet, staticcheck; javac; a warning is an error
+lint: ## formatting, clippy, rustdoc, pictures, figures; gofmt, go vet, staticcheck; javac; a warning is an error
 	@scripts/setup compiler libclang lint python go java
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
@@ -185,8 +171,9 @@ lint: ## formatting, clippy, rustdoc, the pictures; gofmt, go vet, staticcheck; 
 		! LC_ALL=C.UTF-8 grep -nE '^.{121,}' \
 			$$(git ls-files '*.rs' '*.toml' '*.py' '*.ts' Makefile scripts '*/environment'; $(SCRIPTS) ':!scripts')
 	@echo 'no bash newer than the 3.2 of macOS'; \
-		! grep -nE $(BASH_4) $$(git grep -lE '^#!.*bash' -- ':!*.md')
+		! grep -nE $(BASH_4) $$(git grep -lE '^#!.*bash' -- ':!*.md') scripts/common.sh
 	scripts/pictures --check
+	scripts/result --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
@@ -203,38 +190,13 @@ install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
 	@echo "    maxmemory-policy noeviction"
 	@echo "redis.conf.example has the other settings, each with its reason."
 
-deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with the command line
-	@command -v dpkg-deb >/dev/null || { echo "make deb: there is no dpkg-deb here" >&2; exit 1; }
-	@scripts/setup compiler libclang deb
-	scripts/build module cli
-	@scripts/deb module cli
-
 dist: ## all that a release hands out, in target/dist: archives, packages, checksums (DIST_PLATFORMS)
 	@scripts/setup compiler libclang deb python node go java
-	@scripts/dist
+	@scripts/package dist
 
-test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again
+test-dist: ## what `make dist` made, and the images: contents, licences, first lock, the same bytes again (DIST=images)
 	@scripts/setup compiler libclang redis cli deb python node go java
-	@scripts/test-dist
-
-release: ## a release of the forge out of target/dist, with the notes of CHANGELOG.md; for the release workflow
-	@scripts/release
-
-test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
-	@scripts/setup redis
-	$(RELEASED) cargo test $(QUICK) --test it package:: -- --nocapture
-	$(RELEASED) cargo test $(QUICK) --package redis-lock-cli package:: -- --nocapture
-
-images: ## images of Redis and Valkey with the module, of the module, of redis-lock (docker, podman or buildah)
-	@scripts/images
-
-test-images: ## builds them without a daemon, runs them, the compose files, the manifests; root only, else skipped
-	@scripts/setup compiler
-	@scripts/test-images
-
-glibc: ## the oldest glibc that the built module runs with
-	@test -f $(MODULE) || $(MAKE) --no-print-directory build
-	@objdump -T $(MODULE) | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1
+	@scripts/test-dist $(DIST)
 
 book: ## docs/ as a book with a search, by mdBook, in target/book/book; every link and page checked
 	@scripts/setup compiler node python browser
@@ -245,7 +207,7 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopt
 	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## what a lock costs beside other ways to lock, into docs/results/benchmarks.md (SERVERS, REDIS_LOCK_BASE)
+bench: ## what a lock costs beside other ways to lock, into results/benchmarks.md (SERVERS, REDIS_LOCK_BASE)
 	@scripts/setup compiler libclang redis valgrind
 	scripts/build
 	cargo build --release -p redis-lock-floor
@@ -259,17 +221,18 @@ bench-quick: ## a part of `make bench` in two or three minutes; it prints the fi
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
-bench-adopt: ## 48 unchanged pollers of redis-py and redlock-py, adoption off and on, into docs/adopt.md (ADOPT_CACHE)
-	@scripts/setup compiler libclang redis python
+bench-adopt: ## unchanged pollers with adoption off and on, Redisson next to native clients (ADOPT_CACHE)
+	@scripts/setup compiler libclang redis python java
 	scripts/build
 	@$(MANY_FILES); $(RELEASED) tests/adopt/pollers $(BENCH)
+	@$(MANY_FILES); $(RELEASED) tests/adopt/redisson $(BENCH)
 
-bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/results/benchmarks-clients.md
+bench-clients: ## each client's lock beside its ecosystem's usual one, into results/benchmarks-clients.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
-	@$(MANY_FILES); scripts/bench-clients $(BENCH)
+	@$(MANY_FILES); clients/bench $(BENCH)
 
-bench-peers: ## beside etcd, ZooKeeper, Postgres, Redisson, …: docs/results/peers.md; Linux, root; BENCH=--quick prints
+bench-peers: ## beside etcd, ZooKeeper, Postgres, Redisson, …: results/peers.md; Linux, root; BENCH=--quick prints
 	@scripts/setup compiler libclang redis cli protoc peers lint python go java
 	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings

@@ -8,8 +8,8 @@ from typing import Dict, Iterator, List
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/results/*.md", "clients/*.md", "clients/*/README.md"]
-PAGES += ["cli/README.md", "examples/*/README.md", "packaging/*/README*"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "results/*.md", "clients/*.md", "clients/*/README.md"]
+PAGES += ["cli/README.md", "examples/*/README.md", "packaging/*.md", "packaging/*/README*"]
 # Written by a program.
 WRITTEN = ("benchmarks", "SUMMARY")
 
@@ -19,15 +19,15 @@ TYPED = ["sh", "console", "dockerfile", "yaml", "crontab", "ini"]
 
 # An indented line that begins so is typed or pasted, with what is indented below it.
 BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|grep|helm|install"
-BEGIN += r"|kubectl|make|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock"
-BEGIN += r"|redis-(cli|server)|scripts/"
+BEGIN += r"|kubectl|make|mvn|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock"
+BEGIN += r"|redis-(cli|server)|scripts/|sed"
 CRON = r"\S+ \S+ \* \* \*"
 BEGIN += r"|systemctl|valkey-(cli|server)|include|loadmodule|lock\.|maxmemory|appendonly|user )\b|[A-Z_]+=|" + CRON
 
 # In a sentence or a table: what installs or starts something, and not the mention of a program.
 INLINE = r"(apt|apt-get) install|brew \w+|cargo (add|install)|COPY --|docker (compose \w|run -|build)|echo \w+ "
 INLINE += r"|loadmodule /"
-INLINE += r"|npm install|pip install|python3 -m venv|redis-server --|redis-cli -p|make \w"
+INLINE += r"|mvn -q|npm install|pip install|python3 -m venv|redis-server --|redis-cli -p|make \w|scripts/\w+ \w"
 
 
 def lines() -> Dict[str, List[str]]:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = Path(os.environ.get("DIST_FOLDER") or Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist")
 # Whether what is not there is a failure.
 COMPLETE = os.environ.get("DIST_COMPLETE") == "yes"
-PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-generate"]
+PAGES = "", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-adopt", "-generate"
 LICENCE = (ROOT / "LICENSE").read_bytes()
 # Where scripts/setup installs it.
 CACHE = Path(os.environ.get("TOOLS_CACHE") or Path.home() / ".cache/redis-lock/tools")
@@ -269,7 +269,12 @@ class Clients(unittest.TestCase):
         for field in ["name", "description", "url", "licenses", "developers", "scm"]:
             told = ElementTree.parse(parent).find(f"{{http://maven.apache.org/POM/4.0.0}}{field}")
             self.assertTrue(told is not None and (len(told) or (told.text or "").strip()), field)
-        for name in ["redis-lock-client", "redis-lock-shedlock", "redis-lock-spring-boot-starter"]:
+        # A reverse domain that belongs to the repository's owner; Maven Central takes no other.
+        self.assertEqual(ElementTree.parse(parent).findtext("{http://maven.apache.org/POM/4.0.0}groupId"),
+                         "io.github.redis-lock")
+        modules = {"redis-lock-client": "redislock", "redis-lock-shedlock": "redislock.shedlock",
+                   "redis-lock-spring-boot-starter": "redislock.spring"}
+        for name, module in modules.items():
             number = parent.stem.rsplit("-", 1)[1]
             pom = (DIST / f"{name}-{number}.pom").read_text()
             self.assertIn(f"<artifactId>{name}</artifactId>", pom)
@@ -281,6 +286,8 @@ class Clients(unittest.TestCase):
                     files[kind] = set(jar.namelist())
                     if not kind:
                         self.assertEqual(jar.read("META-INF/LICENSE"), LICENCE)
+                        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+                        self.assertIn(f"Automatic-Module-Name: {module}\r\n", manifest)
             self.assertFalse([file for file in files[""] if not file.startswith(("redislock/", "META-INF/"))])
             self.assertFalse([file for file in files[""] if "Test" in file or "junit" in file])
             classes = {file for file in files[""] if file.endswith(".class") and "$" not in file}

@@ -19,25 +19,25 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
-from typing import IO, Callable, List, Optional, Tuple
+from typing import IO, Callable, Iterator, List, Optional, Tuple
 
-from lines import ROOT, lines
+from lines import ROOT, lines, lines_of
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
 MODULE = Path(os.environ.get("REDIS_LOCK_MODULE") or TARGET / "release/libredis_lock.so").absolute()
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
 # Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
-TYPED = r"redis-lock (run|graph|info|waiters|ls|log|top --once).*"
+TYPED = r"redis-lock (run|graph|info|waiters|ls|log|adopt|top --once).*"
 TYPED += r"|redis-cli (-3 )?(-p \d+ )?(LOCK\.\w+|CONFIG SET lock\.\S+)( .*)?"
 INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"
-INSTALLED += r"|go mod (edit .*|tidy)"
+INSTALLED += r"|go mod (init \w+|edit .*|tidy)|mvn -q -f \S+clients/java/pom.xml install .*"
 COMPILED = r"cargo install --path \S+"
 
 # A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
 ELSEWHERE: List[Tuple[str, str]] = [
     # The command line.
-    (r"redis-lock top 127.0.0.1:\d+", "no: the title of the screen, which `redis-lock top` prints"),
+    (r"redis-lock: not shown: .*", "cli/tests/cli/missing.rs: fn the_locks_of_the_living_shards_are_shown"),
     (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_are_what_is_printed"),
     (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_put_itself"),
     (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
@@ -54,6 +54,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
     # Packages.
     (r"(apt|apt-get) install (redis-server )?\./target/debian/.*", "tests/it/package.rs: package.install()"),
     (r"(systemctl restart|systemctl enable --now) redis\S*", "no: needs systemd; test_images starts the unit"),
+    (
+        r"install -m 640 contrib/acl/\S+ /etc/redis/users.acl",
+        "tests/it/permissions.rs: fn the_acl_files_are_loaded_alone",
+    ),
     (r"install -d -m 750 .*|install -m 640 .*", "tests/it/rewriting.rs: fn the_user_of_the_unit_may_rewrite_its_file"),
     (r"install -m 644 packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
     (r"sudo install .*", "no: it needs root, and is what `make install` does"),
@@ -64,16 +68,26 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"docker (build|run) .*|COPY --from=.*|FROM .*", "packaging/images/test_images.py: class Images"),
     (r"ENTRYPOINT .*|CMD .*", "packaging/images/test_images.py: class Images"),
     (r"docker compose .*", "packaging/images/test_images.py: class ComposeFiles"),
-    (r"docker push .*", "no: it needs a registry"),
+    (r"docker push .*|export REGISTRY=.*", "no: it needs a registry"),
+    (r"sed .*/lock-server.yaml \| kubectl apply -f -", "tests/it/pages.rs: fn the_manifest_gets_the_image"),
     (r"kubectl .*", "packaging/images/test_images.py: class Kubernetes"),
+    # TLS.
+    (r"openssl (req|x509) .*|echo subjectAltName=\S+ >server.ext", "tests/it/tls.rs: pub fn certificates"),
+    (r"redis-(cli|lock) --tls .*", "clients/recipes/test_tls.py: def test_the_tools_of_operators"),
     # Monitoring.
     (r"prometheus-redis-exporter .*|export REDIS_USER=.*|promtool .*", "tests/it/metrics.rs: fn shell_blocks"),
     (r"curl -s http://127.0.0.1:9121/metrics.*", "tests/it/metrics.rs: exporter.scrape()"),
+    (r"install (-d|-m 644 \S+examples/prometheus/\*) /etc/prometheus/redis-lock/?",
+     "tests/it/package.rs: fn monitoring_is_where"),
+    (r"redis-cli INFO lock \| grep (-E .)?acquires_refused.*|lock_(acquires_refused|held_back_ms):\w+",
+     "tests/it/info/refused.rs: fn a_pause_is_told"),
+    (r"redis-cli --cluster call host:port INFO lock .*", "tests/it/runbook.rs: fn every_node_of_a_cluster"),
+    (r"redis-cli INFO lock \| grep -E .*last_fence.", "tests/it/removal.rs: fn looked_at"),
+    (r"redis-cli --scan --pattern 'app:\*' .*", "tests/it/adopt/switching.rs: fn the_lines_of_the_page"),
     (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
     (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are played by hand"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
     # What a developer calls.
-    (r"git clone https://.*", "packaging/test_lines.py: class Clone"),
     (r"(REDIS_LOCK_MODULE=\S+ )?cargo (build|test) .*", "scripts/test-crates: cargo"),
     (r"python examples/predecessors/sale.py .*", "clients/python/tests/test_predecessors.py: sale"),
 ]
@@ -87,6 +101,7 @@ LINES = {line: pages for line, pages in lines().items() if pages != RECIPES}
 def is_there(line: str) -> bool:
     """Targets of make and programs of this checkout: that they exist. What they do is their own test."""
     makefile = (ROOT / "Makefile").read_text()
+    package = (ROOT / "scripts/package").read_text()
     # `[option]` stands for what may be left out.
     for part in re.sub(r" \[[^]]*\]", "", line).split(" && "):
         try:
@@ -96,6 +111,8 @@ def is_there(line: str) -> bool:
         if called[0] == "make":
             if not re.search(rf"^{re.escape(called[1])}:", makefile, re.MULTILINE):
                 return False
+        elif called[0] == "scripts/package" and not re.search(rf"^{called[1]}\(\)", package, re.MULTILINE):
+            return False
         elif "/" not in called[0] or not os.access(ROOT / called[0], os.X_OK):
             return False
     return True
@@ -223,18 +240,110 @@ class Installed(Clone):
     def test_the_go_client(self) -> None:
         if shutil.which("go") is None:
             self.skipTest("there is no Go on PATH")
-        found = here(r"go mod (edit .*|tidy)")
-        self.assertEqual(len(found), 3)
-        project = self.folder / "project"
-        project.mkdir()
-        (project / "go.mod").write_text("module project\n\ngo 1.24.0\n")
+        # Each program is followed by its lines, which may be those of two programs.
         page = (ROOT / "clients/go/README.md").read_text()
-        program = re.search(r"^```go\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-        assert program
-        (project / "main.go").write_text(program[1])
-        for line in found:
-            self.play(line, project, GOTOOLCHAIN="local")
-        run("go", "build", "-o", "program", ".", cwd=project)
+        blocks = re.findall(r"^```(go|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        programs, played = 0, set()
+        for number, (language, program) in enumerate(blocks):
+            if language == "go":
+                typed = next(text for language, text in blocks[number:] if language == "sh")
+                project = self.folder / f"project-{number}"
+                project.mkdir()
+                (project / "main.go").write_text(program)
+                for line in lines_of(f"```sh\n{typed}```"):
+                    self.play(line, project, GOTOOLCHAIN="local")
+                    played.add(line)
+                run("go", "build", "-o", "program", ".", cwd=project)
+                programs += 1
+        self.assertEqual(programs, 4)
+        self.assertEqual(played, set(here(r"go mod .*")))
+        self.spans_of(project)
+
+    def spans_of(self, project: Path) -> None:
+        """The last program is that of OpenTelemetry, whose exporters no module of the client needs."""
+        if not MODULE.exists() or not shutil.which(SERVER):
+            self.skipTest(f"no {MODULE} or no {SERVER} here")
+        port = free_port()
+        words = [SERVER, "--port", str(port), "--save", "", "--loadmodule", str(MODULE)]
+        with subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL) as server:
+            try:
+                until(lambda: output("redis-cli", "-p", str(port), "PING") == "PONG\n", "the server answers")
+                program = project / "main.go"
+                program.write_text(program.read_text().replace("localhost:6379", f"localhost:{port}"))
+                told = run("go", "run", ".", cwd=project)
+            finally:
+                server.kill()
+        for name in ("redislock.acquire", "redislock.hold", "redislock.wait.duration", "redislock.hold.duration"):
+            self.assertIn(f'"{name}"', told)
+
+
+    def test_the_java_client(self) -> None:
+        if shutil.which("mvn") is None or shutil.which("javac") is None:
+            self.skipTest("there is no Maven or no JDK on PATH")
+        found = here(r"mvn .*")
+        self.assertEqual(len(found), 1)
+        # What Maven has downloaded already, in links; what is installed goes to this folder alone.
+        local = self.folder / "repository"
+        kept = Path.home() / ".m2/repository"
+        if kept.exists():
+            shutil.copytree(kept, local, copy_function=link)
+            shutil.rmtree(local / "io/github/redis-lock", ignore_errors=True)
+        options = f"{os.environ.get('MAVEN_OPTS', '')} -Dmaven.repo.local={local}"
+        self.play(found[0], self.folder, MAVEN_OPTS=options)
+        version = re.search(r"<version>(.*)</version>", (ROOT / "clients/java/pom.xml").read_text())
+        assert version
+        for name in ("redis-lock-client", "redis-lock-shedlock", "redis-lock-spring-boot-starter"):
+            for kind in ("", "-sources", "-javadoc"):
+                jar = local / f"io/github/redis-lock/{name}/{version[1]}/{name}-{version[1]}{kind}.jar"
+                self.assertTrue(jar.exists(), jar)
+        project = self.folder / "project"
+        for number, program in enumerate(self.programs_of_java(project)):
+            self.play("mvn -q -B compile", program, MAVEN_OPTS=options)
+        self.assertEqual(number, 2)
+
+    def programs_of_java(self, project: Path) -> Iterator[Path]:
+        """Each program of the README with the dependencies of its section, and what that says of others."""
+        page = (ROOT / "clients/java/README.md").read_text()
+        blocks = re.findall(r"^```(xml|java)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        dependencies: List[str] = []
+        for language, text in blocks:
+            if language == "xml":
+                dependencies.append(text)
+            program = re.search(r"^public class (\w+)", text, re.MULTILINE)
+            if language == "java" and program:
+                package = re.search(r"^package (\w+);", text)
+                folder = project / program[1]
+                sources = folder / "src/main/java" / (package[1] if package else "")
+                sources.mkdir(parents=True)
+                (sources / f"{program[1]}.java").write_text(text)
+                # The first section names no Redis library: the reader has one.
+                lettuce = "<dependency><groupId>io.lettuce</groupId><artifactId>lettuce-core</artifactId></dependency>"
+                (folder / "pom.xml").write_text(POM.format(dependencies="".join([lettuce, *dependencies])))
+                yield folder
+
+
+# Of an application that is built with Spring Boot's parent.
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <parent>
+    <groupId>org.springframework.boot</groupId>
+    <artifactId>spring-boot-starter-parent</artifactId>
+    <version>3.5.7</version>
+  </parent>
+  <groupId>reader</groupId>
+  <artifactId>reader</artifactId>
+  <version>1</version>
+  <properties><java.version>17</java.version></properties>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+
+
+def link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 class Compiled(Clone):

@@ -34,7 +34,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
   --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as a full run
-  --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/results/benchmarks.md, others nothing
+  --docs DIRECTORY   where benchmarks.md is written; the full run writes results/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
@@ -171,7 +171,7 @@ fn options() -> io::Result<Option<Options>> {
         }
     }
     if options.docs.is_none() && options.only.is_none() && options.scale == Scale::Full {
-        options.docs = Some("docs/results".into());
+        options.docs = Some("results".into());
     }
     Ok(Some(options))
 }

@@ -24,7 +24,7 @@ pub struct Line {
 }
 
 impl Plot {
-    /// The name of its chart in `docs/results/benchmarks`.
+    /// The name of its chart in `results/benchmarks`.
     pub fn name(&self, version: &str) -> String {
         let (Plot::Bars { file, .. } | Plot::Lines { file, .. }) = self;
         format!("{file}-{}.svg", named(version))

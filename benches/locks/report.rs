@@ -1,5 +1,5 @@
 //! The output of the benchmark: a table on the terminal as soon as a workload is done, and at the end
-//! docs/results/benchmarks.md with its plots. Ratios come first, and a missed target is shown like a reached one.
+//! results/benchmarks.md with its plots. Ratios come first, and a missed target is shown like a reached one.
 
 use std::fmt::Write as _;
 use std::io;

@@ -6,9 +6,10 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{BreakArgs, ConnectionArgs};
-use crate::connection::query;
+use crate::connection::Node;
 use crate::error::Error;
 use crate::exit_code::Answer;
+use crate::message::say;
 use crate::output::{print, print_json, Format};
 use crate::reply::decode;
 use crate::text::Text;
@@ -28,15 +29,15 @@ pub async fn break_lock(args: BreakArgs, server: &ConnectionArgs) -> Result<Answ
     if let Some(owner) = &owner {
         command.arg("OWNER").arg(&owner.0);
     }
-    let broken: u64 = decode(query(server, &command).await?)?;
+    let broken: u64 = decode(Node::of(server, &key).await?.query(&command).await?)?;
     match (Format::new(args.json), broken) {
         (Format::Json, _) => print_json(&Broken { key, broken })?,
         (Format::Text, 0) => match owner {
-            Some(owner) => eprintln!("redis-lock: {owner} does not hold {key}"),
-            None => eprintln!("redis-lock: nobody holds {key}"),
+            Some(owner) => say(format_args!("{owner} does not hold {key}{}", args.names.hint(&[&key, &owner]))),
+            None => say(format_args!("{key} is not held{}", args.names.hint(&[&key]))),
         },
-        (Format::Text, 1) => print(&format!("1 owner has lost {key}\n"))?,
-        (Format::Text, _) => print(&format!("{broken} owners have lost {key}\n"))?,
+        (Format::Text, 1) => print(&format!("1 holder of {key} was removed\n"))?,
+        (Format::Text, _) => print(&format!("{broken} holders of {key} were removed\n"))?,
     }
     Ok(if broken > 0 { Answer::Yes } else { Answer::No })
 }

@@ -1,4 +1,4 @@
-//! Connects to the server that the options name, and sends commands to it, each once.
+//! The server that the options name, and commands about one key, each sent once. `servers` asks all servers.
 
 use std::fs;
 use std::future::Future;
@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    cmd, Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
+    cmd, Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
     RedisResult, TlsCertificates, Value,
 };
 use redis_lock_client::Client;
-use tokio::task::JoinSet;
 
 use crate::args::{ConnectionArgs, SENTINELS_VARIABLE, URL_VARIABLE};
-use crate::error::Error;
+use crate::error::{CutOff, Error};
 use crate::text::Text;
 
 /// The password if neither -a nor the URI has one, as in redis-cli.
@@ -25,7 +24,7 @@ const SENTINEL_PORT: u16 = 26379;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A busy server may need long for a reply with thousands of holders.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnectionArgs {
     /// The server, the primary behind the Sentinels, or the cluster. Nothing is sent yet.
@@ -42,9 +41,19 @@ impl ConnectionArgs {
     /// The server's address, for messages.
     pub fn server(&self) -> String {
         match (&self.master, self.node()) {
-            (Some(master), _) => format!("{master}, by the Sentinels {}", self.sentinel.join(", ")),
+            (Some(master), _) => format!("{master}, found by the Sentinels {}", self.sentinel.join(", ")),
             (None, Ok(node)) => node.addr().to_string(),
             (None, Err(_)) => "the server".to_string(),
+        }
+    }
+
+    /// What to try after this error of the connection; empty: nothing that the message does not say.
+    pub fn hint(&self, error: &Error) -> &'static str {
+        let is_tls = || self.node().is_ok_and(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }));
+        match error.cut_off() {
+            Some(_) if is_tls() => " (is this a TLS port?)",
+            Some(CutOff::Ended) => " (a TLS port requires --tls)",
+            Some(CutOff::Silent) | None => "",
         }
     }
 
@@ -77,7 +86,7 @@ impl ConnectionArgs {
     fn no_uri(&self) -> Error {
         let place = if self.is_from_environment { URL_VARIABLE } else { "-u" };
         Error::Options(format!(
-            "{place} is no URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
+            "{place} is not the URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
         ))
     }
 
@@ -151,82 +160,47 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|cause| Error::Io { what: path.display().to_string(), cause })
 }
 
-/// Sends a command once, to the server that has its key, the first argument. No retry: after a lost reply a second
-/// LOCK.BREAK would hit the next holder.
-pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error> {
-    let server = args.server();
-    let Some(Arg::Simple(key)) = command.args_iter().nth(1) else {
-        return Err(Error::Reply("a command without a key".into()));
-    };
-    let connection = args.client()?.connection(key).await.map_err(|error| Error::of_client(&server, error))?;
-    let error = match send(connection.clone(), command.clone()).await {
-        Ok(reply) => return Ok(reply),
-        Err(error) => error,
-    };
-    if error.code() == Some("WRONGTYPE") {
-        // Without the right to TYPE the server's own words have to do.
-        if let Ok(Value::SimpleString(found)) = send(connection, cmd("TYPE").arg(key).to_owned()).await {
-            return Err(Error::no_lock(&Text(key.to_vec()), &found));
-        }
-    }
-    Err(Error::of_command(&server, error))
+/// The server that has a key: in a cluster not the node that the options name.
+pub struct Node {
+    pub name: String,
+    connection: MultiplexedConnection,
 }
 
-/// Connections to all servers: one, or all primaries of a cluster.
-pub struct Servers(Vec<(String, MultiplexedConnection)>);
-
-impl Servers {
-    pub async fn connect(args: &ConnectionArgs) -> Result<Servers, Error> {
-        let connections = args.client()?.connections().await;
-        connections.map(Servers).map_err(|error| Error::of_client(&args.server(), error))
+impl Node {
+    pub async fn of(args: &ConnectionArgs, key: &Text) -> Result<Node, Error> {
+        let server = args.client()?.server_of(&key.0).await.map_err(|error| Error::of_client(&args.server(), error))?;
+        let name = server.name();
+        let connection = server.connect().await.map_err(|error| Error::of_client(&name, error))?;
+        Ok(Node { name, connection })
     }
 
-    /// Their addresses.
-    pub fn names(&self) -> Vec<String> {
-        self.0.iter().map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Sends a command to all servers at the same time. Each reply comes with its server, in the order of the servers.
-    pub async fn query_all(&self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
-        let mut asked = JoinSet::new();
-        for (index, (name, connection)) in self.0.iter().enumerate() {
-            let (name, reply) = (name.clone(), send(connection.clone(), command.clone()));
-            asked.spawn(async move { (index, name, reply.await) });
-        }
-        let mut replies = asked.join_all().await;
-        replies.sort_by_key(|(index, ..)| *index);
-        let of_one = |(_, name, reply): (usize, String, RedisResult<Value>)| match reply {
-            Ok(reply) => Ok((name, reply)),
-            Err(error) => Err(Error::of_command(&name, error)),
+    /// Sends a command once. No retry: after a lost reply a second LOCK.BREAK would hit the next holder.
+    pub async fn query(&self, command: &Cmd) -> Result<Value, Error> {
+        let error = match send(self.connection.clone(), command.clone()).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
         };
-        replies.into_iter().map(of_one).collect()
-    }
-
-    /// Sends a command to one of the [`Servers::names`].
-    pub async fn query_at(&self, name: &str, command: &Cmd) -> Result<Value, Error> {
-        send(self.at(name)?, command.clone()).await.map_err(|error| Error::of_command(name, error))
-    }
-
-    /// Sends commands to one of the [`Servers::names`] in one packet. Each has its own reply or error.
-    pub async fn pipeline_at(&self, name: &str, commands: &Pipeline) -> Result<Vec<Result<Value, Error>>, Error> {
-        let mut connection = self.at(name)?;
-        let replies = in_time(connection.send_packed_commands(commands, 0, commands.len())).await;
-        let replies = replies.map_err(|error| Error::of_command(name, error))?;
-        let reply = |reply: Value| reply.extract_error().map_err(|error| Error::of_command(name, error));
-        Ok(replies.into_iter().map(reply).collect())
-    }
-
-    fn at(&self, name: &str) -> Result<MultiplexedConnection, Error> {
-        let found = self.0.iter().find(|(server, _)| server == name);
-        found.map(|(_, connection)| connection.clone()).ok_or_else(|| Error::Reply(format!("no server {name}")))
+        if let (Some("WRONGTYPE"), Some(Arg::Simple(key))) = (error.code(), command.args_iter().nth(1)) {
+            // Without the right to TYPE the server's own words have to do.
+            if let Ok(Value::SimpleString(found)) = send(self.connection.clone(), cmd("TYPE").arg(key).to_owned()).await
+            {
+                return Err(Error::no_lock(&Text(key.to_vec()), &found));
+            }
+        }
+        Err(Error::of_command(&self.name, error))
     }
 }
 
-async fn send(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
-    in_time(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
+/// Sends a command, and waits for its reply.
+pub async fn send(connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+    send_within(REPLY_TIMEOUT, connection, command).await
 }
 
-async fn in_time<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply").into();
-    tokio::time::timeout(REPLY_TIMEOUT, reply).await.unwrap_or_else(|_| Err(silent()))
+pub async fn send_within(limit: Duration, mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+    in_time(limit, connection.send_packed_command(&command)).await.and_then(Value::extract_error)
+}
+
+pub async fn in_time<T>(limit: Duration, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no reply within {limit:?}")).into();
+    tokio::time::timeout(limit, reply).await.unwrap_or_else(|_| Err(silent()))
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
 use crate::exit_code;
+use crate::servers::Missing;
 use crate::text::Text;
 use crate::usage::MEANING_OF_N;
 
@@ -15,6 +17,8 @@ pub enum Error {
     Options(String),
     /// The server does not answer, or the connection broke.
     Connection { server: String, cause: RedisError },
+    /// Some of several servers could not be asked. What the others answered has been printed.
+    LeftOut(Vec<Missing>),
     /// The server does not know the module's commands.
     NoModule { server: String },
     /// It is a Sentinel, asked as a server.
@@ -29,6 +33,13 @@ pub enum Error {
     Reply(String),
     /// A file or the terminal.
     Io { what: String, cause: io::Error },
+}
+
+/// How a connection failed that a server of another protocol may have taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOff {
+    Ended,
+    Silent,
 }
 
 impl Error {
@@ -48,25 +59,29 @@ impl Error {
 
     /// What went wrong with a command that was sent to `server`.
     pub fn of_command(server: &str, error: RedisError) -> Error {
+        if error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("WRONGPASS") {
+            let words = format!("{server} rejected this user or password (--user, -a, REDISCLI_AUTH)");
+            return Error::NoPermission(words);
+        }
         match error.kind() {
-            ErrorKind::AuthenticationFailed => {
-                let words = format!("{server} does not take this user and password (--user, -a, REDISCLI_AUTH)");
-                return Error::NoPermission(words);
-            }
-            ErrorKind::Io | ErrorKind::MasterNameNotFoundBySentinel => {
+            // What cannot be parsed is not Redis's protocol.
+            ErrorKind::Io | ErrorKind::Parse | ErrorKind::MasterNameNotFoundBySentinel => {
                 return Error::Connection { server: server.to_string(), cause: error };
             }
             _ => {}
         }
         let words = words(&error);
         match error.code() {
-            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
+            Some("NOPERM" | "NOAUTH") => Error::NoPermission(words),
             Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
             _ if words.contains("cluster support disabled") => {
-                Error::Options(format!("{server} is no cluster's node: leave -c out (flock's -c is `-- sh -c` here)"))
+                Error::Options(format!("{server} is not a cluster node: omit -c (flock's -c is `-- sh -c` here)"))
             }
             _ if words.contains("DB index is out of range") => Error::Options(format!("{words} ({MEANING_OF_N})")),
-            Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
+            Some("MOVED" | "ASK") => {
+                Error::Server(format!("{words} (it is a cluster node: use -c to follow redirections)"))
+            }
+            Some("READONLY") => Error::Server(format!("{words} ({server} is a replica: ask its primary)")),
             _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },
             _ => Error::Server(words),
         }
@@ -74,13 +89,40 @@ impl Error {
 
     /// The key holds no lock. `found`: its type, as TYPE names it.
     pub fn no_lock(key: &Text, found: &str) -> Error {
-        Error::WrongType(format!("{key} is a {found}, no lock"))
+        Error::WrongType(format!("{key} is a {found}, not a lock"))
+    }
+
+    /// Whether the server ended the connection before it had said a word of Redis's protocol, or was silent.
+    pub fn cut_off(&self) -> Option<CutOff> {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+        let Error::Connection { cause, .. } = self else { return None };
+        match io_kind(cause) {
+            None if cause.kind() == ErrorKind::Parse => Some(CutOff::Ended),
+            Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof) => Some(CutOff::Ended),
+            Some(TimedOut) => Some(CutOff::Silent),
+            _ => None,
+        }
+    }
+
+    fn is_silence(&self) -> bool {
+        self.cut_off() == Some(CutOff::Silent)
+    }
+
+    /// The message without the name of the server, for a line that begins with it.
+    pub fn without_server(&self) -> String {
+        match self {
+            Error::Connection { cause, .. } if self.is_silence() => format!("it does not respond: {}", reason(cause)),
+            Error::Connection { cause, .. } => format!("no connection: {}", reason(cause)),
+            Error::NoModule { .. } => "it has no redis-lock module".to_string(),
+            other => other.to_string(),
+        }
     }
 
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Options(_) | Error::Sentinel { .. } => exit_code::USAGE,
             Error::Connection { .. } | Error::NoModule { .. } => exit_code::UNAVAILABLE,
+            Error::LeftOut(missing) => missing.first().map_or(exit_code::UNAVAILABLE, |first| first.exit_code),
             Error::NoPermission(_) => exit_code::NO_PERMISSION,
             Error::WrongType(_) => exit_code::WRONG_TYPE,
             Error::Server(_) | Error::Reply(_) => exit_code::PROTOCOL,
@@ -97,6 +139,21 @@ fn is_of_the_module(words: &str) -> bool {
     ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
 }
 
+fn io_kind(cause: &RedisError) -> Option<io::ErrorKind> {
+    // The redis crate wraps shared causes in an Arc.
+    let shared = std::error::Error::source(cause)?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
+    shared.downcast_ref().map(io::Error::kind)
+}
+
+/// Why there is no connection, in one line.
+fn reason(cause: &RedisError) -> String {
+    match cause.kind() {
+        ErrorKind::Parse => "what listens there does not speak the Redis protocol".to_string(),
+        ErrorKind::MasterNameNotFoundBySentinel => "they know no primary with this name (--master)".to_string(),
+        _ => cause.to_string(),
+    }
+}
+
 /// An error reply as the server wrote it: its code, then its sentence.
 fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
@@ -108,12 +165,16 @@ fn words(error: &RedisError) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Connection { server, cause } if cause.kind() == ErrorKind::MasterNameNotFoundBySentinel => {
-                write!(f, "no connection to {server}: they know no primary of this name (--master)")
+            Error::Connection { server, cause } if self.is_silence() => {
+                write!(f, "{server} does not respond: {}", reason(cause))
             }
-            Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
+            Error::Connection { server, cause } => write!(f, "no connection to {server}: {}", reason(cause)),
+            Error::LeftOut(missing) => {
+                let named = missing.iter().map(|one| format!("{} ({})", one.server, one.error));
+                write!(f, "not shown: {}", named.collect::<Vec<_>>().join(", "))
+            }
             Error::Sentinel { server } => {
-                write!(f, "{server} is a Sentinel, and no server with locks: --sentinel {server} --master NAME")
+                write!(f, "{server} is a Sentinel, not a server with locks: use --sentinel {server} --master NAME")
             }
             Error::NoModule { server } => write!(
                 f,
@@ -123,7 +184,7 @@ impl fmt::Display for Error {
             Error::Options(words) | Error::NoPermission(words) | Error::WrongType(words) | Error::Server(words) => {
                 f.write_str(words)
             }
-            Error::Reply(what) => write!(f, "the server's reply is none of redis-lock's: {what}"),
+            Error::Reply(what) => write!(f, "unexpected reply from the server: {what}"),
             Error::Io { what, cause } => write!(f, "{what}: {cause}"),
         }
     }

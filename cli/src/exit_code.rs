@@ -9,7 +9,7 @@ pub const NO: u8 = 1;
 pub const USAGE: u8 = 64;
 /// The key holds something that is no lock, or a lock of another family.
 pub const WRONG_TYPE: u8 = 65;
-/// No connection, or a server without the module.
+/// No connection, or a server without the module: none of them, or one of several.
 pub const UNAVAILABLE: u8 = 69;
 /// An error of this machine: a file that cannot be read or written.
 pub const MACHINE: u8 = 74;
@@ -36,34 +36,34 @@ impl From<Answer> for ExitCode {
 
 /// The descriptions in help and man pages.
 pub const STATUSES: [(u8, &str); 8] = [
-    (0, "done"),
-    (NO, "the server says no: no such lock, nobody held it, nobody waited; run: not granted"),
-    (USAGE, "usage"),
-    (WRONG_TYPE, "the key holds something else than such a lock"),
-    (UNAVAILABLE, "no connection, or the server has no redis-lock module"),
+    (0, "success"),
+    (NO, "no such lock, holder or waiter; run: not granted"),
+    (USAGE, "usage error"),
+    (WRONG_TYPE, "the key holds another type, or another type of lock"),
+    (UNAVAILABLE, "no connection, or no redis-lock module; with -c, also if only some primaries respond"),
     (MACHINE, "a file cannot be read or written"),
-    (PROTOCOL, "another error of the server"),
+    (PROTOCOL, "any other error from the server"),
     (NO_PERMISSION, "no permission, or a wrong password"),
 ];
 
 pub const OF_RUN: &str = "\
-run exits with the status of its command (128 and the signal's number when a
-signal ended it), with 75 when the lock was lost while it ran, with 126 when the
-command cannot be run and 127 when there is none; with --once also with 0 when
-another run has succeeded meanwhile.";
+run exits with the status of its command (128 plus the signal number if a signal
+ended it), with 75 if the lock was lost while it ran, with 126 if the command
+cannot be run and 127 if it is not found; with --once, also with 0 if another run
+succeeded in the meantime.";
 
 /// Of `run`, for its man page, before [`STATUSES`].
 pub const STATUSES_OF_RUN: [(&str, &str); 6] = [
     ("the command's own", "the lock was held until the command ended"),
-    ("0", "also with --once, when another run has succeeded meanwhile: the command did not run"),
+    ("0", "also with --once, if another run succeeded in the meantime: the command did not run"),
     (
         "by its signal",
-        "a signal ended the command: redis-lock ends by the same one, and a shell shows 128 and its number. While it \
-         waits, by the signal that it got itself",
+        "a signal ended the command: redis-lock ends by the same signal, which a shell reports as 128 plus its \
+         number. While it waits for the lock, redis-lock ends by the signal that it receives",
     ),
-    ("1, --conflict-exit-code", "not granted: held by another owner, or an operator has ended the wait"),
+    ("1, --conflict-exit-code", "not granted: held by another owner, or an operator cancelled the wait"),
     ("75, --lost-exit-code", "the lock was lost while the command ran"),
-    ("126, 127", "the command cannot be run; there is no such command. The lock is released"),
+    ("126, 127", "the command cannot be run, or is not found. The lock is released"),
 ];
 
 pub fn help() -> String {

@@ -52,7 +52,7 @@ fn man_page(command: clap::Command, directory: &Path) -> io::Result<()> {
         for (status, meaning) in exit_code::STATUSES_OF_RUN {
             entry(&mut file, status, meaning)?;
         }
-        paragraph(&mut file, "Where the command did not run:")?;
+        paragraph(&mut file, "If the command did not run:")?;
     }
     // `run` has its own 0 and 1.
     for (status, meaning) in exit_code::STATUSES.into_iter().filter(|(status, _)| !is_run || *status > exit_code::NO) {
@@ -66,7 +66,7 @@ fn man_page(command: clap::Command, directory: &Path) -> io::Result<()> {
         entry(&mut file, variable, meaning)?;
     }
     if is_run {
-        paragraph(&mut file, "The command has in its environment:")?;
+        paragraph(&mut file, "The environment of the command has, in addition:")?;
         for (variable, meaning) in VARIABLES_OF_RUN {
             entry(&mut file, variable, meaning)?;
         }
@@ -83,45 +83,54 @@ fn man_page(command: clap::Command, directory: &Path) -> io::Result<()> {
 }
 
 const VARIABLES: [(&str, &str); 4] = [
-    ("REDIS_LOCK_URL", "The server, as -u, if no option names one. With Sentinels, the login of the primary."),
-    ("REDIS_LOCK_SENTINELS", "The Sentinels, as --sentinel, if no option names a server."),
-    ("REDIS_LOCK_MASTER", "The name of the primary, as --master."),
-    ("REDISCLI_AUTH", "The password, where neither -a nor the URI has one."),
+    (
+        "REDIS_LOCK_URL",
+        "The server, like -u, if no option names one. With Sentinels, the user and password of the primary.",
+    ),
+    ("REDIS_LOCK_SENTINELS", "The Sentinels, like --sentinel, if no option names a server."),
+    ("REDIS_LOCK_MASTER", "The name of the primary, like --master."),
+    ("REDISCLI_AUTH", "The password, if neither -a nor the URI has one."),
 ];
 
 const VARIABLES_OF_RUN: [(&str, &str); 4] = [
-    ("REDIS_LOCK_KEY", "The key; of several, one a line."),
+    ("REDIS_LOCK_KEY", "The key; if there are multiple keys, one per line."),
     ("REDIS_LOCK_TOKEN", "The owner, for LOCK.EXEC and LOCK.HELD."),
-    ("REDIS_LOCK_FENCE", "The fencing token: what the lock protects refuses a smaller one."),
+    ("REDIS_LOCK_FENCE", "The fencing token: the protected resource should reject smaller ones."),
     ("REDIS_LOCK_SLOT", "With --slot: the smallest number from 0 that no other holder of the semaphore has."),
 ];
 
 const SIGNALS: [(&str, &str); 6] = [
-    ("SIGTERM, SIGINT, SIGHUP, SIGQUIT", "To the command and all processes that it started in its group."),
-    ("SIGUSR1, SIGUSR2", "To the command alone."),
-    ("SIGTSTP, SIGCONT, SIGWINCH", "To the command's group."),
-    ("While it waits for the lock", "One of the first six takes the request out of the queue and ends redis-lock."),
+    ("SIGTERM, SIGINT, SIGHUP, SIGQUIT", "Forwarded to the command and to all processes in its group."),
+    ("SIGUSR1, SIGUSR2", "Forwarded to the command alone."),
+    ("SIGTSTP, SIGCONT, SIGWINCH", "Forwarded to the command's group."),
+    ("While it waits for the lock", "One of the first six removes the request from the queue and ends redis-lock."),
     (
         "SIGKILL",
-        "It cannot be passed on: a process named lock-watchdog ends the command's group, and the lease ends the lock; \
-         with --session the lock ends at once.",
+        "Cannot be forwarded: a process named lock-watchdog ends the command's group, and the lock is released when \
+         its lease expires, or at once with --session.",
     ),
     (
         "When the lock is lost",
-        "The command's group gets SIGTERM and, after --kill-after, SIGKILL. So it is after a SIGKILL of redis-lock.",
+        "The command's group gets SIGTERM and, after --kill-after, SIGKILL; likewise after a SIGKILL of redis-lock.",
     ),
 ];
 
 const EXAMPLES: [(&str, &str); 6] = [
-    ("redis-lock run deploy -- ./deploy.sh production", "On one machine at a time; the others wait for their turn."),
-    ("redis-lock run --wait 30s deploy -- ./deploy.sh production", "Waits so long; status 1: not granted."),
-    ("redis-lock run --no-wait --at-least 4m mirror -- ./mirror", "From cron each five minutes, on every machine."),
+    ("redis-lock run deploy -- ./deploy.sh production", "On one machine at a time; the others wait."),
+    (
+        "redis-lock run --wait 30s deploy -- ./deploy.sh production",
+        "Waits up to 30 seconds; exit status 1 if not granted.",
+    ),
+    ("redis-lock run --no-wait --at-least 4m mirror -- ./mirror", "From cron every five minutes, on every machine."),
     (
         "redis-lock run --limit 4 --slot gpu -- sh -c './train --device $REDIS_LOCK_SLOT'",
-        "One of four permits, and its number.",
+        "One of four permits, with its number.",
     ),
-    ("redis-lock run --once --wait 10m build:42 -- ./build.sh 42", "Once for all: who waited meanwhile skips it."),
-    ("redis-lock run orders invoices -- ./close-month.sh", "Several locks, all at once or none."),
+    (
+        "redis-lock run --once --wait 10m build:42 -- ./build.sh 42",
+        "Single-flight: runs that waited in the meantime skip the command.",
+    ),
+    ("redis-lock run orders invoices -- ./close-month.sh", "Multiple locks, all or nothing."),
 ];
 
 fn section(file: &mut File, title: &str) -> io::Result<()> {

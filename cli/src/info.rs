@@ -7,10 +7,12 @@ use redis::{cmd, Value};
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, InfoArgs};
-use crate::connection::query;
+use crate::condition::Condition;
+use crate::connection::Node;
 use crate::duration::{human, left};
 use crate::error::Error;
 use crate::exit_code::Answer;
+use crate::message::say;
 use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
 use crate::table::{Align, Table};
@@ -42,16 +44,22 @@ pub struct Holder {
     /// Only of a semaphore; -1: this permit has no slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<i64>,
+    /// Only of a hold by `lock.adopt`: address and name of the connection that was granted it, empty where unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addr: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<Text>,
 }
 
 pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
     let key = Text(args.lock.as_bytes().to_vec());
-    let reply = query(server, cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let node = Node::of(server, &key).await?;
+    let reply = node.query(cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(args.count)).await?;
     let format = Format::new(args.json);
     if reply == Value::Nil {
         match format {
             Format::Json => print_json(&())?,
-            Format::Text => eprintln!("redis-lock: nobody holds {key}"),
+            Format::Text => say(format_args!("{key} is not held{}", args.names.hint(&[&key]))),
         }
         return Ok(Answer::No);
     }
@@ -59,6 +67,10 @@ pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Err
     match format {
         Format::Json => print_json(&lock)?,
         Format::Text => print(&lock.describe())?,
+    }
+    if lock.holding == 0 {
+        // Requests wait for a free lock: the server may be the reason.
+        Condition::at(&node).await.iter().for_each(|condition| condition.tell(&node.name));
     }
     Ok(Answer::Yes)
 }
@@ -92,11 +104,17 @@ impl Lock {
         line("left", left(self.ttl));
         line("holders", self.holding.to_string());
         line("waiters", self.waiters.to_string());
+        // A hold by lock.adopt has no session: this is the client to look for.
+        if let Some(Holder { addr: Some(addr), client: Some(client), .. }) = self.holders.first() {
+            if !addr.0.is_empty() {
+                line("client", format!("{addr} {client}").trim_end().to_string());
+            }
+        }
         if self.holders.is_empty() {
             return text;
         }
         let mut table = Table::new(&[
-            ("OWNER", Align::Name),
+            ("OWNER", Align::Whole),
             ("MODE", Align::Left),
             ("HOLDS", Align::Right),
             ("FENCE", Align::Right),
@@ -124,6 +142,8 @@ impl Holder {
             age: fields.count("age")?,
             session: fields.count("session")?,
             slot: fields.optional_int("slot")?,
+            addr: fields.text_if_given("addr")?,
+            client: fields.text_if_given("client")?,
         })
     }
 

@@ -6,11 +6,13 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, LogArgs};
-use crate::connection::Servers;
+use crate::condition::tell_other_nodes;
 use crate::duration::human;
 use crate::error::Error;
+use crate::message::say;
 use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
+use crate::servers::Servers;
 use crate::table::{Align, Table};
 use crate::text::Text;
 
@@ -32,7 +34,7 @@ struct Entry {
 
 pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
     let mut entries = Vec::new();
-    let servers = Servers::connect(server).await?;
+    let mut servers = Servers::connect(server).await?;
     for (server, reply) in servers.query_all(cmd("LOCK.LOG").arg("GET").arg(args.count)).await? {
         for fields in Fields::all_of(reply)? {
             entries.push(Entry::decode(server.clone(), fields)?);
@@ -42,13 +44,12 @@ pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.time));
     entries.truncate(args.count.try_into().unwrap_or(usize::MAX));
     match Format::new(args.json) {
-        Format::Json => print_json(&entries),
-        Format::Text if entries.is_empty() => {
-            eprintln!("redis-lock: nothing is logged");
-            Ok(())
-        }
-        Format::Text => print(&table(&entries).text(columns())),
+        Format::Json => print_json(&entries)?,
+        Format::Text if entries.is_empty() => say(format_args!("the log is empty")),
+        Format::Text => print(&table(&entries).text(columns()))?,
     }
+    tell_other_nodes(&servers).await;
+    servers.complete()
 }
 
 impl Entry {
@@ -75,7 +76,7 @@ fn table(entries: &[Entry]) -> Table {
         ("EVENT", Align::Left),
         ("AFTER", Align::Right),
         ("DB", Align::Right),
-        ("KEY", Align::Name),
+        ("KEY", Align::Whole),
         ("OWNER", Align::Name),
         ("WAITERS", Align::Right),
         ("CLIENT", Align::Right),

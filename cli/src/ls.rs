@@ -1,17 +1,20 @@
 //! `redis-lock ls`: the locks that are held, by LOCK.SCAN, in the order of their keys.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, LsArgs};
-use crate::connection::Servers;
+use crate::condition::{tell_other_nodes, Condition, Info};
 use crate::duration::left;
 use crate::error::Error;
+use crate::message::say;
 use crate::output::{columns, print, print_json, Format};
 use crate::reply::{decode, Fields};
+use crate::servers::Servers;
 use crate::table::{Align, Table};
 use crate::text::Text;
 
@@ -31,37 +34,54 @@ struct Lock {
 }
 
 pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
-    // A scan may name a key twice.
     let mut locks = BTreeMap::new();
-    let servers = Servers::connect(server).await?;
+    let mut servers = Servers::connect(server).await?;
     for server in servers.names() {
-        let mut cursor = b"0".to_vec();
-        loop {
-            let mut command = cmd("LOCK.SCAN");
-            command.arg(&cursor);
-            if let Some(pattern) = &args.pattern {
-                command.arg("MATCH").arg(pattern.as_bytes());
-            }
-            let reply = servers.query_at(&server, command.arg("COUNT").arg(STEP)).await?;
-            let (next, found): (Vec<u8>, redis::Value) = decode(reply)?;
-            for fields in Fields::all_of(found)? {
-                let lock = Lock::decode(server.clone(), fields)?;
-                locks.insert(lock.key.clone(), lock);
-            }
-            cursor = next;
-            if cursor == b"0" {
-                break;
-            }
+        match scan(&servers, &server, args.pattern.as_ref()).await {
+            Ok(found) => locks.extend(found),
+            Err(error) => servers.leave_out(&server, error)?,
         }
     }
     let locks: Vec<Lock> = locks.into_values().collect();
     match Format::new(args.json) {
-        Format::Json => print_json(&locks),
-        Format::Text if locks.is_empty() => {
-            eprintln!("redis-lock: no locks");
-            Ok(())
+        Format::Json => print_json(&locks)?,
+        Format::Text if locks.is_empty() => say(format_args!("no locks")),
+        Format::Text => print(&table(&locks).text(columns()))?,
+    }
+    tell_other_nodes(&servers).await;
+    tell_limits(&mut servers).await;
+    servers.complete()
+}
+
+/// The locks of one server, by key: a scan may name a key twice.
+async fn scan(servers: &Servers, server: &str, pattern: Option<&OsString>) -> Result<BTreeMap<Text, Lock>, Error> {
+    let mut locks = BTreeMap::new();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let mut command = cmd("LOCK.SCAN");
+        command.arg(&cursor);
+        if let Some(pattern) = pattern {
+            command.arg("MATCH").arg(pattern.as_bytes());
         }
-        Format::Text => print(&table(&locks).text(columns())),
+        let reply = servers.query_at(server, command.arg("COUNT").arg(STEP)).await?;
+        let (next, found): (Vec<u8>, redis::Value) = decode(reply)?;
+        for fields in Fields::all_of(found)? {
+            let lock = Lock::decode(server.to_string(), fields)?;
+            locks.insert(lock.key.clone(), lock);
+        }
+        cursor = next;
+        if cursor == b"0" {
+            return Ok(locks);
+        }
+    }
+}
+
+/// Why there are no more locks than these.
+async fn tell_limits(servers: &mut Servers) {
+    // A user that may list locks may not be allowed more.
+    let Ok(infos) = Info::of_all(servers).await else { return };
+    for (server, info) in infos {
+        Condition::of(&info).tell(&server);
     }
 }
 
@@ -81,7 +101,7 @@ impl Lock {
 
 fn table(locks: &[Lock]) -> Table {
     let mut table = Table::new(&[
-        ("KEY", Align::Name),
+        ("KEY", Align::Whole),
         ("KIND", Align::Left),
         ("OWNER", Align::Name),
         ("HOLDERS", Align::Right),

@@ -1,9 +1,11 @@
 //! `redis-lock`: runs commands under locks, and shows holders and waiters. One file for each subcommand; shared are the
 //! connection, the errors, and the formatting of times, tables and JSON.
 
+mod adopt;
 mod args;
 mod break_lock;
 mod cancel;
+mod condition;
 mod connection;
 mod duration;
 mod error;
@@ -17,6 +19,7 @@ mod message;
 mod output;
 mod reply;
 mod run;
+mod servers;
 mod table;
 mod text;
 mod top;
@@ -30,6 +33,7 @@ use error::Error;
 
 fn main() -> ExitCode {
     let line = args::parse();
+    let connection = line.connection.clone();
     let done = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
             done
         });
     done.unwrap_or_else(|error| {
-        message::say(format_args!("{error}"));
+        message::say(format_args!("{error}{}", connection.hint(&error)));
         ExitCode::from(error.exit_code())
     })
 }
@@ -65,6 +69,7 @@ async fn execute(subcommand: Command, server: &ConnectionArgs) -> Result<ExitCod
         Command::Break(args) => break_lock::break_lock(args, server).await.map(ExitCode::from),
         Command::Cancel(args) => cancel::cancel(args, server).await.map(ExitCode::from),
         Command::Log(args) => log::log(args, server).await.map(succeeded),
+        Command::Adopt(args) => adopt::adopt(args, server).await.map(succeeded),
         Command::Generate(args) => generate::generate(args).map(succeeded),
     }
 }

@@ -1,7 +1,7 @@
 //! Parses the replies of the module's commands: maps with the contract's field names, as RESP3 maps or RESP2 flat
 //! arrays. Unknown fields are ignored: a newer module may send more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{from_redis_value, FromRedisValue, Value};
 
@@ -47,6 +47,21 @@ impl Fields {
     pub fn optional_text(&mut self, name: &str) -> Result<Option<Text>, Error> {
         let bytes: Option<Vec<u8>> = decode(self.take(name)?)?;
         Ok(bytes.map(Text))
+    }
+
+    /// Any bytes, in a field that only some replies have.
+    pub fn text_if_given(&mut self, name: &str) -> Result<Option<Text>, Error> {
+        Ok(self.0.remove(name).map(decode).transpose()?.map(Text))
+    }
+
+    /// A map of counters.
+    pub fn counts(&mut self, name: &str) -> Result<BTreeMap<String, u64>, Error> {
+        decode(self.take(name)?)
+    }
+
+    /// An array of texts.
+    pub fn strings(&mut self, name: &str) -> Result<Vec<String>, Error> {
+        decode(self.take(name)?)
     }
 
     /// An array of maps.

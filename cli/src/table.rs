@@ -1,10 +1,9 @@
 //! Aligned columns for people: each as wide as its widest cell, numbers and times to the right.
 //!
-//! In a terminal that is too narrow for that, names give way, so that a row stays one line. A long name in the first
-//! column has a line of its own, whole, because it is what is copied into the next command; names in other columns are
-//! cut.
+//! In a terminal that is too narrow for that, a long name that is copied into the next command has a line of its own,
+//! whole, and other names are cut. Where that is not enough, each row and the header are folded into several lines.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -14,20 +13,28 @@ use crate::text::cut;
 pub enum Align {
     Left,
     Right,
-    /// To the left: keys and owners, which may be of any length.
+    /// To the left: a name of any length, which may be cut.
     Name,
+    /// To the left: a name of any length, which is copied into the next command.
+    Whole,
 }
 
-/// A name is not cut below this width.
+/// A name is not cut below this width, and a line has at least this much room for a whole one.
 const MIN_NAME: usize = 12;
 
 /// Between columns.
 const GAP: usize = 2;
 
+/// Before the second line of a folded row.
+const INDENT: usize = 2;
+
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
+
+/// The columns of one line, each by its index and with its width.
+type Line = Vec<(usize, usize)>;
 
 impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
@@ -42,15 +49,15 @@ impl Table {
 
     /// Its lines, in a terminal of this width; None: as wide as its cells.
     pub fn text(&self, terminal: Option<usize>) -> String {
-        let widths = match terminal {
-            Some(terminal) => self.narrowed(self.natural_widths(), terminal),
-            None => self.natural_widths(),
+        let natural = self.natural_widths();
+        let lines = match terminal {
+            Some(terminal) => self.narrowed(&natural, terminal).unwrap_or_else(|| self.folded(&natural, terminal)),
+            None => vec![natural.into_iter().enumerate().collect()],
         };
         let titles: Vec<String> = self.columns.iter().map(|(title, _)| title.to_string()).collect();
         let mut text = String::new();
         for cells in std::iter::once(&titles).chain(&self.rows) {
-            // Writing into a string cannot fail.
-            let _ = self.write_row(&mut text, cells, &widths);
+            self.write_row(&mut text, cells, &lines);
         }
         text
     }
@@ -61,42 +68,81 @@ impl Table {
         titles.map(|(column, (title, _))| cells(column).max().unwrap_or_default().max(title.width())).collect()
     }
 
-    fn narrowed(&self, mut widths: Vec<usize>, terminal: usize) -> Vec<usize> {
-        let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
-        let surplus = total(&widths).saturating_sub(terminal);
-        let (title, align) = self.columns[0];
-        if surplus > 0 && align == Align::Name {
-            widths[0] = widths[0].saturating_sub(surplus).max(title.width());
-        }
-        let mut surplus = total(&widths).saturating_sub(terminal);
-        while surplus > 0 {
-            let names = (1..widths.len()).filter(|column| self.columns[*column].1 == Align::Name);
-            match names.max_by_key(|column| widths[*column]) {
-                Some(widest) if widths[widest] > MIN_NAME => widths[widest] -= 1,
-                _ => break,
+    /// On one line, where names can give way; None: they cannot.
+    fn narrowed(&self, natural: &[usize], terminal: usize) -> Option<Vec<Line>> {
+        let mut widths = natural.to_vec();
+        let mut surplus = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(terminal);
+        for (column, (title, align)) in self.columns.iter().enumerate() {
+            if *align == Align::Whole {
+                let narrower = widths[column].saturating_sub(surplus).max(title.width());
+                surplus -= widths[column] - narrower;
+                widths[column] = narrower;
             }
+        }
+        while surplus > 0 {
+            let names = (0..widths.len()).filter(|column| self.columns[*column].1 == Align::Name);
+            let widest = names.max_by_key(|column| widths[*column]).filter(|widest| widths[*widest] > MIN_NAME)?;
+            widths[widest] -= 1;
             surplus -= 1;
         }
-        widths
+        Some(vec![widths.into_iter().enumerate().collect()])
     }
 
-    fn write_row(&self, text: &mut String, cells: &[String], widths: &[usize]) -> fmt::Result {
-        let mut line = String::new();
-        for (column, (cell, (_, align))) in cells.iter().zip(&self.columns).enumerate() {
-            let width = widths[column];
-            let cell = match (align, column) {
-                (Align::Name, 0) if cell.width() > width => {
-                    writeln!(text, "{cell}")?;
-                    String::new()
-                }
-                (Align::Name, _) => cut(cell, width),
-                (Align::Left | Align::Right, _) => cell.clone(),
+    /// On as many lines as it takes.
+    fn folded(&self, natural: &[usize], terminal: usize) -> Vec<Line> {
+        let mut lines: Vec<Line> = vec![Line::new()];
+        let mut left = terminal;
+        for (column, (title, align)) in self.columns.iter().enumerate() {
+            let is_first = lines.last().is_none_or(Vec::is_empty);
+            let room = if is_first { left } else { left.saturating_sub(GAP) };
+            let width = natural[column];
+            let fits = match align {
+                Align::Whole if room >= MIN_NAME.max(title.width()) => Some(width.min(room)),
+                _ => (width <= room).then_some(width),
             };
-            let padding = " ".repeat(width.saturating_sub(cell.width()));
-            let (before, behind) = if *align == Align::Right { (&*padding, "") } else { ("", &*padding) };
-            line = line + before + &cell + behind + &" ".repeat(GAP);
+            let width = fits.unwrap_or_else(|| {
+                let whole_line = terminal.saturating_sub(INDENT);
+                if !is_first {
+                    lines.push(Line::new());
+                    left = whole_line;
+                }
+                match align {
+                    Align::Name | Align::Whole => width.min(whole_line.max(title.width())),
+                    Align::Left | Align::Right => width,
+                }
+            });
+            let line = lines.last_mut().expect("there is one from the start");
+            left = left.saturating_sub(width + if line.is_empty() { 0 } else { GAP });
+            line.push((column, width));
         }
-        writeln!(text, "{}", line.trim_end())
+        lines
+    }
+
+    fn write_row(&self, text: &mut String, cells: &[String], lines: &[Line]) {
+        let widths = lines.iter().flatten();
+        for (column, width) in widths {
+            if self.columns[*column].1 == Align::Whole && cells[*column].width() > *width {
+                text.push_str(&cells[*column]);
+                text.push('\n');
+            }
+        }
+        for (index, line) in lines.iter().enumerate() {
+            let mut written = " ".repeat(if index > 0 { INDENT } else { 0 });
+            for (column, width) in line {
+                let (align, width) = (self.columns[*column].1, *width);
+                let cell = match align {
+                    Align::Whole if cells[*column].width() > width => String::new(),
+                    Align::Name => cut(&cells[*column], width),
+                    _ => cells[*column].clone(),
+                };
+                let padding = " ".repeat(width.saturating_sub(cell.width()));
+                let (before, behind) = if align == Align::Right { (&*padding, "") } else { ("", &*padding) };
+                // Writing into a string cannot fail.
+                let _ = write!(written, "{before}{cell}{behind}{:GAP$}", "");
+            }
+            text.push_str(written.trim_end());
+            text.push('\n');
+        }
     }
 }
 
@@ -106,7 +152,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_what_the_terminal_shows() {
-        let mut table = Table::new(&[("KEY", Align::Name), ("N", Align::Right), ("OWNER", Align::Name)]);
+        let mut table = Table::new(&[("KEY", Align::Whole), ("N", Align::Right), ("OWNER", Align::Name)]);
         table.row(["東京".into(), "5".into(), "a".into()]);
         table.row(["longer".into(), "1234".into(), "bb".into()]);
         let text = "KEY        N  OWNER\n東京       5  a\nlonger  1234  bb\n";
@@ -124,11 +170,52 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_of_the_first_column_has_a_line_of_its_own_and_another_one_is_cut() {
-        let mut table = Table::new(&[("KEY", Align::Name), ("N", Align::Right), ("OWNER", Align::Name)]);
+    fn a_long_name_that_is_to_be_copied_has_a_line_of_its_own_and_another_one_is_cut() {
+        let mut table = Table::new(&[("KEY", Align::Whole), ("N", Align::Right), ("OWNER", Align::Name)]);
         table.row(["k".repeat(30), "5".into(), "owner-with-a-long-name".into()]);
         table.row(["k".into(), "5".into(), "o".into()]);
         let lines = ["KEY  N  OWNER", &"k".repeat(30), "     5  owner-with-…", "k    5  o", ""];
         assert_eq!(table.text(Some(20)), lines.join("\n"));
+    }
+
+    fn of_log() -> Table {
+        let mut table = Table::new(&[
+            ("TIME", Align::Left),
+            ("MS", Align::Right),
+            ("KEY", Align::Whole),
+            ("OWNER", Align::Name),
+            ("CLIENT", Align::Right),
+            ("ADDRESS", Align::Left),
+        ]);
+        let time = "2026-11-22T13:51:01.675Z".to_string();
+        table.row([time.clone(), "5".into(), "k".into(), "web-1:1:9f2c".into(), "7".into(), "10.0.0.1:1".into()]);
+        table.row([time, "12".into(), "k".repeat(40), "web-2:2:b00d".into(), "8".into(), "10.0.0.2:2".into()]);
+        table
+    }
+
+    #[test]
+    fn a_row_that_is_too_wide_is_folded_and_none_of_it_is_lost() {
+        let expected = "\
+TIME                      MS  KEY
+  OWNER         CLIENT  ADDRESS
+2026-11-22T13:51:01.675Z   5  k
+  web-1:1:9f2c       7  10.0.0.1:1
+kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk
+2026-11-22T13:51:01.675Z  12
+  web-2:2:b00d       8  10.0.0.2:2
+";
+        assert_eq!(of_log().text(Some(50)), expected);
+    }
+
+    #[test]
+    fn no_line_but_a_key_is_wider_than_the_terminal() {
+        let table = of_log();
+        for terminal in 24..120 {
+            let text = table.text(Some(terminal));
+            let rows = text.lines().filter(|line| *line != "k".repeat(40));
+            assert!(rows.clone().all(|row| row.width() <= terminal), "{terminal}:\n{text}");
+            let words = |word: &str| text.split_whitespace().filter(|found| *found == word).count();
+            assert_eq!([words("k"), words("10.0.0.2:2"), words("ADDRESS")], [1; 3], "{terminal}:\n{text}");
+        }
     }
 }

@@ -38,6 +38,41 @@ fn escape(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
+/// The bytes that a name stands for which was printed by [`Text`], or by redis-cli without its quotes.
+///
+/// # Errors
+/// What is wrong with an escape.
+pub fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'\\' {
+            bytes.push(*first);
+            continue;
+        }
+        let (byte, length) = match rest {
+            [b'x', high, low, ..] => (hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low), 3),
+            [b'n', ..] => (Some(b'\n'), 1),
+            [b'r', ..] => (Some(b'\r'), 1),
+            [b't', ..] => (Some(b'\t'), 1),
+            [b'a', ..] => (Some(0x07), 1),
+            [b'b', ..] => (Some(0x08), 1),
+            [same @ (b'\\' | b'"'), ..] => (Some(*same), 1),
+            _ => (None, 0),
+        };
+        let wrong =
+            || format!("{}: --escaped accepts only \\xHH, \\n, \\r, \\t and \\\\", String::from_utf8_lossy(text));
+        bytes.push(byte.ok_or_else(wrong)?);
+        rest = &rest[length..];
+    }
+    Ok(bytes)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
 /// Control characters, and characters that change the direction of the surrounding text.
 fn is_invisible(character: char) -> bool {
     character.is_control()
@@ -75,6 +110,22 @@ pub fn cut(text: &str, width: usize) -> String {
     cut + if width > 0 { "…" } else { "" }
 }
 
+/// The lines of a text that is wrapped between words; a word that is wider than a line is cut.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            *line = cut(word, width);
+        } else if line.width() + 1 + word.width() <= width {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(cut(word, width));
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,9 +140,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_printed_can_be_read_again() {
+        let all_bytes: Vec<u8> = (0..=255).collect();
+        let names = [&all_bytes[..], "zürich \u{202e} 東京".as_bytes(), b"caf\xe9", b"a\\xe9b", b"\\", b"-k", b"\0"];
+        for bytes in all_bytes.chunks(1).chain(names) {
+            let printed = Text(bytes.to_vec()).to_string();
+            assert_eq!(unescaped(printed.as_bytes()).as_deref(), Ok(bytes), "{printed}");
+        }
+        assert_eq!(unescaped(b"\\\"\\a\\b\\x2Dk"), Ok(b"\"\x07\x08-k".to_vec()));
+        for wrong in ["\\", "a\\x", "\\x1", "\\xg0", "\\q"] {
+            assert!(unescaped(wrong.as_bytes()).is_err_and(|words| words.starts_with(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
     fn json_has_a_string_or_base64() {
         let json = |bytes: &[u8]| serde_json::to_string(&Text(bytes.to_vec())).expect("it is written");
         assert_eq!(json("a\"b\u{1b}é".as_bytes()), "\"a\\\"b\\u001bé\"");
         assert_eq!(json(b"\xff\0"), "{\"base64\":\"/wA=\"}");
+    }
+
+    #[test]
+    fn a_text_is_wrapped_between_words() {
+        assert_eq!(wrapped("no connection to redis-1:6379", 16), ["no connection to", "redis-1:6379"]);
+        assert_eq!(wrapped("no connection to redis-1:6379", 10), ["no", "connection", "to", "redis-1:6…"]);
+        assert_eq!(wrapped("", 10), [""]);
     }
 }

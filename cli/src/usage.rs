@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 /// `-n` is one option of three programs, with three meanings.
-pub const MEANING_OF_N: &str = "-n is the database, as redis-cli's; flock's -n is --no-wait, consul lock's is --limit";
+pub const MEANING_OF_N: &str = "-n is the database, as in redis-cli; flock's -n is --no-wait, consul lock's is --limit";
 
 /// An error of `redis-lock run` that clap does not detect. `command`: the whole command line's definition.
 pub fn of_run(mut command: Command, problem: String) -> Error {
@@ -21,11 +21,11 @@ pub fn of_run(mut command: Command, problem: String) -> Error {
 pub fn no_command(words: &[OsString]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     match words.split_first() {
-        Some((key, [])) => format!("no command: redis-lock run {key} -- COMMAND [ARGUMENT…]"),
+        Some((key, [])) => format!("missing command: redis-lock run {key} -- COMMAND [ARGUMENT…]"),
         Some((key, command)) => {
-            format!("the command stands behind `--`: redis-lock run {key} -- {}", command.join(" "))
+            format!("put the command after `--`: redis-lock run {key} -- {}", command.join(" "))
         }
-        None => "no KEY and no command".to_string(),
+        None => "missing KEY and command".to_string(),
     }
 }
 
@@ -38,7 +38,7 @@ pub fn with_hint(mut error: Error) -> Error {
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if argument.starts_with("-n ") => Some(MEANING_OF_N),
         // An option before it took the KEY for its value.
         ErrorKind::MissingRequiredArgument if is_of_run && argument.contains("<KEY>") => {
-            Some("the KEY stands before --; -s, -n and -u take a value (flock's -s is --shared, its -n --no-wait)")
+            Some("put the KEY before --; -s, -n and -u take a value (flock's -s is --shared, its -n --no-wait)")
         }
         _ => None,
     };
@@ -52,10 +52,12 @@ pub fn with_hint(mut error: Error) -> Error {
 /// What an option of flock(1) or `consul lock` is called here.
 fn other_name(argument: &str) -> &'static str {
     match argument {
-        "-w" | "--timeout" => "--wait 30s waits so long for the lock (flock -w 30)",
-        "-x" | "-e" => "the lock is exclusive as it is; --exclusive is the writer beside readers (--shared)",
-        "-E" => "--conflict-exit-code STATUS is the exit status when the lock is not granted",
+        "-w" | "--timeout" => "--wait 30s waits up to 30 seconds (flock -w 30)",
+        "-x" | "-e" => "locks are exclusive by default; --exclusive is the write lock for use with --shared",
+        "-E" => "--conflict-exit-code STATUS is the exit status if the lock is not granted",
         "--nb" | "--nonblock" | "--nonblocking" => "--no-wait does not wait for the lock",
-        _ => "options stand before `--`, the command with its own behind it: redis-lock run KEY -- COMMAND [ARGUMENT…]",
+        _ => {
+            "put options before `--`, and the command with its own after it: redis-lock run KEY -- COMMAND [ARGUMENT…]"
+        }
     }
 }

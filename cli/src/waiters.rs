@@ -6,9 +6,10 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, WaitersArgs};
-use crate::connection::query;
+use crate::connection::Node;
 use crate::duration::human;
 use crate::error::Error;
+use crate::message::say;
 use crate::output::{columns, print, print_json, Format};
 use crate::reply::Fields;
 use crate::table::{Align, Table};
@@ -24,15 +25,19 @@ pub struct Waiter {
     pub addr: Text,
     pub waited: u64,
     pub remaining: i64,
+    /// 1: it may end without a grant, when a release has done its work. None: an older module does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coalesce: Option<i64>,
 }
 
 pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
     let key = Text(args.lock.as_bytes().to_vec());
-    let reply = query(server, cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let node = Node::of(server, &key).await?;
+    let reply = node.query(cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(args.count)).await?;
     let waiters: Vec<Waiter> = Fields::all_of(reply)?.into_iter().map(Waiter::decode).collect::<Result<_, _>>()?;
     match Format::new(args.json) {
         Format::Json => print_json(&waiters)?,
-        Format::Text if waiters.is_empty() => eprintln!("redis-lock: nobody waits for {key}"),
+        Format::Text if waiters.is_empty() => say(format_args!("{key} has no waiters{}", args.names.hint(&[&key]))),
         Format::Text => print(&table(&waiters).text(columns()))?,
     }
     Ok(())
@@ -48,6 +53,7 @@ impl Waiter {
             addr: fields.text("addr")?,
             waited: fields.count("waited")?,
             remaining: fields.int("remaining")?,
+            coalesce: fields.optional_int("coalesce")?,
         })
     }
 
@@ -59,7 +65,7 @@ impl Waiter {
 
 fn table(waiters: &[Waiter]) -> Table {
     let mut table = Table::new(&[
-        ("OWNER", Align::Name),
+        ("OWNER", Align::Whole),
         ("MODE", Align::Left),
         ("PERMITS", Align::Right),
         ("WAITED", Align::Right),

@@ -22,6 +22,7 @@ type asking struct {
 	began time.Time
 	ends  time.Time // of WithWait; zero: none
 	route route
+	again resend
 	// before and holds are the owner's count in this mode before the request, and after the grant.
 	before, holds int
 	// beside is the fence of the owner's holds in the other mode; 0: it has none.
@@ -30,8 +31,8 @@ type asking struct {
 	// inner is a command that goes out behind the request, with the release (Exec); ran: it has its reply.
 	inner []any
 	ran   *redis.Cmd
-	// isUnconfirmed: the release behind inner has failed.
-	isUnconfirmed bool
+	// mayHaveRun: inner was sent, and its reply was lost. isUnconfirmed: the release behind inner has failed.
+	mayHaveRun, isUnconfirmed bool
 	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
 	isUncertain bool
 	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
@@ -151,7 +152,9 @@ func (a *asking) acquire() (answer, error) {
 	got, err := a.ask(ctx)
 	switch {
 	case err != nil && a.ctx.Err() != nil:
-		err = a.ctx.Err()
+		err = a.again.ended(a.ctx.Err())
+	case err == errNoReply: // Of the last attempt of a wait.
+		err = a.again.ended(err)
 	case err == nil && got.outcome == notGranted:
 		err = &NotAcquiredError{Keys: a.lock.family.keys}
 	}
@@ -170,7 +173,11 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 	a.route.isOwn = l.isSession || l.replicas > 0
 	// What cannot be told by a message is asked for at once before it waits.
 	isAtOnce := !isQueueing || a.route.isOwn || isUsed || a.inner != nil
-	var again resend
+	if l.atLeast > l.lease {
+		if err := a.prove(ctx); err != nil {
+			return answer{}, err
+		}
+	}
 	for {
 		was, send := a.isUncertain, a.notified
 		switch {
@@ -186,23 +193,20 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 		}
 		if failed != nil {
 			a.isUncertain = was || failed.isSent
+			a.mayHaveRun = a.mayHaveRun || failed.isFinal
 			switch code := failed.code(); {
-			case ctx.Err() != nil:
-				return answer{}, context.Cause(ctx)
-			case code == "WRONGTYPE" && l.poll == 0:
+			case ctx.Err() == nil && code == "WRONGTYPE" && l.poll == 0:
 				return answer{}, a.wrongType(ctx)
-			case code == "WRONGTYPE" || code == "GRACE":
+			case ctx.Err() == nil && (code == "WRONGTYPE" || code == "GRACE"):
 				got = answer{outcome: notGranted}
-			case !failed.isTransient(), a.isOver(), !l.isWaiting && again.isOver(resendFor):
-				return answer{}, failed.error()
 			default:
-				if err := sleep(ctx, a.left(again.pause())); err != nil {
+				if err := a.retry(ctx, failed); err != nil {
 					return answer{}, err
 				}
 				continue
 			}
 		}
-		again = resend{}
+		a.again = resend{}
 		switch got.outcome {
 		case isGranted, isDone:
 			a.isUncertain = got.outcome == isGranted && l.replicas > 0
@@ -222,6 +226,37 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 			if a.isOver() {
 				return got, nil
 			}
+		}
+	}
+}
+
+// retry pauses after a failure that may pass. Another one is the end of the acquire, as is that of its time.
+func (a *asking) retry(ctx context.Context, failed *failure) error {
+	switch {
+	case ctx.Err() != nil:
+		a.again.interrupted(failed)
+		return context.Cause(ctx)
+	case !failed.isTransient(), a.isOver(), !a.lock.isWaiting && a.again.isOver(resendFor):
+		return failed.error()
+	}
+	if a.again.failed(failed) {
+		a.lock.warn(a.ctx, "the request for the lock failed: retrying", a.hold.token, failed.error())
+	}
+	return sleep(ctx, a.left(a.again.pause()))
+}
+
+// prove finds a time of WithAtLeast that the server will refuse, above lock.max-lease, before the work runs: only its
+// release would find it. It renews with that time as an owner that holds nothing, which changes nothing. The acquire
+// itself proves a time up to the lease.
+func (a *asking) prove(ctx context.Context) error {
+	for {
+		_, failed := a.route.send(ctx, late, a.lock.family.renew(makeToken(), a.lock.atLeast))
+		if failed == nil || ctx.Err() == nil && failed.meansLost() { // The acquire tells of a key that is something else.
+			a.again = resend{}
+			return nil
+		}
+		if err := a.retry(ctx, failed); err != nil {
+			return err
 		}
 	}
 }
@@ -329,7 +364,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	if !isAsking {
 		if until, failed = n.inbox.listen(ctx, channel); failed != nil {
 			if ctx.Err() == nil {
-				a.route.next, a.route.isAsking = servers.note(n, failed)
+				a.route.next, a.route.isAsking = servers.note(n, nil, failed)
 			}
 			return answer{}, &failure{err: failed.err} // Of the channel: no request was sent.
 		}
@@ -369,7 +404,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
 			if !isAsking {
-				n.inbox.suspect() // The server told nothing: the subscription may be dead.
+				n.inbox.suspect(errNoReply) // The server told nothing: the subscription may be dead.
 			}
 			if a.isOver() {
 				a.withdraw()
@@ -409,7 +444,7 @@ func (a *asking) told(ctx context.Context, n *node, message notice, sent time.Ti
 		return answer{}, &failure{err: fmt.Errorf("%w: by LOCK.CANCEL", ErrCancelled), isSent: true}
 	case "superseded", "unblocked":
 		if message.Outcome == "unblocked" {
-			n.inbox.suspect()
+			n.inbox.suspect(errNoReply)
 		}
 		if err := sleep(ctx, jittered(longestPause, 0.5, 1)); err != nil {
 			return answer{}, &failure{err: err, isSent: true}
@@ -425,7 +460,7 @@ func (a *asking) wrongType(ctx context.Context) error {
 	}
 	hint := ""
 	if reply == "string" {
-		hint = "; a SET NX client may hold it: WithMixed takes turns with such clients"
+		hint = "; a SET NX client may hold it: WithMixed shares the lock with such clients"
 	}
 	return fmt.Errorf("%w: the key %q is a %v%s", ErrWrongType, a.route.key, reply, hint)
 }
@@ -501,8 +536,19 @@ func (r *route) query(ctx context.Context, attempt, limit time.Duration, words [
 	var again resend
 	for {
 		reply, failed := r.send(ctx, attempt, words)
-		if failed == nil || !failed.isTransient() || again.isOver(limit) || again.wait(ctx) != nil {
+		switch {
+		case failed == nil || !failed.isTransient():
 			return reply, failed
+		case ctx.Err() != nil:
+			again.interrupted(failed)
+		case again.isOver(limit):
+			return nil, failed
+		default:
+			again.failed(failed)
+			_ = again.wait(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil, &failure{err: again.ended(ctx.Err()), isSent: failed.isSent}
 		}
 	}
 }
@@ -517,37 +563,4 @@ func (r *route) held(ctx context.Context, f *family, token string) (*heldReply, 
 		return nil, nil
 	}
 	return nil, failed
-}
-
-// exec is LOCK.EXEC, sent again only if it certainly did not run.
-func (r *route) exec(ctx context.Context, f *family, token string, args []any) *redis.Cmd {
-	var again resend
-	for {
-		command := redis.NewCmd(ctx, f.exec(token, args)...)
-		failed := r.packet(ctx, r.client.limit(late), command)
-		if failed == nil {
-			return command
-		}
-		isLost := failed.code() == "NOTHELD"
-		if failed.code() == "WRONGTYPE" { // Of the lock's own key, or of the command's.
-			found, asked := r.held(ctx, f, token)
-			isLost = asked == nil && found == nil
-		}
-		switch {
-		case isLost:
-			return failedCmd(ctx, args, ErrLost)
-		case failed.isTransient() && !failed.isSent && !again.isOver(resendFor) && again.wait(ctx) == nil:
-		case errors.Is(failed.error(), ErrNoModule):
-			return failedCmd(ctx, args, ErrNoModule)
-		default:
-			return failedCmd(ctx, args, failed.err)
-		}
-	}
-}
-
-// failedCmd is a new command: one that was sent may be written to yet.
-func failedCmd(ctx context.Context, args []any, err error) *redis.Cmd {
-	command := redis.NewCmd(ctx, args...)
-	command.SetErr(err)
-	return command
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Client struct {
 	mu       sync.Mutex
 	cleanups map[chan struct{}]owner // what runs in the background, until it closes the channel
 }
+
+var _ io.Closer = (*Client)(nil)
 
 // owner is a token and the first key that it has to do with.
 type owner struct{ key, token string }
@@ -86,10 +89,14 @@ func (c *Client) Multi(names []string, options ...Option) *Lock {
 
 func (c *Client) lock(family family, options []Option) *Lock {
 	l := &Lock{client: c, family: family, config: config{lease: defaultLease, isWaiting: true}}
-	for _, each := range [][]Option{c.options, options} {
-		for _, option := range each {
-			option(l)
-		}
+	for _, option := range c.options {
+		option(l)
+	}
+	if family.kind != kindSemaphore { // Permits and slots are defaults of its semaphores.
+		l.family.permits, l.family.slots = 0, false
+	}
+	for _, option := range options {
+		option(l)
 	}
 	return l
 }
@@ -128,8 +135,11 @@ func (c *Client) settled(ctx context.Context, isOf func(owner) bool) error {
 
 // Close ends the connections and all that goes on in the background, at once; a dialer that does not hear that its
 // context ends has until its DialTimeout. Locks that are held end with their leases, those of a session now. The
-// go-redis client stays open.
-func (c *Client) Close() { c.close() }
+// go-redis client stays open. The error is nil: it makes the client an [io.Closer].
+func (c *Client) Close() error {
+	c.close()
+	return nil
+}
 
 func (c *Client) usable() error {
 	switch {

@@ -50,6 +50,12 @@ func (f *family) isReentrant() bool {
 	return f.kind == kindReentrant || f.kind == kindRead || f.kind == kindWrite
 }
 
+// isAgain is true if the owner of a lock of the other family may acquire this one too.
+func (f *family) isAgain(other *family) bool {
+	return f.key() == other.key() && f.isReentrant() && other.isReentrant() &&
+		(f.kind == kindReentrant) == (other.kind == kindReentrant)
+}
+
 // counts is true if the acquires of one owner add up.
 func (f *family) counts() bool { return f.isReentrant() || f.kind == kindSemaphore }
 
@@ -216,5 +222,5 @@ func heldOf(reply any) (*heldReply, *failure) {
 	if len(n) < 3 {
 		return nil, unexpected(reply)
 	}
-	return &heldReply{uint64(n[0]), int(n[1]), time.Duration(max(n[2], 0)) * time.Millisecond, n[2] >= 0}, nil
+	return &heldReply{uint64(n[0]), int(n[1]), durationOf(n[2]), n[2] >= 0}, nil
 }

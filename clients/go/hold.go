@@ -3,13 +3,10 @@ package redislock
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // hold is one owner's holds on one lock.
@@ -184,7 +181,8 @@ func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 	return reply, nil
 }
 
-// Hold is a lock that is held. Unlock gives it back, and says whether it was still held.
+// Hold is a lock that is held. Unlock gives it back, and says whether it was still held. A nil *Hold holds nothing: its
+// fence is 0, it is lost, and what asks the server about it fails with [ErrUsage].
 type Hold struct {
 	*hold
 	family family
@@ -208,29 +206,29 @@ func publicHold(inner *hold, l *Lock, got answer, holds int) *Hold {
 
 // Fence is the fencing token: it grows with every grant, over all keys. Give it to the resource that the lock protects,
 // which refuses older ones.
-func (h *Hold) Fence() uint64 { return h.fence }
+func (h *Hold) Fence() uint64 { return h.orNone().fence }
 
 // Token is the owner, as LOCK.INFO shows it.
-func (h *Hold) Token() string { return h.token }
+func (h *Hold) Token() string { return h.orNone().token }
 
 // Slot is the number of a hold [WithSlot], which no other holder has, from 0; -1 without.
-func (h *Hold) Slot() int { return h.slot }
+func (h *Hold) Slot() int { return h.orNone().slot }
 
 // Keys are the names that are locked.
-func (h *Hold) Keys() []string { return append([]string(nil), h.family.keys...) }
+func (h *Hold) Keys() []string { return append([]string(nil), h.orNone().family.keys...) }
 
 // Context ends when the hold does: with the cause [ErrLost] if it was lost, with context.Canceled after Unlock. It has
 // the values of Lock's context, and not its end. A loss is known within a third of the lease where it is renewed, when
 // the connection of a session ends, and at the local deadline otherwise, whatever the network does.
-func (h *Hold) Context() context.Context { return h.ctx }
+func (h *Hold) Context() context.Context { return h.orNone().ctx }
 
 // IsLost is true if the lock is known to be lost.
-func (h *Hold) IsLost() bool { return h.get().isLost() }
+func (h *Hold) IsLost() bool { return h.orNone().get().isLost() }
 
 // Remaining is how long the lease lasts at least, counted from before the request by a monotonic clock; 0 if it is
 // over. false: it has no deadline.
 func (h *Hold) Remaining() (time.Duration, bool) {
-	deadline := h.get().deadline
+	deadline := h.orNone().get().deadline
 	if deadline.IsZero() {
 		return 0, false
 	}
@@ -239,6 +237,9 @@ func (h *Hold) Remaining() (time.Duration, bool) {
 
 // IsHeld asks the server.
 func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
+	if h == nil {
+		return false, errNoHold
+	}
 	r := h.lock.route()
 	found, failed := r.held(ctx, &h.family, h.token)
 	if failed != nil {
@@ -251,10 +252,12 @@ func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
 // the server could not be asked for a second.
 func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 	switch {
+	case h == nil:
+		return errNoHold
 	case h.isUnlocked.Load():
 		return ErrUnlocked
 	case lease <= 0:
-		return usage("a lease is longer than 0")
+		return usage("a lease must be greater than 0")
 	}
 	sent := time.Now()
 	if _, err := h.ask(ctx, h.family.renew(h.token, lease)); err != nil {
@@ -269,10 +272,15 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 }
 
 // Extend adds to what is left of the lease, by the server's clock. Errors as of Renew, and [ErrUsage] for a lock
-// without a lease.
+// without a lease, or if nothing is added.
 func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
-	if h.isUnlocked.Load() {
+	switch {
+	case h == nil:
+		return errNoHold
+	case h.isUnlocked.Load():
 		return ErrUnlocked
+	case by <= 0:
+		return usage("Extend needs a duration greater than 0")
 	}
 	reply, err := h.ask(ctx, h.family.held(h.token))
 	if err != nil {
@@ -283,27 +291,18 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	case failed != nil:
 		return failed.error()
 	case !found.ends:
-		return usage("a lock without a lease has nothing to extend")
+		return usage("a lock without a lease cannot be extended")
 	}
-	return h.Renew(ctx, found.left+by)
-}
-
-// Exec runs a command on the server only while the lock is held, in one step (LOCK.EXEC). Its keys are in the lock's
-// slot. The command's error is [ErrLost] if the lock was lost: then it did not run. After a broken connection it may
-// have run.
-func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
-	r := h.lock.route()
-	command := r.exec(ctx, &h.family, h.token, args)
-	if errors.Is(command.Err(), ErrLost) {
-		h.lose()
-	}
-	return command
+	return h.Renew(ctx, plus(found.left, by))
 }
 
 // Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
 // counts as unlocked. The other process calls [Lock.FromToken] within the lease. A session's lock ends here, with its
 // connection.
 func (h *Hold) Detach() string {
+	if h == nil {
+		return ""
+	}
 	now := h.get()
 	if h.isUnlocked.CompareAndSwap(false, true) && now.counts[0]+now.counts[1] == h.holds {
 		h.over(wasReleased)
@@ -327,22 +326,25 @@ func (h *Hold) Unlock(ctx context.Context) error { return h.unlockAs(ctx, workDo
 func (h *Hold) UnlockFailed(ctx context.Context) error { return h.unlockAs(ctx, workFailed) }
 
 func (h *Hold) unlockAs(ctx context.Context, done work) error {
+	if h == nil {
+		return errNoHold
+	}
 	h.unlock.Lock()
 	defer h.unlock.Unlock()
 	if !h.isUnlocked.CompareAndSwap(false, true) {
 		return ErrUnlocked
 	}
-	var isGone atomic.Bool
-	result, released := h.releasing(done, &isGone)
+	var r releasing
+	released := h.beside(done, &r)
 	select {
 	case <-released:
 	case <-ctx.Done():
 		if !aside(released) {
-			isGone.Store(true)
-			return ctx.Err()
+			r.isGone.Store(true)
+			return r.ended(ctx.Err())
 		}
 	}
-	err := <-result
+	err := r.err
 	if err != nil && !errors.Is(err, ErrLost) {
 		h.isUnlocked.Store(false)
 	}
@@ -355,26 +357,44 @@ func (h *Hold) unlockBehind(done work) {
 	if !h.isUnlocked.CompareAndSwap(false, true) {
 		return // The work has unlocked it itself.
 	}
-	var isGone atomic.Bool
-	isGone.Store(true)
-	_, released := h.releasing(done, &isGone)
-	aside(released)
+	var r releasing
+	r.isGone.Store(true)
+	aside(h.beside(done, &r))
 }
 
-// releasing releases beside the caller. isGone: no caller waits for it.
-func (h *Hold) releasing(done work, isGone *atomic.Bool) (result chan error, released chan struct{}) {
-	result = make(chan error, 1)
-	return result, h.lock.client.beside(owner{h.family.key(), h.token}, func() {
-		err := h.giveBack(done, isGone)
-		if err != nil && isGone.Load() {
-			slog.Warn("redislock: released in the background", "key", h.family.keys, "owner", h.token, "error", err)
+// releasing is a release that runs beside its caller.
+type releasing struct {
+	isGone atomic.Bool             // no caller waits for it
+	failed atomic.Pointer[failure] // the latest attempt
+	err    error                   // the caller's, when it is over
+}
+
+func (r *releasing) ended(why error) error {
+	var again resend
+	if failed := r.failed.Load(); failed != nil {
+		again.cause = failed.error()
+	}
+	return again.ended(why)
+}
+
+func (h *Hold) beside(done work, r *releasing) (released chan struct{}) {
+	isKnown := h.IsLost() // By its context, too.
+	return h.lock.client.beside(owner{h.family.key(), h.token}, func() {
+		r.err = h.giveBack(done, r)
+		switch {
+		case r.err == nil || !r.isGone.Load():
+		case errors.Is(r.err, ErrLost):
+			if !isKnown {
+				h.lock.warn(h.ctx, "the lock was lost before its release", h.token, r.err)
+			}
+		default:
+			h.lock.warn(h.ctx, "the release in the background failed: the lock will expire with its lease", h.token, r.err)
 		}
-		result <- err
 	})
 }
 
 // giveBack releases, and sends that again while it helps.
-func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
+func (h *Hold) giveBack(done work, r *releasing) error {
 	mode, inner := h.family.mode(), h.hold
 	_ = inner.takeTurn(context.Background(), mode)
 	defer inner.endTurn(mode)
@@ -398,12 +418,12 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 	if !isLast || done == workFailed {
 		keptUntil = time.Time{}
 	}
-	isHeld, failed := h.release(left, keptUntil, done, isGone, session)
+	isHeld, failed := h.release(left, keptUntil, done, r, session)
 	if session != nil {
 		session.end()
 	}
 	switch {
-	case failed != nil && !isGone.Load():
+	case failed != nil && !r.isGone.Load():
 		inner.count(mode, h.holds) // It may be unlocked again.
 		return failed.error()
 	case isHeld && !wasLost:
@@ -422,7 +442,9 @@ func (h *Hold) giveBack(done work, isGone *atomic.Bool) error {
 }
 
 // release is false if the token did not hold the lock.
-func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.Bool, session *line) (bool, *failure) {
+func (h *Hold) release(
+	left int, keptUntil time.Time, done work, under *releasing, session *line,
+) (isHeld bool, failed *failure) {
 	f, r := &h.family, h.lock.route()
 	var again resend
 	for mayBeDone := false; ; {
@@ -446,7 +468,7 @@ func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.
 			return false, nil
 		default:
 			limit := releaseFor
-			if isGone.Load() && left == 0 { // Behind others waits the release of the owner's other holds.
+			if under.isGone.Load() && left == 0 { // Behind others waits the release of the owner's other holds.
 				limit = h.lock.lease
 			}
 			if session != nil {
@@ -454,7 +476,14 @@ func (h *Hold) release(left int, keptUntil time.Time, done work, isGone *atomic.
 				session.end()
 			}
 			mayBeDone = mayBeDone || failed.isSent || session != nil
-			if !failed.isTransient() || again.isOver(limit) || again.wait(h.lock.client.ctx) != nil {
+			if !failed.isTransient() || again.isOver(limit) {
+				return false, failed
+			}
+			under.failed.Store(failed)
+			if again.failed(failed) {
+				h.lock.warn(h.ctx, "the release failed: retrying", h.token, failed.error())
+			}
+			if again.wait(h.lock.client.ctx) != nil {
 				return false, failed
 			}
 		}
@@ -474,7 +503,7 @@ func (h *Hold) releaseEach(r *route) {
 
 type holdKey struct{}
 
-// FromContext is the hold under which [Lock.Do] or [Once] runs the work; nil outside of them.
+// FromContext is the hold under which [Lock.Do] or [Once] runs the work; nil outside of them, with a fence of 0.
 func FromContext(ctx context.Context) *Hold {
 	h, _ := ctx.Value(holdKey{}).(*Hold)
 	return h

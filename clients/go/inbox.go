@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,9 +85,9 @@ func (i *inbox) listen(ctx context.Context, channel string) (until context.Conte
 	case <-confirmed:
 		return sub.ctx, nil
 	case <-ctx.Done():
-		return nil, &failure{err: context.Cause(ctx)}
+		return nil, &failure{err: fmt.Errorf("redislock: no subscription at %s yet", i.options.Addr)}
 	case <-limit.C:
-		i.end(sub, errNoReply)
+		i.end(sub, fmt.Errorf("%w from %s to a subscription", errNoReply, i.options.Addr))
 	case <-sub.ctx.Done():
 	}
 	return nil, &failure{err: context.Cause(sub.ctx)}
@@ -98,8 +99,12 @@ func (i *inbox) subscribe(sub *subscription, channel string) {
 		subscribe = sub.pubsub.SSubscribe
 	}
 	if err := subscribe(context.Background(), channel); err != nil {
-		i.end(sub, err)
+		i.end(sub, i.broken(err))
 	}
+}
+
+func (i *inbox) broken(err error) error {
+	return fmt.Errorf("redislock: the subscription at %s ended: %w", i.options.Addr, err)
 }
 
 // receive connects, subscribes, and reads until the connection ends.
@@ -119,7 +124,7 @@ func (i *inbox) receive(sub *subscription) {
 	for {
 		message, err := sub.pubsub.Receive(context.Background())
 		if err != nil {
-			i.end(sub, err)
+			i.end(sub, i.broken(err))
 			return
 		}
 		switch message := message.(type) {
@@ -155,12 +160,12 @@ func (i *inbox) end(sub *subscription, why error) {
 	}
 }
 
-// suspect ends the subscription over which a message did not come in time.
-func (i *inbox) suspect() {
+// suspect ends a subscription that may be dead, or lead to a replica: those that wait for it report why.
+func (i *inbox) suspect(why error) {
 	i.mu.Lock()
 	sub := i.sub
 	i.mu.Unlock()
-	i.end(sub, errNoReply)
+	i.end(sub, why)
 }
 
 func (i *inbox) deliver(payload string) {

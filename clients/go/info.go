@@ -82,7 +82,7 @@ func (f *fields) time(name string) *time.Duration {
 	if number < 0 {
 		return nil
 	}
-	value := time.Duration(number) * time.Millisecond
+	value := durationOf(number)
 	return &value
 }
 
@@ -102,7 +102,7 @@ func infoOf(reply any) (*Info, *failure) {
 		h := fieldsOf(each)
 		holder := Holder{Owner: h.text("owner"), Mode: h.text("mode"), Holds: int(h.number("holds")),
 			Fence: uint64(h.number("fence")), TTL: h.time("ttl"), Lease: h.time("lease"),
-			Age: time.Duration(h.number("age")) * time.Millisecond, Session: h.number("session")}
+			Age: durationOf(h.number("age")), Session: h.number("session")}
 		if slot, found := h.values["slot"].(int64); found && slot >= 0 {
 			number := int(slot)
 			holder.Slot = &number

@@ -34,6 +34,9 @@ func (h *hold) keep() {
 	isHeld, failed := h.renewed(now)
 	switch {
 	case failed != nil && !failed.meansLost() && now.session == nil && !h.get().isLost():
+		if h.again.failed(failed) && h.ctx.Err() == nil { // Else a release has ended this renewal.
+			h.lock.warn(h.ctx, "the renewal failed: retrying until the lease expires", h.token, failed.error())
+		}
 		h.set(func(*holding) { h.arm(min(h.again.pause(), now.lease/3)) })
 	case !isHeld:
 		h.lose()
@@ -59,7 +62,7 @@ func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 	if !now.deadline.IsZero() {
 		limit = max(time.Until(now.deadline), soonest)
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, limit)
+	ctx, cancel := context.WithTimeoutCause(h.ctx, limit, errNoReply)
 	defer cancel()
 	r := h.lock.route()
 	reply, failed := r.send(ctx, late, f.renew(h.token, now.lease))

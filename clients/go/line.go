@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type line struct {
 
 	mu      sync.Mutex
 	link    *link // the latest one
+	retired *link // the next packet goes over another one
 	pending []*call
 	isBusy  bool
 }
@@ -57,20 +59,23 @@ func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.C
 	case <-c.done:
 		return c.link, c.unsent
 	case <-ctx.Done():
-		return nil, &failure{err: context.Cause(ctx), isSent: l.leave(c)}
+		return nil, l.leave(c, context.Cause(ctx))
 	case <-timer.C:
-		isSent := l.leave(c)
+		failed := l.leave(c, fmt.Errorf("%w from %s", errNoReply, l.options.Addr))
 		l.drop()
-		return nil, &failure{err: errNoReply, isSent: isSent}
+		return nil, failed
 	}
 }
 
-// leave is true if the packet was sent.
-func (l *line) leave(c *call) bool {
+// leave gives the packet up: why it ends, or that there is no connection to send it over.
+func (l *line) leave(c *call, why error) *failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending = slices.DeleteFunc(l.pending, func(other *call) bool { return other == c })
-	return c.link != nil
+	if c.link == nil && (l.link == nil || l.link.ctx.Err() != nil) {
+		why = fmt.Errorf("redislock: no connection to %s yet", l.options.Addr)
+	}
+	return &failure{err: why, isSent: c.link != nil}
 }
 
 // run sends what gathers, until there is nothing.
@@ -104,8 +109,14 @@ func (l *line) isNeeded() bool {
 
 // connected is the link, made anew where there is none.
 func (l *line) connected() (*link, *failure) {
-	if l.link != nil && l.link.ctx.Err() == nil {
-		return l.link, nil
+	l.mu.Lock()
+	current, isRetired := l.link, l.link == l.retired
+	l.mu.Unlock()
+	switch {
+	case current != nil && isRetired:
+		current.end()
+	case current != nil && current.ctx.Err() == nil:
+		return current, nil
 	}
 	made, err := connect(l.ctx, l.options)
 	if err != nil {
@@ -118,6 +129,20 @@ func (l *line) connected() (*link, *failure) {
 		context.AfterFunc(made.ctx, l.end)
 	}
 	return made, nil
+}
+
+// retire closes the connection when the packets that were sent over it have their replies. Closing it earlier would
+// leave their outcome unknown.
+func (l *line) retire(over *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case over == nil || l.link != over:
+	case l.isBusy:
+		l.retired = over
+	default:
+		over.end()
+	}
 }
 
 // drop ends the connection that there is.

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -19,7 +20,10 @@ type link struct {
 	ctx context.Context // ends with the connection
 	end context.CancelFunc
 	rdb *redis.Client
-	mu  sync.Mutex // held while commands are under way
+	// conn has the connection of rdb to itself: newer versions of go-redis would take another one for a pipeline, and
+	// hide why the handshake of the first one has failed.
+	conn *redis.Conn
+	mu   sync.Mutex // held while commands are under way
 }
 
 // watched is what go-redis has of the connection.
@@ -61,6 +65,7 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 	own.Limiter = nil
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	l.rdb = redis.NewClient(&own)
+	l.conn = l.rdb.Conn()
 	context.AfterFunc(l.ctx, func() {
 		_, _ = conn.Close(), fill.Close()
 		l.mu.Lock() // go-redis logs that a connection is closed beside its command.
@@ -79,22 +84,23 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 	limit := time.AfterFunc(undoFor, l.end)
 	ping := redis.NewStatusCmd(ctx, "PING")
 	l.exchange(ping)
-	if err := ping.Err(); err != nil {
-		l.end()
-		if !limit.Stop() {
-			err = errNoReply
-		}
-		return nil, err
+	err = ping.Err()
+	isLate := !limit.Stop()
+	switch {
+	case err == nil:
+		return l, nil
+	case isLate:
+		err = fmt.Errorf("%w from %s, which has accepted the connection", errNoReply, options.Addr)
 	}
-	limit.Stop()
-	return l, nil
+	l.end()
+	return nil, err
 }
 
 // exchange sends commands and reads their replies. Then each command has its reply or its error.
 func (l *link) exchange(commands ...redis.Cmder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ctx, pipe := context.Background(), l.rdb.Pipeline()
+	ctx, pipe := context.Background(), l.conn.Pipeline()
 	for _, command := range commands {
 		_ = pipe.Process(ctx, command)
 	}
@@ -107,6 +113,7 @@ func (l *link) exchange(commands ...redis.Cmder) {
 		}
 		if failed := failureOf(command.Err()); failed != nil && failed.isSent {
 			l.end()
+			command.SetErr(fmt.Errorf("redislock: the connection to %s ended: %w", l.rdb.Options().Addr, failed.err))
 		}
 	}
 }

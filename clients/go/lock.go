@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -19,10 +20,12 @@ type Lock struct {
 // a failover, a moved slot do not end the wait, nor does a time-out of the socket.
 //
 // The context's error, if it ends first: then nothing is queued and nothing is held, or is withdrawn in the background
-// where the server cannot be reached, and the call has taken a second longer at most. With [WithWait], [ErrNotAcquired]
-// when that time is over. [ErrDeadlock], [ErrWrongType], [ErrWrongKind], [ErrTooManyWaiters] if waiting cannot help;
-// [ErrCancelled] by an operator; [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf]
-// has lost its hold; go-redis's errors that are not transient.
+// where the server cannot be reached, and the call has taken a second longer at most. If the server could not be asked,
+// the error is also that of the last attempt, and the first retry is logged as a warning: with a context without end
+// Lock waits until the server can be reached. With [WithWait], [ErrNotAcquired] when that time is over. [ErrDeadlock],
+// [ErrWrongType], [ErrWrongKind], [ErrTooManyWaiters] if waiting cannot help; [ErrCancelled] by an operator;
+// [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf] has lost its hold; go-redis's
+// errors that no retry mends, such as a wrong password or a missing permission.
 func (l *Lock) Lock(ctx context.Context) (*Hold, error) {
 	hold, _, err := l.take(ctx, false)
 	return hold, err
@@ -55,7 +58,7 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 			err = nil // The work has unlocked it itself.
 		}
 	case isLost && errors.Is(err, context.Canceled) && ctx.Err() == nil:
-		err = errors.Join(ErrLost, err)
+		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return err
 }
@@ -65,15 +68,15 @@ type Coalesced struct {
 	// Hold, if this caller is to do the work: Unlock answers all waiters that it is done, UnlockFailed grants the lock
 	// to the next waiter.
 	Hold *Hold
-	// Done: another caller did the work meanwhile, under the grant with this fence. 0: not.
-	Done uint64
+	// DoneFence is that of the grant under which another caller did the work meanwhile. 0: none did.
+	DoneFence uint64
 }
 
 // LockCoalesced waits as Lock does, but is told "done" when the holder unlocks (COALESCE): for work whose result all
 // can share. Only of a mutex, without [WithMixed] and [WithAtLeast]. See [Once], which does all of it.
 func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
 	if l.family.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
-		return Coalesced{}, usage("only a mutex coalesces, without WithMixed and WithAtLeast")
+		return Coalesced{}, usage("coalescing needs a mutex, without WithMixed and WithAtLeast")
 	}
 	hold, done, err := l.take(ctx, true)
 	return Coalesced{hold, done}, err
@@ -109,7 +112,7 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 // does not hold the lock.
 func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if l.isSession || l.atLeast > 0 {
-		return nil, usage("a session and WithAtLeast begin with a grant: FromToken goes without them")
+		return nil, usage("a session and WithAtLeast start at the grant: FromToken cannot be combined with them")
 	}
 	of := *l
 	WithToken(token)(&of)

@@ -42,10 +42,15 @@ type Event struct {
 	Context context.Context
 }
 
-func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uint64, time time.Duration) {
+// warn logs what the caller would otherwise not hear of, or only in the end.
+func (l *Lock) warn(ctx context.Context, what, token string, err error) {
+	slog.WarnContext(ctx, "redislock: "+what, "key", strings.Join(l.family.keys, ", "), "owner", token, "error", err)
+}
+
+func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uint64, after time.Duration) {
 	if logger := slog.Default(); logger.Enabled(ctx, slog.LevelDebug) {
 		logger.DebugContext(ctx, "redislock: "+string(kind), "key", strings.Join(l.family.keys, ", "), "owner", token,
-			"fence", fence, "after", time)
+			"fence", fence, "after", after)
 	}
 	if l.observer == nil {
 		return
@@ -55,5 +60,5 @@ func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uin
 			slog.ErrorContext(ctx, "redislock: the observer panicked", "event", string(kind), "panic", panicked)
 		}
 	}()
-	l.observer(Event{kind, l.family.kind, l.family.keys, token, fence, time, ctx})
+	l.observer(Event{kind, l.family.kind, l.family.keys, token, fence, after, ctx})
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -29,8 +30,39 @@ const (
 // resend tells how a request is sent again, after jittered pauses that grow, and for how long. It begins with its first
 // failure. There is a second try, however late the first one failed.
 type resend struct {
-	next  time.Duration
-	since time.Time
+	next     time.Duration
+	since    time.Time
+	cause    error // of the latest failure
+	isLogged bool
+}
+
+// failed records why the request is sent again. It is true where that is to be logged: once, at the first failure.
+// Redirections are part of every move of a slot, so only those are logged that have gone on for a while.
+func (r *resend) failed(f *failure) bool {
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
+	r.cause = f.error()
+	if r.isLogged || f.isRedirection() && time.Since(r.since) < resendFor {
+		return false
+	}
+	r.isLogged = true
+	return true
+}
+
+// interrupted: the context ended during this attempt. Of the first one this is all that is known.
+func (r *resend) interrupted(f *failure) {
+	if r.cause == nil && !f.isSent {
+		r.cause = f.err
+	}
+}
+
+// ended is the error of a request that ends without a reply: why it ends, and what has kept it from its reply.
+func (r *resend) ended(why error) error {
+	if r.cause == nil || r.cause == why {
+		return why
+	}
+	return fmt.Errorf("%w: %w", why, r.cause)
 }
 
 func (r *resend) pause() time.Duration {
@@ -59,9 +91,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// milliseconds is at least 1 and rounded up: the server takes no shorter time.
-func milliseconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }

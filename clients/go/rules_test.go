@@ -3,9 +3,12 @@ package redislock
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,6 +19,14 @@ func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
 		"123456789": 12739} {
 		if found := slotOf(key); found != slot {
 			t.Errorf("%q: %d", key, found)
+		}
+	}
+}
+
+func TestEachSlotHasATagForItsChannel(t *testing.T) {
+	for slot, number := range tags() {
+		if slotOf(strconv.Itoa(int(number))) != slot {
+			t.Fatal(slot, number)
 		}
 	}
 }
@@ -31,6 +42,29 @@ func TestATokenIsShortReadableAndNew(t *testing.T) {
 	}
 	if host := tokenOf("zürich"); !strings.HasPrefix(host, "z?rich:") {
 		t.Error(host)
+	}
+}
+
+func TestDurationsRoundUpAndSaturate(t *testing.T) {
+	for given, expected := range map[time.Duration]int64{1: 1, time.Millisecond - 1: 1, time.Millisecond: 1,
+		time.Millisecond + 1: 2, 1500 * time.Microsecond: 2, greatest: 9_223_372_036_855, greatest - 1: 9_223_372_036_855} {
+		if found := milliseconds(given); found != expected {
+			t.Errorf("%v: %d ms", given, found)
+		}
+	}
+	for given, expected := range map[int64]time.Duration{-1: 0, 0: 0, 7: 7 * time.Millisecond,
+		math.MaxInt64: greatest.Truncate(time.Millisecond)} {
+		if found := durationOf(given); found != expected {
+			t.Errorf("%d ms: %v", given, found)
+		}
+	}
+	if plus(greatest, 1) != greatest || plus(1, greatest) != greatest || plus(2, 3) != 5 {
+		t.Error("a sum wraps")
+	}
+	for range 100 {
+		if found := jittered(greatest, 0.5, 1.5); found < greatest/2 {
+			t.Error(found)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,12 +34,11 @@ type servers struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	tags  map[int]string
 }
 
 // serversOf also tells how long the caller's sockets wait for a reply.
 func serversOf(ctx context.Context, client redis.UniversalClient) (*servers, time.Duration, error) {
-	s := &servers{ctx: ctx, channel: "redislock:" + randomHex(), nodes: map[string]*node{}, tags: map[int]string{}}
+	s := &servers{ctx: ctx, channel: "redislock:" + randomHex(), nodes: map[string]*node{}}
 	switch client := client.(type) {
 	case *redis.Client:
 		s.single = newNode(ctx, client.Options(), false)
@@ -54,7 +55,7 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 	if s.single != nil {
 		return s.single, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, undoFor, errNoReply)
+	ctx, cancel := context.WithTimeout(ctx, undoFor)
 	defer cancel()
 	found, failed := make(chan *redis.Client, 1), make(chan error, 1)
 	go func() { // go-redis asks the nodes one after another, and does not hear that the context ends.
@@ -70,9 +71,11 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 	case err := <-failed:
 		return nil, err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, errNoNode
 	}
 }
+
+var errNoNode = errors.New("redislock: no node of the cluster has replied yet")
 
 // named is the node at an address; without one, at that of the options.
 func (s *servers) named(address string, own redis.Options) *node {
@@ -85,8 +88,9 @@ func (s *servers) named(address string, own redis.Options) *node {
 	return s.nodes[own.Addr]
 }
 
-// note learns from a failure where to send the next request: the address for that one alone, or nothing.
-func (s *servers) note(n *node, f *failure) (address string, isAsking bool) {
+// note learns from a failure where to send the next request: the address for that one alone, or nothing. over is the
+// connection over which the server answered, nil if there was none.
+func (s *servers) note(n *node, over *link, f *failure) (address string, isAsking bool) {
 	code, rest := f.words()
 	switch code {
 	case "MOVED", "ASK":
@@ -102,8 +106,9 @@ func (s *servers) note(n *node, f *failure) (address string, isAsking bool) {
 	case "READONLY", "MASTERDOWN", "UNBLOCKED":
 		if s.cluster == nil && f.isTransient() {
 			// The sentinels are asked for the primary at each new connection.
-			n.line.drop()
-			n.inbox.suspect()
+			n.line.retire(over)
+			// Not wrapped: the reply was to another request.
+			n.inbox.suspect(fmt.Errorf("redislock: the subscription at %s was closed: %v", n.line.options.Addr, f.err))
 		}
 	case "CLUSTERDOWN", "": // The node may be gone.
 	default:
@@ -120,17 +125,23 @@ func (s *servers) channelOf(key string) string {
 	if s.cluster == nil {
 		return s.channel
 	}
-	slot := slotOf(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	tag, found := s.tags[slot]
-	for number := 0; !found; number++ {
-		tag = strconv.Itoa(number)
-		found = slotOf(tag) == slot
-	}
-	s.tags[slot] = tag
-	return s.channel + ":{" + tag + "}"
+	return s.channel + ":{" + strconv.Itoa(int(tags()[slotOf(key)])) + "}"
 }
+
+const slots = 16384
+
+// tags has for each slot a number that is in it, as a channel's tag. To find them all takes some ten milliseconds,
+// once; to search for that of one slot takes one or two.
+var tags = sync.OnceValue(func() *[slots]uint32 {
+	numbers, found := new([slots]uint32), 0
+	for number := uint32(1); found < slots; number++ {
+		if slot := slotOf(strconv.Itoa(int(number))); numbers[slot] == 0 {
+			numbers[slot] = number
+			found++
+		}
+	}
+	return numbers
+})
 
 // slotOf is a key's slot in a cluster: CRC16 (XMODEM) of its tag, modulo 16,384.
 func slotOf(key string) int {
@@ -150,7 +161,7 @@ func slotOf(key string) int {
 			}
 		}
 	}
-	return int(crc % 16384)
+	return int(crc % slots)
 }
 
 // route sends the requests of one key.
@@ -164,7 +175,8 @@ type route struct {
 	isOwn bool
 	own   *line
 	to    *node
-	// over is the connection of the last packet: a request that is queued over it leaves the queue when it ends.
+	// over is the connection of the last packet, nil if that was not sent: a request that is queued over it leaves the
+	// queue when it ends.
 	over *link
 }
 
@@ -179,6 +191,7 @@ func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any
 // packet sends commands one behind the other. Without a failure, which is that of the first one, the others have their
 // replies or errors.
 func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*redis.Cmd) *failure {
+	r.over = nil
 	n, failed := r.node(ctx)
 	if failed != nil {
 		return failed
@@ -202,8 +215,11 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 	if r.over, failed = l.send(ctx, limit, all); failed == nil {
 		failed = failureOf(commands[0].Err())
 	}
+	if failed != nil && r.client.servers.single != nil {
+		failed = failed.ofClusterNode()
+	}
 	if failed != nil && ctx.Err() == nil {
-		r.next, r.isAsking = r.client.servers.note(n, failed)
+		r.next, r.isAsking = r.client.servers.note(n, r.over, failed)
 	}
 	if failed != nil && failed.isTransient() {
 		r.close()

@@ -3,11 +3,9 @@ package redislock
 import (
 	crand "crypto/rand"
 	"encoding/hex"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // The server stores tokens of up to 38 bytes without a second object.
@@ -38,9 +36,4 @@ func randomHex() string {
 	var random [8]byte
 	_, _ = crand.Read(random[:]) // It never fails: the program ends instead.
 	return hex.EncodeToString(random[:])
-}
-
-// jittered multiplies by a random number from low to high.
-func jittered(d time.Duration, low, high float64) time.Duration {
-	return time.Duration(float64(d) * (low + (high-low)*rand.Float64()))
 }

@@ -25,27 +25,35 @@ for line in string.gmatch(info, '[^\r\n]+') do
     if name then
         export(name, value)
     end
+    -- The reason for which requests for free locks are refused is a word. Each gets a gauge: 1 while it is the reason.
+    local reason = string.match(line, '^lock_acquires_refused:(%w+)$')
+    for _, code in ipairs(reason and { 'OOM', 'MISCONF', 'NOREPLICAS', 'PAUSED', 'CLUSTERDOWN' } or {}) do
+        export('lock_refused_' .. string.lower(code), reason == code and '1' or '0')
+    end
 end
 
--- INFO's percentiles include a wait only when it is over. LOCK.TOP has the current waits: lock_top_waiters is the
--- longest queue, lock_top_longest_ms the longest wait, and lock_top_held_ms the oldest hold, among the hundred most
--- waited-for locks. acl_check_cmd asks first, because ACL LOG records each refusal; it fails on a server without the
--- command.
+-- INFO's percentiles include a wait only when it is over. LOCK.TOP has the current waits. Among the hundred most
+-- waited-for locks, lock_top_waiters is the longest queue, lock_top_longest_ms the longest wait, lock_top_held_ms the
+-- oldest hold, and lock_top_free_ms the longest wait for a lock that no owner holds. acl_check_cmd asks first, because
+-- ACL LOG records each refusal; it fails on a server without the command.
 local is_known, may = pcall(redis.acl_check_cmd, 'LOCK.TOP', 'COUNT', '100')
 local top = is_known and may and #values > 0 and redis.pcall('LOCK.TOP', 'COUNT', '100')
 if type(top) ~= 'table' or top.err then
     return values
 end
-local most = { waiters = 0, longest = 0, held = 0 }
+local most = { waiters = 0, longest = 0, held = 0, free = 0 }
 for _, lock in ipairs(top) do
+    local fields = {}
     for position = 1, #lock - 1, 2 do
-        local field, value = lock[position], lock[position + 1]
-        if most[field] then
-            most[field] = math.max(most[field], value)
-        end
+        fields[lock[position]] = lock[position + 1]
+    end
+    fields.free = fields.held == -1 and fields.longest or 0
+    for field, value in pairs(most) do
+        most[field] = math.max(value, fields[field])
     end
 end
 export('lock_top_waiters', string.format('%.0f', most.waiters))
 export('lock_top_longest_ms', string.format('%.0f', most.longest))
 export('lock_top_held_ms', string.format('%.0f', most.held))
+export('lock_top_free_ms', string.format('%.0f', most.free))
 return values

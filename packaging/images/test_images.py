@@ -1,5 +1,5 @@
 """What the images, the compose files, the manifest of Kubernetes and the unit of systemd promise, shown with the images
-that scripts/images has built. `make test-images` is the door.
+that scripts/package images has built. `make test-dist DIST=images` is the door.
 """
 
 import json

@@ -107,6 +107,14 @@ pub(crate) const LOG_OPERATION: Arg = parts(
         token("reset", "RESET", Form::Token),
     ],
 );
+pub(crate) const ADOPTION_OPERATION: Arg = parts(
+    "operation",
+    Form::OneOf,
+    &[
+        token("report", "REPORT", Form::Token),
+        parts("return", Form::Block, &[token("return", "RETURN", Form::Token), KEY]),
+    ],
+);
 pub(crate) const COMMAND: Arg = arg("command", Form::Text);
 pub(crate) const ONLY_COMMAND: Arg = optional(COMMAND);
 pub(crate) const COMMAND_ARGS: Arg = Arg { is_multiple: true, ..optional(arg("arg", Form::Text)) };
@@ -116,7 +124,10 @@ pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 impl Arg {
     /// Whether it may take more or fewer words.
     pub(crate) fn is_open(&self) -> bool {
-        self.is_optional || self.is_multiple || self.parts.iter().any(Arg::is_open)
+        let mut least = self.parts.iter().map(Arg::least_words);
+        let first = least.next();
+        let is_of_lengths = self.form == Form::OneOf && least.any(|words| Some(words) != first);
+        self.is_optional || self.is_multiple || is_of_lengths || self.parts.iter().any(Arg::is_open)
     }
 
     /// The fewest words that the argument takes.

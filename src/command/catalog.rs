@@ -1,9 +1,9 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, KEYS_AND_TOKENS, LEASE,
-    LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER, PATTERN, PERMITS,
-    PERMITS_OR_SLOT, SESSION, TOKEN, WAIT, WAIT_OR_COALESCE,
+    ADOPTION_OPERATION, COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS,
+    KEYS_AND_TOKENS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER,
+    PATTERN, PERMITS, PERMITS_OR_SLOT, SESSION, TOKEN, WAIT, WAIT_OR_COALESCE,
 };
 use crate::name::Prefix;
 
@@ -59,6 +59,8 @@ pub enum Action {
     Help,
     /// LOCK.ADOPTED and LOCK.ADOPTED_RO: commands of clients that do not know the module.
     Adopted(Container),
+    /// LOCK.ADOPTION: what lock.adopt does to keys, and its undoing.
+    Adoption,
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
 }
@@ -70,7 +72,15 @@ impl Action {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
             Action::Held | Action::Exec | Action::Info | Action::Waiters | Action::Scan | Action::Top => false,
             Action::Break | Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
-            Action::Adopted(_) => false,
+            Action::Adopted(_) | Action::Adoption => false,
+        }
+    }
+
+    /// The position of its key, or of its first, the name being argument 0.
+    pub const fn first_key(self) -> i32 {
+        match self {
+            Action::Adoption => 2,
+            _ => 1,
         }
     }
 
@@ -149,178 +159,167 @@ pub const CATALOG: &[Command] = &[
         Action::Acquire(Prefix::Lock),
         -3,
         &[KEY, NEW_TOKEN, LEASE, WAIT_OR_COALESCE, SESSION],
-        "Acquires a mutex, or queues for it; with COALESCE it may learn instead that the holder has done the work.",
+        "Acquires a mutex, optionally waiting in its queue or, with COALESCE, until the holder has done the work.",
     ),
     command(
         "LOCK.RELEASE",
         Action::Release(Prefix::Lock),
         -3,
         &[KEY, TOKEN, FAILED],
-        "Releases a mutex; the next waiter has it at once, and waiters with COALESCE are told, unless the work FAILED.",
+        "Releases a mutex and grants it to the next waiter; unless FAILED, COALESCE waiters learn the work is done.",
     ),
-    command(
-        "LOCK.RENEW",
-        Action::Renew(Prefix::Lock),
-        -3,
-        &[KEY, TOKEN, LEASE],
-        "Starts the lease of a mutex again from now.",
-    ),
+    command("LOCK.RENEW", Action::Renew(Prefix::Lock), -3, &[KEY, TOKEN, LEASE], "Restarts the lease of a mutex."),
     command(
         "RLOCK.ACQUIRE",
         Action::Acquire(Prefix::Rlock),
         -3,
         &[KEY, NEW_OWNER, HOLDS, LEASE, WAIT, SESSION],
-        "Acquires a reentrant mutex, reenters it, or queues for it.",
+        "Acquires or reenters a reentrant mutex, optionally waiting in its queue.",
     ),
     command(
         "RLOCK.RELEASE",
         Action::Release(Prefix::Rlock),
         -3,
         &[KEY, OWNER, HOLDS],
-        "Gives back holds of a reentrant mutex; the last one hands it over.",
+        "Releases holds of a reentrant mutex; releasing the last one grants it to the next waiter.",
     ),
     command(
         "RLOCK.RENEW",
         Action::Renew(Prefix::Rlock),
         -3,
         &[KEY, OWNER, LEASE],
-        "Starts the lease of a reentrant mutex again from now.",
+        "Restarts the lease of a reentrant mutex.",
     ),
     command(
         "RWLOCK.ACQUIRE",
         Action::Acquire(Prefix::Rwlock),
         -4,
         &[KEY, NEW_OWNER, MODE, HOLDS, LEASE, WAIT, SESSION],
-        "Acquires a read/write lock, reenters or upgrades it, or queues for it.",
+        "Acquires, reenters or upgrades a read/write lock, optionally waiting in its queue.",
     ),
     command(
         "RWLOCK.RELEASE",
         Action::Release(Prefix::Rwlock),
         -4,
         &[KEY, OWNER, MODE, HOLDS],
-        "Gives back holds of a read/write lock.",
+        "Releases holds of a read/write lock.",
     ),
     command(
         "RWLOCK.RENEW",
         Action::Renew(Prefix::Rwlock),
         -3,
         &[KEY, OWNER, LEASE],
-        "Starts the lease of a holder of a read/write lock again from now.",
+        "Restarts the lease of one holder of a read/write lock.",
     ),
     command(
         "SEM.ACQUIRE",
         Action::Acquire(Prefix::Sem),
         -5,
         &[KEY, NEW_OWNER, LIMIT, PERMITS_OR_SLOT, LEASE, WAIT, SESSION],
-        "Acquires permits of a semaphore, or queues for them.",
+        "Acquires permits of a semaphore, optionally waiting in its queue.",
     ),
-    command(
-        "SEM.RELEASE",
-        Action::Release(Prefix::Sem),
-        -3,
-        &[KEY, OWNER, PERMITS],
-        "Gives back permits of a semaphore.",
-    ),
+    command("SEM.RELEASE", Action::Release(Prefix::Sem), -3, &[KEY, OWNER, PERMITS], "Returns permits of a semaphore."),
     command(
         "SEM.RENEW",
         Action::Renew(Prefix::Sem),
         -3,
         &[KEY, OWNER, LEASE],
-        "Starts the lease of a holder of a semaphore again from now.",
+        "Restarts the lease of one holder of a semaphore.",
     ),
     command(
         "MLOCK.ACQUIRE",
         Action::Acquire(Prefix::Mlock),
         -4,
         &[NUMKEYS, KEYS, NEW_TOKEN, LEASE, WAIT, SESSION],
-        "Acquires several mutexes, all or nothing, or queues for them.",
+        "Acquires multiple mutexes, all or nothing, optionally waiting in their queues.",
     ),
-    command("MLOCK.RELEASE", Action::Release(Prefix::Mlock), -4, &[NUMKEYS, KEYS, TOKEN], "Releases several mutexes."),
+    command("MLOCK.RELEASE", Action::Release(Prefix::Mlock), -4, &[NUMKEYS, KEYS, TOKEN], "Releases multiple mutexes."),
     command(
         "MLOCK.RENEW",
         Action::Renew(Prefix::Mlock),
         -4,
         &[NUMKEYS, KEYS, TOKEN, LEASE],
-        "Starts the leases of several mutexes again from now, of all or of none.",
+        "Restarts the leases of multiple mutexes, all or nothing.",
     ),
     command(
         "LOCK.HELD",
         Action::Held,
         3,
         &[KEY, TOKEN],
-        "Tells fence, holds and time to live if the token holds the lock, whatever its family.",
+        "Returns the fencing token, holds and time to live if the token holds the lock, whatever its type.",
     ),
     command(
         "LOCK.EXEC",
         Action::Exec,
         -4,
         &[KEY, TOKEN, COMMAND, COMMAND_ARGS],
-        "Runs a command in one step with the check that the token holds the lock, whatever its family.",
+        "Atomically checks that the token holds the lock, whatever its type, and runs a command.",
     ),
     command(
         "LOCK.INFO",
         Action::Info,
         -2,
         &[KEY, COUNT_OPTION],
-        "Tells the family, the oldest holders and the number of waiters of a lock.",
+        "Returns the type, the oldest holders and the number of waiters of a lock.",
     ),
-    command(
-        "LOCK.WAITERS",
-        Action::Waiters,
-        -2,
-        &[KEY, COUNT_OPTION],
-        "Lists the first requests in the queue of a lock.",
-    ),
+    command("LOCK.WAITERS", Action::Waiters, -2, &[KEY, COUNT_OPTION], "Lists the first requests in a lock's queue."),
     command(
         "LOCK.SCAN",
         Action::Scan,
         -2,
         &[CURSOR, PATTERN, COUNT_OPTION],
-        "Lists the locks of the database, some with each call, as SCAN does.",
+        "Iterates over the locks of the database, as SCAN does over keys.",
     ),
-    command("LOCK.TOP", Action::Top, -1, &[COUNT_OPTION], "Lists the most waited-for locks of all databases."),
+    command("LOCK.TOP", Action::Top, -1, &[COUNT_OPTION], "Lists the locks with the most waiters, in all databases."),
     command(
         "LOCK.BREAK",
         Action::Break,
         -2,
         &[KEY, ONLY_OWNER],
-        "Takes a lock from its holders, or from one of them; the next waiter has it at once.",
+        "Force-releases a lock, for all its holders or for one of them, and grants it to the next waiter.",
     ),
-    command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
+    command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Removes the requests of a token from a lock's queue."),
     command(
         "LOCK.HELP",
         Action::Help,
         -1,
         &[ONLY_COMMAND],
-        "Lists the commands and what each is for, or some of them.",
+        "Returns the syntax and a summary of all commands, or of those that match a name.",
     ),
     command(
         "LOCK.LOG",
         Action::Log,
         -2,
         &[LOG_OPERATION],
-        "Tells of long holds and waits, of leases that ended while others waited, and of deadlocks.",
+        "Returns, counts or clears log entries: long holds and waits, leases that expired with waiters, deadlocks.",
     ),
     command(
         "LOCK.ADOPTED",
         Action::Adopted(Container::Writes),
         -3,
         &[COMMAND, KEY, COMMAND_ARGS],
-        "A command of a client that does not know the module, on a key of lock.adopt: acts on a native lock.",
+        "Runs a Redis command on a key of lock.adopt as one on a native lock, for clients that do not know the module.",
     ),
     command(
         "LOCK.ADOPTED_RO",
         Action::Adopted(Container::Reads),
         -3,
         &[COMMAND, KEY, COMMAND_ARGS],
-        "The same of a command that only reads.",
+        "Read-only variant of LOCK.ADOPTED.",
+    ),
+    command(
+        "LOCK.ADOPTION",
+        Action::Adoption,
+        -2,
+        &[ADOPTION_OPERATION],
+        "Reports how clients use the keys of lock.adopt and lock.adopt-observe, or converts an adopted lock back.",
     ),
     command(
         "LOCK.APPLY",
         Action::Apply,
         -3,
         &[KEY, EFFECT],
-        "Internal: applies a replicated effect; refused to every client.",
+        "Internal: applies a replicated effect; refused for all clients.",
     ),
 ];
 
@@ -341,25 +340,30 @@ const fn command(
     summary: &'static str,
 ) -> Command {
     let complexity = match action {
-        Action::Acquire(_) => "O(1) for the first holder, O(log N) with N other holders or waiters",
-        Action::Release(_) | Action::Renew(_) => "O(1) for the only holder, O(log N) with N other holders or waiters",
-        Action::Cancel => "O(N) with N queued requests of the token",
+        Action::Acquire(_) => "O(1) for the first holder, O(log N) otherwise, N being the other holders and waiters",
+        Action::Release(_) | Action::Renew(_) => {
+            "O(1) for the only holder, O(log N) otherwise, N being the other holders and waiters"
+        }
+        Action::Cancel => "O(N) where N is the number of the token's queued requests",
         Action::Held => "O(1)",
-        Action::Exec => "O(1), and what the command takes",
-        Action::Info => "O(N log N) with N holders",
-        Action::Waiters => "O(N) with N waiters that are listed",
-        Action::Scan => "O(1) for each call, O(N) for all, with N keys; and O(M) for each lock, with M holders",
-        Action::Top => "O(N) with N waited-for keys, O(M) for each that is listed, with M holders",
-        Action::Break => "O(N) with N holders that lose it, O(log M) with M other holders or waiters",
-        Action::Log => "O(N) with N entries that are told or forgotten",
+        Action::Exec => "O(1) plus the complexity of the command",
+        Action::Info => "O(N log N) where N is the number of holders",
+        Action::Waiters => "O(N) where N is the number of waiters returned",
+        Action::Scan => "O(1) for each call, O(N) for an iteration over N keys, plus O(M) for a lock with M holders",
+        Action::Top => "O(N) where N is the number of locks with waiters, plus O(M) for a returned lock with M holders",
+        Action::Break => "O(N) for N removed holders, O(log M) for M other holders and waiters",
+        Action::Log => "O(N) where N is the number of entries returned or removed",
         Action::Help => "O(1)",
-        Action::Adopted(_) => "O(N) with N keys, for each what LOCK.ACQUIRE or LOCK.HELD takes",
-        Action::Apply => "O(log N) with N holders",
+        Action::Adoption => "O(1) to convert a lock back, O(N) for a report on N keys, at most 100,000",
+        Action::Adopted(_) => "O(N) where N is the number of keys, each as for LOCK.ACQUIRE or LOCK.HELD",
+        Action::Apply => "O(log N) where N is the number of holders",
     };
     let access = match action {
         Action::Scan | Action::Top | Action::Log | Action::Help | Action::Adopted(_) => None,
         Action::Held | Action::Exec | Action::Info | Action::Waiters => Some(Access::Read),
-        Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
+        Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply | Action::Adoption => {
+            Some(Access::Update)
+        }
         Action::Release(_) | Action::Break => Some(Access::Delete),
     };
     let (flags, categories) = match action {
@@ -368,7 +372,7 @@ const fn command(
         Action::Exec => ("write", "write"),
         Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read"),
         Action::Top | Action::Log => ("readonly admin", "admin dangerous"),
-        Action::Break => ("write admin", "admin dangerous"),
+        Action::Break | Action::Adoption => ("write admin", "admin dangerous"),
         Action::Adopted(Container::Writes) => ("write", "write fast"),
         Action::Adopted(Container::Reads) => ("readonly", "read fast"),
     };
@@ -427,6 +431,7 @@ mod tests {
             "LOCK.LOG GET [count]|LEN|RESET".into(),
             "LOCK.ADOPTED command key [arg [arg ...]]".into(),
             "LOCK.ADOPTED_RO command key [arg [arg ...]]".into(),
+            "LOCK.ADOPTION REPORT|RETURN key".into(),
             "LOCK.APPLY key effect".into(),
         ];
         assert_eq!(CATALOG.iter().map(hint).collect::<Vec<_>>(), hints);
@@ -491,6 +496,7 @@ mod tests {
             (Action::Info, "readonly", read, Read),
             (Action::Waiters, "readonly", read, Read),
             (Action::Break, "write admin", "admin dangerous", Delete),
+            (Action::Adoption, "write admin", "admin dangerous", Update),
         ];
         for (action, flags, categories, access) in cases {
             let command = of_action(action);

@@ -5,6 +5,7 @@
 //! | ----------------------------------------- | ---------------------------------------------------------- |
 //! | `m fence lease until owner`               | in one argument: this owner holds the mutex so             |
 //! | `r fence lease until holds owner`         | the same of a reentrant mutex                              |
+//! | `a fence lease until owner`, `h fence lease until holds owner` | `m` and `r` of an adopted hold        |
 //! | `w fence lease until holds reads owner`   | of a read/write lock: `holds` to write, `reads` to read    |
 //! | `s fence lease until holds limit owner`   | of a semaphore: `holds` are permits                        |
 //! | `n fence lease until slot limit owner`    | of a semaphore, one permit: the slot with this number      |
@@ -27,7 +28,7 @@
 use std::ffi::CStr;
 use std::io::{self, Write};
 
-use lock::value::claim::Family;
+use lock::value::claim::{Family, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
@@ -59,12 +60,14 @@ pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) 
 }
 
 fn write_hold(out: &mut &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> io::Result<()> {
-    let (letter, counts): (u8, &[u32]) = match (kind.family, hold.slot) {
-        (Family::Mutex, _) => (b'm', &[]),
-        (Family::Reentrant, _) => (b'r', &[hold.holds]),
-        (Family::ReadWrite, _) => (b'w', &[hold.holds, hold.reads]),
-        (Family::Semaphore, None) => (b's', &[hold.holds, kind.limit]),
-        (Family::Semaphore, Some(slot)) => (b'n', &[slot.number(), kind.limit]),
+    let (letter, counts): (u8, &[u32]) = match (kind.family, hold.origin, hold.slot) {
+        (Family::Mutex, Origin::Native, _) => (b'm', &[]),
+        (Family::Mutex, Origin::Adopted, _) => (b'a', &[]),
+        (Family::Reentrant, Origin::Native, _) => (b'r', &[hold.holds]),
+        (Family::Reentrant, Origin::Adopted, _) => (b'h', &[hold.holds]),
+        (Family::ReadWrite, ..) => (b'w', &[hold.holds, hold.reads]),
+        (Family::Semaphore, _, None) => (b's', &[hold.holds, kind.limit]),
+        (Family::Semaphore, _, Some(slot)) => (b'n', &[slot.number(), kind.limit]),
     };
     out.write_all(&[letter, b' '])?;
     let until = hold.until.timestamp().map_or(-1, Timestamp::signed_ms);
@@ -107,8 +110,8 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
     let (fence, lease, until) = (take_number(fields)?, take_number(fields)?, take_number(fields)?);
     let mut slot = None;
     let (kind, holds, reads) = match letter {
-        b'm' => (FamilyAndLimit::new(Family::Mutex, 1)?, 1, 0),
-        b'r' => (FamilyAndLimit::new(Family::Reentrant, 1)?, take_count(fields)?, 0),
+        b'm' | b'a' => (FamilyAndLimit::new(Family::Mutex, 1)?, 1, 0),
+        b'r' | b'h' => (FamilyAndLimit::new(Family::Reentrant, 1)?, take_count(fields)?, 0),
         b'w' => (FamilyAndLimit::new(Family::ReadWrite, 0)?, take_count(fields)?, take_count(fields)?),
         b's' => {
             let holds = take_count(fields)?;
@@ -121,7 +124,8 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
         _ => return None,
     };
     let (fence, lease, until) = (fence_of(fence)?, Lease::from_ms(lease)?, deadline_of(until)?);
-    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot })
+    let origin = if matches!(letter, b'a' | b'h') { Origin::Adopted } else { Origin::Native };
+    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot, origin })
 }
 
 /// `None`: no lock of the kind can be held so.
@@ -163,9 +167,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [(Family, u8); 5] = [
+    const ALL: [(Family, u8); 7] = [
         (Family::Mutex, b'm'),
+        (Family::Mutex, b'a'),
         (Family::Reentrant, b'r'),
+        (Family::Reentrant, b'h'),
         (Family::ReadWrite, b'w'),
         (Family::Semaphore, b's'),
         (Family::Semaphore, b'n'),
@@ -177,7 +183,7 @@ mod tests {
         let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];
         let count = || prop_oneof![1..=9u32, any::<u32>(), Just(u32::MAX)];
         let fence = prop_oneof![1..=9u64, 1..1u64 << 53, Just((1 << 53) - 1)];
-        (0..5usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
+        (0..7usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
             "no lock can be held so",
             |(family, owner, fence, lease, until, holds, other)| {
                 let (family, letter) = ALL[family];
@@ -192,7 +198,8 @@ mod tests {
                 let kind = FamilyAndLimit::new(family, limit)?;
                 let (lease, until) = (Lease::from_ms(lease)?, deadline_of(until)?);
                 let owner = Owner::new(&owner)?;
-                let holder = Holder { owner, fence: Fence::new(fence)?, lease, until, holds, reads, slot };
+                let origin = if matches!(letter, b'a' | b'h') { Origin::Adopted } else { Origin::Native };
+                let holder = Holder { owner, fence: Fence::new(fence)?, lease, until, holds, reads, slot, origin };
                 kind.allows(&holder).then_some((kind, holder))
             },
         )
@@ -223,6 +230,7 @@ mod tests {
             holds: u32::MAX,
             reads: u32::MAX,
             slot: None,
+            origin: Origin::Native,
         };
         let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
         assert_eq!(encoded(&(kind, holder)).len(), MOST_BYTES);
@@ -232,7 +240,9 @@ mod tests {
     fn a_hold_reads_so() {
         let rows = [
             (Family::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),
+            (Family::Mutex, 1, 1, 0, None, "a 1763778000000000 30000 1763778030000 worker 7"),
             (Family::Reentrant, 1, 3, 0, None, "r 1763778000000000 30000 1763778030000 3 worker 7"),
+            (Family::Reentrant, 1, 3, 0, None, "h 1763778000000000 30000 1763778030000 3 worker 7"),
             (Family::ReadWrite, 0, 0, 2, None, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
             (Family::Semaphore, 5, 4, 0, None, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
             (Family::Semaphore, 5, 1, 0, Slot::new(4), "n 1763778000000000 30000 1763778030000 4 5 worker 7"),
@@ -246,6 +256,7 @@ mod tests {
                 holds,
                 reads,
                 slot,
+                origin: if text.starts_with(['a', 'h']) { Origin::Adopted } else { Origin::Native },
             };
             let forever = Holder { lease: Lease::Persist, until: Deadline::Never, ..holder.clone() };
             let kind = FamilyAndLimit::new(family, limit).unwrap();
@@ -269,14 +280,14 @@ mod tests {
 
         /// Whatever is decoded is a hold, and reads only so: there is one form of each.
         #[test]
-        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..5usize) {
+        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..7usize) {
             let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();
             prop_assert!(encoded_again(&bytes).is_none_or(|again| again == bytes));
         }
 
         #[test]
         fn no_change_of_a_good_one_brings_it_down(
-            held in held(), position in 0..2000usize, to in "[0-9 mrwsn-]|[\\x00-\\xff]", cut in 0..2000usize,
+            held in held(), position in 0..2000usize, to in "[0-9 amrhwsn-]|[\\x00-\\xff]", cut in 0..2000usize,
         ) {
             let mut bytes = encoded(&held);
             let len = bytes.len();
@@ -302,9 +313,15 @@ mod tests {
     #[test]
     fn holds_of_form_1_are_what_they_were() {
         assert_eq!(FORM, 1);
-        for hold in
-            ["m 11 500 1500 a b", "r 12 -1 -1 3 a", "w 13 500 1500 1 2 a", "s 14 500 1500 3 5 a", "n 15 1 9 0 5 a"]
-        {
+        for hold in [
+            "m 11 500 1500 a b",
+            "a 11 500 1500 a b",
+            "r 12 -1 -1 3 a",
+            "h 12 -1 -1 0 a",
+            "w 13 500 1500 1 2 a",
+            "s 14 500 1500 3 5 a",
+            "n 15 1 9 0 5 a",
+        ] {
             assert_eq!(encoded_again(hold.as_bytes()).as_deref(), Some(hold.as_bytes()), "{hold}");
         }
     }

@@ -1,4 +1,4 @@
-//! Every error reply. The words are API: a code in capitals, then a sentence that says what to do.
+//! Every error reply: a code in capitals, which is API, then a sentence that says what to do. docs/errors.md has each.
 //!
 //! An outcome that is no error is not turned into an error here, nor an error into an outcome.
 
@@ -43,34 +43,34 @@ impl ErrorReply {
 pub const INVALID_CURSOR: ErrorReply = ErrorReply::of("ERR invalid cursor");
 /// The server does not run SCAN: it has another name (rename-command), or none.
 pub const NO_SCAN: ErrorReply =
-    ErrorReply::of("ERR LOCK.SCAN needs the server's command SCAN, which this server does not run");
+    ErrorReply::of("ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled");
 /// An owner (token) that is empty or too long.
-pub const BAD_OWNER: ErrorReply = ErrorReply::of("ERR the token must have 1 to 1024 bytes");
+pub const BAD_OWNER: ErrorReply = ErrorReply::of("ERR the token must be 1 to 1024 bytes long");
 /// `HOLDS 0` to acquire.
 pub const BAD_HOLDS: ErrorReply = ErrorReply::of("ERR HOLDS must be 1 or more to acquire, 0 or more to release");
 /// LIMIT or PERMITS out of its bounds.
 pub const BAD_PERMITS: ErrorReply = ErrorReply::of("ERR LIMIT and PERMITS must be between 1 and 1000000");
 /// A claim that could never be granted.
-pub const OVER_LIMIT: ErrorReply = ErrorReply::of("ERR more permits than LIMIT lets out");
+pub const OVER_LIMIT: ErrorReply = ErrorReply::of("ERR requested permits exceed LIMIT");
 /// SLOT by an owner that holds permits without one.
 pub const HOLDS_PERMITS: ErrorReply =
-    ErrorReply::of("ERR this owner holds permits without a slot: release them before asking for one");
+    ErrorReply::of("ERR this owner holds permits without a slot: release them before requesting a slot");
 /// Permits without SLOT by an owner that holds a slot.
-pub const HOLDS_SLOT: ErrorReply = ErrorReply::of("ERR this owner holds a slot: release it before asking for permits");
+pub const HOLDS_SLOT: ErrorReply = ErrorReply::of("ERR this owner holds a slot: release it before requesting permits");
 /// `SEM.ACQUIRE` without LIMIT.
-pub const NO_LIMIT: ErrorReply = ErrorReply::of("ERR SEM.ACQUIRE needs LIMIT");
+pub const NO_LIMIT: ErrorReply = ErrorReply::of("ERR SEM.ACQUIRE requires LIMIT");
 /// `numkeys` out of its bounds, or no number.
 pub const BAD_NUMKEYS: ErrorReply = ErrorReply::of("ERR numkeys should be between 1 and 128");
 /// More keys announced than arguments follow, the token's left over. In Redis's words.
 pub const TOO_MANY_NUMKEYS: ErrorReply = ErrorReply::of("ERR Number of keys can't be greater than number of args");
 /// The keys of MLOCK are distinct.
-pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR a key is named twice");
+pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR duplicate key");
 /// A script has no connection of its own, nor has a command called by a module.
 pub const NO_CONNECTION: ErrorReply =
-    ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules");
+    ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts or in calls from modules");
 /// A client sent LOCK.APPLY.
 pub const APPLY_IS_INTERNAL: ErrorReply =
-    ErrorReply::of("ERR LOCK.APPLY is internal: it comes from the master or the append-only file only");
+    ErrorReply::of("ERR LOCK.APPLY is internal: it is accepted only from the master or the append-only file");
 /// LOCK.EXEC by a token that does not hold the lock.
 pub const NOT_HELD: ErrorReply =
     ErrorReply::of("NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again");
@@ -84,7 +84,7 @@ pub const NOT_IN_PROTOCOL: ErrorReply =
 /// The module's state is in use: a command inside a callback inside a command. Every command answers so.
 pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
 /// A panic.
-pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error of redis-lock, see the server's log");
+pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error in redis-lock, see the server log");
 /// The key holds a value of another data type. In Redis's words.
 pub const WRONG_TYPE: ErrorReply = ErrorReply::of("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// LOCK.CANCEL ended the wait.
@@ -102,30 +102,30 @@ pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
 );
 /// A waiting MLOCK whose owner has lost one of the keys. Which cycle it would close is in LOCK.LOG.
 pub const DEADLOCK_ANEW: ErrorReply =
-    ErrorReply::of("DEADLOCK waiting would never end, since this token lost one of the keys: see LOCK.LOG");
+    ErrorReply::of("DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG");
 /// The slot moves to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
 /// The keys of MLOCK share one slot. In Redis's words.
 pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don't hash to the same slot");
-/// The queue is full.
-pub const MAX_WAITERS: ErrorReply =
-    ErrorReply::of("MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK");
-/// The wait queue of one of the keys is full.
-pub const MAX_WAITERS_PER_KEY: ErrorReply = ErrorReply::of(
-    "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, or without BLOCK",
-);
 /// The transaction paused the server's writes itself (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
-    ErrorReply::of("ERR nothing is granted while this transaction keeps writes paused");
+    ErrorReply::of("ERR no lock can be granted while this transaction has paused writes");
 /// A command of a client that does not know the module, of which the reply has no word for "not now".
 pub const NOT_NOW: ErrorReply =
-    ErrorReply::of("TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace runs");
+    ErrorReply::of("TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace is in effect");
+/// A command of a client that does not know the module, on a lock that it must not overwrite or take over.
+pub const PROTECTED: ErrorReply =
+    ErrorReply::of("TRYAGAIN the key holds a lock that this command cannot overwrite: LOCK.BREAK force-releases it");
+/// LOCK.ADOPTION RETURN, where the server refuses the command that sets the string or hash.
+pub const NOT_RETURNED: ErrorReply =
+    ErrorReply::of("ERR the server refused SET, DEL, HSET or PEXPIREAT: the adopted lock was not converted back");
 /// The caller may run LOCK.ADOPTED, and not the command that it stands for.
-pub const ORIGINAL_NOT_PERMITTED: ErrorReply =
-    ErrorReply::of("NOPERM this user may not run the command that lock.adopt has translated, on these keys");
+pub const ORIGINAL_NOT_PERMITTED: ErrorReply = ErrorReply::of(
+    "NOPERM this user has no permissions to run the command that lock.adopt translated, or to access its keys",
+);
 /// During lock.grace, without BLOCK.
 pub const GRACE: ErrorReply = ErrorReply::of(
-    "GRACE the server has just started or been promoted: nothing new is granted during lock.grace, use BLOCK to wait",
+    "GRACE the server has just started or been promoted: no new grants during lock.grace, use BLOCK to wait",
 );
 /// Fences are used up.
 pub const NO_FENCE: ErrorReply =
@@ -136,7 +136,8 @@ pub const TOO_MANY_HOLDS: ErrorReply = ErrorReply::of("ERR too many holds");
 pub const CHANNEL_NOT_PERMITTED: ErrorReply =
     ErrorReply::of("NOPERM No permissions to access the channel used as argument");
 /// In a cluster the channel is a sharded one.
-pub const CHANNEL_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT the channel of NOTIFY must hash to the slot of the key");
+pub const CHANNEL_SLOT: ErrorReply =
+    ErrorReply::of("CROSSSLOT the NOTIFY channel must hash to the same slot as the key");
 
 /// A number of log entries below -1, or no number. In Redis's words.
 pub const BAD_LOG_COUNT: ErrorReply = ErrorReply::of("ERR count should be greater than or equal to -1");
@@ -169,7 +170,7 @@ pub(crate) fn syntax(problem: &str) -> ErrorReply {
 /// An effect in a form that another version of the module has sent; `own` is the form of this one.
 #[cold]
 pub(crate) fn effect_of_another_form(form: u32, own: u32) -> ErrorReply {
-    ErrorReply::made(format!("ERR an effect of form {form}: this version of redis-lock applies those of form {own}"))
+    ErrorReply::made(format!("ERR effect format {form} is not supported; this version applies format {own}"))
 }
 
 /// The value of an option is no integer, or out of range. In Redis's words, then the option and the value.
@@ -224,7 +225,7 @@ pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {
     }
     let command = words.strip_prefix("ERR command '")?.strip_suffix("' is not allowed on script mode")?;
     Some(ErrorReply::made(format!(
-        "ERR LOCK.EXEC cannot run {}: it runs only what scripts may call",
+        "ERR LOCK.EXEC cannot run {}: it runs only commands that scripts may call",
         Quoted(command.as_bytes())
     )))
 }
@@ -234,11 +235,22 @@ impl From<LockError> for ErrorReply {
         match error {
             LockError::Key(error) => error.into(),
             LockError::Deadlock(edges) => deadlock(&edges, |_| true),
-            LockError::MaxWaiters(WaiterLimit::Server) => MAX_WAITERS,
-            LockError::MaxWaiters(WaiterLimit::Key) => MAX_WAITERS_PER_KEY,
+            LockError::MaxWaiters(limit) => max_waiters(limit),
             LockError::Grace => GRACE,
         }
     }
+}
+
+/// The server, or one of the keys, has as many waiters as it may: the setting and its value.
+#[cold]
+fn max_waiters(limit: WaiterLimit) -> ErrorReply {
+    let of_what = match limit {
+        WaiterLimit::Server(_) => "",
+        WaiterLimit::Key(_) => " for the key",
+    };
+    ErrorReply::made(format!(
+        "MAXWAITERS too many waiting requests{of_what} ({limit}): try again later, or without BLOCK"
+    ))
 }
 
 impl From<KeyError> for ErrorReply {
@@ -256,10 +268,10 @@ impl From<InvalidClaim> for ErrorReply {
         match invalid {
             InvalidClaim::WrongFamily(family) => wrong_kind(family),
             InvalidClaim::HoldsMore(held) => ErrorReply::made(format!(
-                "ERR this owner already holds {held}: an acquire never takes away, use RELEASE"
+                "ERR this owner already holds {held}: ACQUIRE cannot reduce them, use RELEASE"
             )),
             InvalidClaim::HoldsFewer(held) => {
-                ErrorReply::made(format!("ERR this owner holds only {held}: a release never adds"))
+                ErrorReply::made(format!("ERR this owner holds only {held}: RELEASE cannot exceed that"))
             }
             InvalidClaim::TooManyHolds => TOO_MANY_HOLDS,
             InvalidClaim::OverLimit => OVER_LIMIT,
@@ -298,7 +310,7 @@ pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply 
     if hidden > 0 {
         parts.push(format!("and {hidden} on keys that this user may not read"));
     }
-    ErrorReply::made(format!("DEADLOCK waiting would never end: {}", parts.join(", ")))
+    ErrorReply::made(format!("DEADLOCK this request would deadlock: {}", parts.join(", ")))
 }
 
 /// A name in an error, or in a line of the server's log: escaped, quoted and cut.
@@ -323,23 +335,26 @@ mod tests {
     fn the_words_are_api() {
         let words = [
             (INVALID_CURSOR, "ERR invalid cursor"),
-            (NO_SCAN, "ERR LOCK.SCAN needs the server's command SCAN, which this server does not run"),
-            (BAD_OWNER, "ERR the token must have 1 to 1024 bytes"),
+            (NO_SCAN, "ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled"),
+            (BAD_OWNER, "ERR the token must be 1 to 1024 bytes long"),
             (BAD_HOLDS, "ERR HOLDS must be 1 or more to acquire, 0 or more to release"),
             (BAD_PERMITS, "ERR LIMIT and PERMITS must be between 1 and 1000000"),
-            (OVER_LIMIT, "ERR more permits than LIMIT lets out"),
-            (NO_LIMIT, "ERR SEM.ACQUIRE needs LIMIT"),
+            (OVER_LIMIT, "ERR requested permits exceed LIMIT"),
+            (NO_LIMIT, "ERR SEM.ACQUIRE requires LIMIT"),
             (BAD_NUMKEYS, "ERR numkeys should be between 1 and 128"),
             (TOO_MANY_NUMKEYS, "ERR Number of keys can't be greater than number of args"),
-            (KEY_TWICE, "ERR a key is named twice"),
-            (NO_CONNECTION, "ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules"),
-            (APPLY_IS_INTERNAL, "ERR LOCK.APPLY is internal: it comes from the master or the append-only file only"),
+            (KEY_TWICE, "ERR duplicate key"),
+            (NO_CONNECTION, "ERR SESSION and NOTIFY are not allowed in scripts or in calls from modules"),
+            (
+                APPLY_IS_INTERNAL,
+                "ERR LOCK.APPLY is internal: it is accepted only from the master or the append-only file",
+            ),
             (NOT_HELD, "NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again"),
             (EXEC_WITHIN_EXEC, "ERR LOCK.EXEC cannot run LOCK.EXEC"),
             (UNKNOWN_COMMAND, "ERR unknown command"),
             (NOT_IN_PROTOCOL, "ERR the command ran, but its reply cannot be encoded in RESP2: use HELLO 3"),
             (BUSY, "ERR the module is busy with another request"),
-            (INTERNAL_ERROR, "ERR internal error of redis-lock, see the server's log"),
+            (INTERNAL_ERROR, "ERR internal error in redis-lock, see the server log"),
             (WRONG_TYPE, "WRONGTYPE Operation against a key holding the wrong kind of value"),
             (CANCELLED, "UNBLOCKED cancelled"),
             (SUPERSEDED, "UNBLOCKED superseded by a newer request"),
@@ -349,31 +364,37 @@ mod tests {
                 NOT_PERMITTED,
                 "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
             ),
-            (DEADLOCK_ANEW, "DEADLOCK waiting would never end, since this token lost one of the keys: see LOCK.LOG"),
+            (DEADLOCK_ANEW, "DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG"),
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
-            (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),
             (
-                MAX_WAITERS_PER_KEY,
-                "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, \
-                 or without BLOCK",
+                PROTECTED,
+                "TRYAGAIN the key holds a lock that this command cannot overwrite: LOCK.BREAK force-releases it",
             ),
-            (NOT_NOW, "TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace runs"),
+            (
+                NOT_RETURNED,
+                "ERR the server refused SET, DEL, HSET or PEXPIREAT: the adopted lock was not converted back",
+            ),
+            (
+                NOT_NOW,
+                "TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace is in effect",
+            ),
             (
                 ORIGINAL_NOT_PERMITTED,
-                "NOPERM this user may not run the command that lock.adopt has translated, on these keys",
+                "NOPERM this user has no permissions to run the command that lock.adopt translated, \
+                 or to access its keys",
             ),
-            (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
+            (WRITES_PAUSED, "ERR no lock can be granted while this transaction has paused writes"),
             (
                 GRACE,
-                "GRACE the server has just started or been promoted: nothing new is granted during lock.grace, \
+                "GRACE the server has just started or been promoted: no new grants during lock.grace, \
                  use BLOCK to wait",
             ),
             (NO_FENCE, "ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future"),
             (TOO_MANY_HOLDS, "ERR too many holds"),
             (CHANNEL_NOT_PERMITTED, "NOPERM No permissions to access the channel used as argument"),
             (BAD_LOG_COUNT, "ERR count should be greater than or equal to -1"),
-            (CHANNEL_SLOT, "CROSSSLOT the channel of NOTIFY must hash to the slot of the key"),
+            (CHANNEL_SLOT, "CROSSSLOT the NOTIFY channel must hash to the same slot as the key"),
         ];
         for (error, expected) in words {
             assert_eq!(error.as_str(), expected);
@@ -413,7 +434,7 @@ mod tests {
             ),
             (
                 "ERR command 'config|get' is not allowed on script mode",
-                "ERR LOCK.EXEC cannot run 'config|get': it runs only what scripts may call",
+                "ERR LOCK.EXEC cannot run 'config|get': it runs only commands that scripts may call",
             ),
         ];
         for (words, expected) in cases {
@@ -434,16 +455,16 @@ mod tests {
         let cases = [
             (
                 invalid(InvalidClaim::HoldsMore(3)),
-                "ERR this owner already holds 3: an acquire never takes away, use RELEASE",
+                "ERR this owner already holds 3: ACQUIRE cannot reduce them, use RELEASE",
             ),
-            (invalid(InvalidClaim::HoldsFewer(2)), "ERR this owner holds only 2: a release never adds"),
+            (invalid(InvalidClaim::HoldsFewer(2)), "ERR this owner holds only 2: RELEASE cannot exceed that"),
             (invalid(InvalidClaim::TooManyHolds), "ERR too many holds"),
-            (invalid(InvalidClaim::OverLimit), "ERR more permits than LIMIT lets out"),
+            (invalid(InvalidClaim::OverLimit), "ERR requested permits exceed LIMIT"),
             (
                 invalid(InvalidClaim::HoldsPermits),
-                "ERR this owner holds permits without a slot: release them before asking for one",
+                "ERR this owner holds permits without a slot: release them before requesting a slot",
             ),
-            (invalid(InvalidClaim::HoldsSlot), "ERR this owner holds a slot: release it before asking for permits"),
+            (invalid(InvalidClaim::HoldsSlot), "ERR this owner holds a slot: release it before requesting permits"),
         ];
         for (error, expected) in cases {
             assert_eq!(error.as_str(), expected);
@@ -466,9 +487,21 @@ mod tests {
     #[test]
     fn every_error_of_a_request_has_its_words() {
         assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
-        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Server)), MAX_WAITERS);
-        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Key)), MAX_WAITERS_PER_KEY);
         assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
+        let limits = [
+            (
+                WaiterLimit::Server(10_000),
+                "MAXWAITERS too many waiting requests (lock.max-waiters 10000): try again later, or without BLOCK",
+            ),
+            (
+                WaiterLimit::Key(7),
+                "MAXWAITERS too many waiting requests for the key (lock.max-waiters-per-key 7): \
+                 try again later, or without BLOCK",
+            ),
+        ];
+        for (limit, expected) in limits {
+            assert_eq!(ErrorReply::from(LockError::MaxWaiters(limit)).as_str(), expected);
+        }
     }
 
     #[test]
@@ -490,8 +523,8 @@ mod tests {
     #[test]
     fn a_deadlock_is_told_from_its_beginning_back_to_it() {
         let cases = [
-            (1, "DEADLOCK waiting would never end: '0' waits for '0' on 'a'"),
-            (2, "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '1' waits for '0' on 'b'"),
+            (1, "DEADLOCK this request would deadlock: '0' waits for '0' on 'a'"),
+            (2, "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '1' waits for '0' on 'b'"),
         ];
         for (len, expected) in cases {
             assert_eq!(ErrorReply::from(cycle(len)).as_str(), expected);
@@ -500,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_deadlock_names_eight_edges_and_counts_the_others() {
-        let seven = "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '1' waits for '2' on 'b', \
+        let seven = "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '1' waits for '2' on 'b', \
                      '2' waits for '3' on 'c', '3' waits for '4' on 'd', '4' waits for '5' on 'e', \
                      '5' waits for '6' on 'f', '6' waits for '7' on 'g'";
         let cases = [
@@ -514,14 +547,14 @@ mod tests {
     }
     #[test]
     fn a_deadlock_counts_the_edges_on_keys_that_may_not_be_read_and_names_none_of_their_owners() {
-        let eight = "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '3' waits for '4' on 'd', \
+        let eight = "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '3' waits for '4' on 'd', \
                      '4' waits for '5' on 'e', '5' waits for '6' on 'f', '6' waits for '7' on 'g', \
                      '7' waits for '8' on 'h', '8' waits for '9' on 'i', '9' waits for ':' on 'j'";
         let cases = [
             (
                 3,
                 &b"bc"[..],
-                "DEADLOCK waiting would never end: '0' waits for '1' on 'a', \
+                "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', \
                  and 2 on keys that this user may not read"
                     .to_string(),
             ),

@@ -16,6 +16,8 @@ use lock::value::owner::OwnerRef;
 use lock::value::rebuild::Received;
 use lock::value::time::{Deadline, Now, WaitLimit};
 
+use crate::adopted::seen::Seen;
+use crate::adopted::PatternRow;
 use crate::errors::ErrorReply;
 use crate::lock_log::LockLog;
 use crate::name::Prefix;
@@ -163,11 +165,39 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// Whether `lock.adopt` lets a lock of this family be granted on the key.
     fn adopts(self, key: &[u8], family: Family) -> bool;
 
+    /// Whether the key is among the patterns of `lock.adopt`: native holds there are protected.
+    fn protects(self, key: &[u8]) -> bool;
+
+    /// Whether the command runs in a script, a function or a transaction.
+    fn is_in_script_or_transaction(self) -> bool;
+
+    /// Counts what a command on a key of `lock.adopt` has come to, which is or would be a lock of this family.
+    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen));
+
+    /// The patterns of `lock.adopt` and of `lock.adopt-observe`.
+    fn pattern_rows(self) -> Vec<PatternRow>;
+
+    /// The first keys of the database, and the types of those that are wanted.
+    ///
+    /// # Errors
+    /// The server does not run SCAN.
+    fn keys_and_types(self, most: usize, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<VisitedKey>, ErrorReply>;
+
+    /// The users that may run one of these commands, and not the same in its container.
+    fn refused_users(self, commands: &[Vec<&[u8]>], containers: &[Vec<&[u8]>]) -> Vec<String>;
+
     /// `lock.adopt-wait`: how long a SET … NX of a held lock waits. `None`: it does not.
     fn adopt_wait(self) -> Option<WaitLimit>;
 
     /// Notes that this connection was granted the mutex under this key, if a SET may wait for it.
     fn note_granted_here(self, key: &[u8], fence: Fence);
+
+    /// Notes that the caller was granted an adopted lock with this fence.
+    fn note_adopted(self, fence: Fence);
+
+    /// The connection that was granted an adopted lock with this fence. `None`: it is not known, as after a restart, or
+    /// a script was.
+    fn granted_to(self, fence: Fence) -> Option<GrantedTo>;
 
     /// Whether this connection, or a script, which may be its own, was granted the mutex with this fence: it must not
     /// wait for itself.
@@ -196,6 +226,12 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// It did not run, or its reply cannot be passed on.
     fn run_original(self, args: &[Self::Argument]) -> Result<Ran, ErrorReply>;
 
+    /// Runs a command of the server that is not translated, and leaves its reply out.
+    ///
+    /// # Errors
+    /// It did not run, or its reply is an error.
+    fn call(self, words: &[&[u8]]) -> Result<(), ErrorReply>;
+
     /// The strings that MGET, which is not translated, answers for these arguments.
     ///
     /// # Errors
@@ -216,6 +252,24 @@ pub enum Ran {
     Answered,
     /// A key holds a value of another type: nothing was answered.
     WrongType,
+}
+
+/// A connection as an operator looks for it. It may have gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrantedTo {
+    /// Its address, `ip:port`.
+    pub addr: String,
+    /// Its name, by CLIENT SETNAME.
+    pub name: Vec<u8>,
+}
+
+/// A key that was visited.
+#[derive(Clone, Debug)]
+pub struct VisitedKey {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its type, if it was asked for.
+    pub kind: Option<String>,
 }
 
 /// The clients that wait.

@@ -26,6 +26,8 @@ pub enum LogEvent {
     Deadlock,
     /// A grant that no client received.
     Undelivered,
+    /// A client that does not know the module would have ended a hold that was granted by `LOCK.*`.
+    Protected,
 }
 
 impl LogEvent {
@@ -38,6 +40,7 @@ impl LogEvent {
             LogEvent::Broken => "broken",
             LogEvent::Deadlock => "deadlock",
             LogEvent::Undelivered => "undelivered",
+            LogEvent::Protected => "protected",
         }
     }
 }

@@ -3,10 +3,11 @@
 //! The encoding is postcard, by serde: variable-length integers, no pointers. No length in the bytes is trusted.
 //!
 //! A semaphore with slots is stored as a family of its own, and the slots come last: other locks have no byte for them.
+//! So is an adopted hold of a mutex or reentrant mutex.
 
 use serde::{Deserialize, Serialize};
 
-use lock::value::claim::Family;
+use lock::value::claim::{Family, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
@@ -19,7 +20,7 @@ pub const FORM: i32 = 1;
 
 /// The line in the server's log about a value in another form, which is not read.
 pub fn other_form(form: i32) -> String {
-    format!("redis-lock: a lock or fence in stored form {form} cannot be read: this version reads form {FORM}")
+    format!("redis-lock: cannot read a lock or fence stored in format {form}: this version reads format {FORM}")
 }
 
 #[derive(Serialize, Deserialize)]
@@ -30,6 +31,10 @@ enum StoredFamily {
     Semaphore,
     /// The slots of the holders follow the lock, in the order of the holders.
     SemaphoreWithSlots,
+    /// Granted to a client that does not know the module.
+    AdoptedMutex,
+    /// The same.
+    AdoptedReentrant,
 }
 
 /// The numbers of the holders' slots; at least one holder has a slot.
@@ -56,24 +61,31 @@ struct StoredHolder<'a> {
     reads: u32,
 }
 
-impl From<Family> for StoredFamily {
-    fn from(family: Family) -> StoredFamily {
-        match family {
-            Family::Mutex => StoredFamily::Mutex,
-            Family::Reentrant => StoredFamily::Reentrant,
-            Family::ReadWrite => StoredFamily::ReadWrite,
-            Family::Semaphore => StoredFamily::Semaphore,
+impl StoredFamily {
+    fn of(family: Family, origin: Origin) -> StoredFamily {
+        match (family, origin) {
+            (Family::Mutex, Origin::Native) => StoredFamily::Mutex,
+            (Family::Mutex, Origin::Adopted) => StoredFamily::AdoptedMutex,
+            (Family::Reentrant, Origin::Native) => StoredFamily::Reentrant,
+            (Family::Reentrant, Origin::Adopted) => StoredFamily::AdoptedReentrant,
+            (Family::ReadWrite, _) => StoredFamily::ReadWrite,
+            (Family::Semaphore, _) => StoredFamily::Semaphore,
         }
     }
-}
 
-impl From<StoredFamily> for Family {
-    fn from(stored: StoredFamily) -> Family {
-        match stored {
-            StoredFamily::Mutex => Family::Mutex,
-            StoredFamily::Reentrant => Family::Reentrant,
+    fn family(&self) -> Family {
+        match self {
+            StoredFamily::Mutex | StoredFamily::AdoptedMutex => Family::Mutex,
+            StoredFamily::Reentrant | StoredFamily::AdoptedReentrant => Family::Reentrant,
             StoredFamily::ReadWrite => Family::ReadWrite,
             StoredFamily::Semaphore | StoredFamily::SemaphoreWithSlots => Family::Semaphore,
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        match self {
+            StoredFamily::AdoptedMutex | StoredFamily::AdoptedReentrant => Origin::Adopted,
+            _ => Origin::Native,
         }
     }
 }
@@ -93,7 +105,8 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     });
     let slots: StoredSlots = holds.iter().map(|hold| hold.slot.map(Slot::number)).collect();
     let has_slots = slots.iter().any(Option::is_some);
-    let family = if has_slots { StoredFamily::SemaphoreWithSlots } else { family.into() };
+    let origin = holds.first().map_or(Origin::Native, |hold| hold.origin);
+    let family = if has_slots { StoredFamily::SemaphoreWithSlots } else { StoredFamily::of(family, origin) };
     let stored = StoredLock { family, limit, fence: lock.fence()?.get(), holders: holders.collect() };
     let bytes = postcard::to_allocvec(&stored).ok()?;
     if has_slots {
@@ -120,13 +133,13 @@ pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if !rest.is_empty() {
         return None;
     }
-    let kind = FamilyAndLimit::new(stored.family.into(), stored.limit)?;
-    let holders = stored.holders.iter().zip(slots).map(|(holder, slot)| decode_holder(holder, slot));
+    let (kind, origin) = (FamilyAndLimit::new(stored.family.family(), stored.limit)?, stored.family.origin());
+    let holders = stored.holders.iter().zip(slots).map(|(holder, slot)| decode_holder(holder, slot, origin));
     let holders = holders.collect::<Option<Vec<_>>>()?;
     Lock::from_parts(kind, Fence::new(stored.fence)?, holders)
 }
 
-fn decode_holder(stored: &StoredHolder<'_>, slot: Option<u32>) -> Option<Holder> {
+fn decode_holder(stored: &StoredHolder<'_>, slot: Option<u32>, origin: Origin) -> Option<Holder> {
     Some(Holder {
         owner: Owner::new(stored.owner)?,
         fence: Fence::new(stored.fence)?,
@@ -142,6 +155,7 @@ fn decode_holder(stored: &StoredHolder<'_>, slot: Option<u32>) -> Option<Holder>
             Some(number) => Some(Slot::new(number)?),
             None => None,
         },
+        origin,
     })
 }
 
@@ -174,7 +188,9 @@ mod tests {
         let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
         for lock in [
             lock(Claim::Mutex, 1),
+            lock(Claim::AdoptedMutex, 1),
             lock(Claim::Reentrant(Count::Exactly(7)), 1),
+            lock(Claim::AdoptedReentrant(Count::Exactly(7)), 1),
             lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 30),
             lock(Claim::ReadWrite(Mode::Write, Count::Step(1)), 1),
             lock(permits, 25),
@@ -200,6 +216,9 @@ mod tests {
             "03 05 0a 01  01 61 0a e8 07 dc 0b 03 00",
             // Slots: one has number 0, the other has none.
             "04 05 0b 02  01 61 0a e8 07 dc 0b 01 00  01 62 0b e8 07 dc 0b 02 00  02 01 00 00",
+            // Adopted holds.
+            "05 01 0a 01  01 61 0a e8 07 00 01 00",
+            "06 01 0a 01  01 61 0a e8 07 00 07 00",
         ] {
             let bytes = hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
             let bytes: Vec<u8> = bytes.collect();
@@ -231,8 +250,10 @@ mod tests {
 
     #[test]
     fn a_deadline_that_the_server_cannot_store_is_refused() {
-        let decoded =
-            |until| decode_holder(&StoredHolder { owner: b"a", fence: 1, lease: 500, until, holds: 1, reads: 0 }, None);
+        let decoded = |until| {
+            let stored = StoredHolder { owner: b"a", fence: 1, lease: 500, until, holds: 1, reads: 0 };
+            decode_holder(&stored, None, Origin::Native)
+        };
         assert!(decoded(i64::MAX as u64).is_some());
         assert!(decoded(i64::MAX as u64 + 1).is_none());
     }

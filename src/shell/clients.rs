@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 
+use command::adopted::seen::Act;
 use command::catalog::{Action, Command, CATALOG};
 use command::host::{KeyArguments, NewWaiter};
 use command::name::Prefix;
@@ -23,6 +24,7 @@ use lock::value::time::Now;
 use redis_module::raw;
 use smallvec::SmallVec;
 
+use super::adopt;
 use super::background::events::{self, Event};
 use super::background::{gate, timer};
 use super::clock;
@@ -69,8 +71,8 @@ struct WaitingRequest {
     owner: Owner,
     /// The prefix of its command.
     prefix: Prefix,
-    /// Whether its command is a SET of a client that does not know the module.
-    is_adopted: bool,
+    /// The key, if its command is a SET of a client that does not know the module.
+    adopted_key: Option<Box<[u8]>>,
     /// Whether a SET may wait for the lock.
     is_waited_for_by_sets: bool,
     /// How it ended, once the client is unblocked.
@@ -102,7 +104,8 @@ impl WaitingClients {
 
     /// Notes the client that waits with this request.
     fn insert(&mut self, waiting: WaitingClient) {
-        let WaitingRequest { id, client, is_adopted, .. } = *waiting.request;
+        let WaitingRequest { id, client, .. } = *waiting.request;
+        let is_adopted = waiting.request.adopted_key.is_some();
         match &waiting.answer_by {
             AnswerBy::Reply(blocked) => {
                 self.by_blocked.insert(blocked.id(), id);
@@ -222,13 +225,14 @@ impl Park for TurnClients<'_> {
                 None => return false,
             },
         };
-        let (owner, is_adopted) = (owner.to_owner(), claim == Claim::AdoptedMutex);
+        let owner = owner.to_owner();
+        let adopted_key = (claim == Claim::AdoptedMutex).then(|| key.into());
         let is_asked = || self.arguments.names.iter().any(|name| granted_here::may_be_asked(name));
         let is_waited_for_by_sets = claim.family() == Family::Mutex && is_asked();
         let on_delivered = self.on_delivered;
         let (client, outcome) = (ClientId(self.ctx.client_id()), None);
         let request =
-            WaitingRequest { id, client, owner, prefix, is_adopted, is_waited_for_by_sets, outcome, on_delivered };
+            WaitingRequest { id, client, owner, prefix, adopted_key, is_waited_for_by_sets, outcome, on_delivered };
         self.clients.insert(WaitingClient { answer_by, request: Box::new(request) });
         true
     }
@@ -264,7 +268,10 @@ impl Clients for TurnClients<'_> {
         let client = answered.client;
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.clients.granted.push((request, client));
-            if answered.is_waited_for_by_sets {
+            if let Some(key) = &answered.adopted_key {
+                granted_here::note_adopted(self.ctx, fence, Some(client));
+                adopt::count(key, Family::Mutex, |seen| seen.act(Act::Grant));
+            } else if answered.is_waited_for_by_sets {
                 granted_here::note(fence, Some(client));
             }
         }
@@ -304,7 +311,7 @@ impl TurnClients<'_> {
             AnswerBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
         };
         may_be_told
-            && match waiting.request.is_adopted {
+            && match waiting.request.adopted_key.is_some() {
                 true => may_set(&user, names),
                 false => words.may_acquire(&user, waiting.request.prefix, names, &self.arguments),
             }
@@ -368,7 +375,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         // SAFETY: as `CALLBACKS` says.
         let Some(answered) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
         let Some(outcome) = answered.outcome else { return };
-        match answered.is_adopted {
+        match answered.adopted_key.is_some() {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
             false => reply::wait_outcome(&mut ctx, answered.prefix.family(), answered.owner.as_ref(), outcome),
         }

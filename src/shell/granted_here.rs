@@ -1,11 +1,14 @@
-//! Which connections were granted mutexes on keys of `lock.adopt`, and which are blocked in a SET. With
-//! `lock.adopt-wait` a connection that holds a lock must not wait for itself; the stored lock does not tell the
-//! connection.
+//! Which connections were granted locks on keys of `lock.adopt`, and which are blocked in a SET. With `lock.adopt-wait`
+//! a connection that holds a lock must not wait for itself, and an operator looks for the client that holds one; the
+//! stored lock does not tell the connection.
 
+use command::host::GrantedTo;
 use lock::key::ClientId;
 use lock::value::fence::Fence;
 
 use super::ffi::blocked::BlockedId;
+use super::ffi::context::Ctx;
+use super::ffi::server::{client_address, client_name};
 use super::main_state::MAIN;
 use super::settings;
 
@@ -28,6 +31,27 @@ pub fn note(fence: Fence, client: Option<ClientId>) {
     while grants.len() > MOST {
         grants.pop_first();
     }
+}
+
+/// The same of an adopted lock: LOCK.INFO and LOCK.LOG show the connection.
+pub fn note_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
+    note(fence, client);
+    let mut clients = MAIN.adopt.clients.borrow_mut();
+    if let Some(client) = client.filter(|client| !clients.contains_key(client)) {
+        // Asked once for each connection: the server asks its socket. It is still known when the connection has gone.
+        clients.insert(client, GrantedTo { addr: client_address(client.0), name: client_name(ctx, client.0) });
+        while clients.len() > MOST {
+            clients.pop_first();
+        }
+    }
+}
+
+/// The connection that was granted an adopted lock with this fence, if it is known.
+pub fn granted_to(fence: Fence) -> Option<(ClientId, GrantedTo)> {
+    let granted = MAIN.adopt.granted.borrow();
+    let of_fence = granted.range((fence, None)..).take_while(|(of, _)| *of == fence);
+    let client = of_fence.filter_map(|(_, client)| *client).next()?;
+    Some((client, MAIN.adopt.clients.borrow().get(&client)?.clone()))
 }
 
 /// Whether the connection was granted the lock with this fence, or may have been by a script.

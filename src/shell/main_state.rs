@@ -5,12 +5,13 @@
 //! Any other `static` is a setting whose address the server has, or known to other threads.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CStr;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicI64, AtomicPtr};
 
 use command::adopted::AdoptedKeys;
+use command::host::GrantedTo;
 use lock::key::{ClientId, Key};
 use lock::manager::timers::NextTimer;
 use lock::value::claim::ByFamily;
@@ -72,7 +73,7 @@ pub struct MainState {
 pub const KNOWN_CONNECTIONS: usize = 256;
 
 /// The number of kinds of log lines with a pace.
-pub const PACED_LINES: usize = 6;
+pub const PACED_LINES: usize = 7;
 
 /// What callbacks have noted: `background/events`.
 pub struct Noted {
@@ -145,6 +146,8 @@ pub struct Gate {
     /// The LOCK.APPLY that runs now is the gate's own probe.
     pub is_probing: Cell<bool>,
     pub is_in_cluster: Cell<bool>,
+    /// Since when work that is due has been held back.
+    pub held_back_since: Cell<Option<Instant>>,
 }
 
 /// Whether the server stood still: `background/stall`.
@@ -221,12 +224,17 @@ pub struct Exec {
 pub struct Adopt {
     /// The patterns.
     pub keys: RefCell<AdoptedKeys>,
-    /// Whether a key that matches may begin with this byte.
+    /// The patterns that are only observed.
+    pub observed: RefCell<AdoptedKeys>,
+    /// Whether there are any.
+    pub is_observing: Cell<bool>,
+    /// Whether a key that matches, also one that is only observed, may begin with this byte.
     pub may_begin_with: [Cell<bool>; 256],
     /// Whether some of them are for locks in a hash.
     pub has_hashes: Cell<bool>,
-    /// The setting in the operator's words.
+    /// The settings in the operator's words.
     pub setting: RefCell<Option<OwnedStr>>,
+    pub observed_setting: RefCell<Option<OwnedStr>>,
     /// The originals that the server has, a bit for each.
     pub known: Cell<u32>,
     /// Whether the filter is registered.
@@ -237,6 +245,8 @@ pub struct Adopt {
     pub released: Cell<u64>,
     /// The connections of the latest grants: `granted_here`.
     pub granted: RefCell<BTreeSet<(Fence, Option<ClientId>)>>,
+    /// The connections that were granted adopted locks: `granted_here`.
+    pub clients: RefCell<BTreeMap<ClientId, GrantedTo>>,
     /// The clients that are blocked in a SET.
     pub waiting: RefCell<BTreeSet<BlockedId>>,
 }
@@ -255,7 +265,11 @@ impl MainState {
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
             inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false), quiet_turns: Cell::new(0) },
-            gate: Gate { is_probing: Cell::new(false), is_in_cluster: Cell::new(false) },
+            gate: Gate {
+                is_probing: Cell::new(false),
+                is_in_cluster: Cell::new(false),
+                held_back_since: Cell::new(None),
+            },
             stall: Stall {
                 last: Cell::new(None),
                 period_ms: Cell::new(1_000),
@@ -279,14 +293,18 @@ impl MainState {
             exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
             adopt: Adopt {
                 keys: RefCell::new(AdoptedKeys::none()),
+                observed: RefCell::new(AdoptedKeys::none()),
+                is_observing: Cell::new(false),
                 may_begin_with: [const { Cell::new(false) }; 256],
                 has_hashes: Cell::new(false),
                 setting: RefCell::new(None),
+                observed_setting: RefCell::new(None),
                 known: Cell::new(0),
                 is_filtering: Cell::new(false),
                 is_calling_original: Cell::new(false),
                 released: Cell::new(0),
                 granted: RefCell::new(BTreeSet::new()),
+                clients: RefCell::new(BTreeMap::new()),
                 waiting: RefCell::new(BTreeSet::new()),
             },
             connections: [const { Cell::new(None) }; KNOWN_CONNECTIONS],

@@ -85,6 +85,17 @@ struct Settings {
 /// After `lock.`: patterns of keys on which other locks' commands act on native ones.
 pub const ADOPT: &str = "adopt";
 
+/// After `lock.`: patterns of keys on which clients are only observed.
+pub const ADOPT_OBSERVE: &str = "adopt-observe";
+
+/// The settings that are patterns.
+const PATTERNS: [&str; 2] = [ADOPT, ADOPT_OBSERVE];
+
+/// Whether the setting is patterns, which may be several words.
+pub fn is_patterns(name: &str) -> bool {
+    PATTERNS.contains(&name)
+}
+
 /// A static, as the server writes to the addresses of these values.
 static SETTINGS: Settings = Settings {
     default_lease: Setting::new("default-lease", 30_000, 1..=YEAR),
@@ -125,7 +136,7 @@ impl Settings {
 pub fn is_name(word: &str) -> bool {
     let numbers = SETTINGS.numbers().map(|setting| setting.name);
     let flags = SETTINGS.flags().map(|flag| flag.name);
-    numbers.into_iter().chain(flags).chain([ADOPT]).any(|name| name == word)
+    numbers.into_iter().chain(flags).chain(PATTERNS).any(|name| name == word)
 }
 
 /// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values;
@@ -133,16 +144,20 @@ pub fn is_name(word: &str) -> bool {
 ///
 /// # Errors
 /// An argument is not the name of a setting, or its value is missing or invalid; or a value from elsewhere is invalid.
-pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)], patterns: &'static Text) -> Result<(), String> {
+pub fn register(
+    ctx: Ctx<'_>,
+    arguments: &[(String, Option<String>)],
+    patterns: [&'static Text; PATTERNS.len()],
+) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {
             SETTINGS.numbers().into_iter().any(|setting| setting.name == name && setting.parse(text).is_some())
                 || SETTINGS.flags().into_iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
-                || name == ADOPT
+                || is_patterns(name)
         };
         if !value.as_ref().is_some_and(is_taken) {
             let settings = described();
-            return Err(format!("bad module argument '{name}': give names and values in pairs: {settings}"));
+            return Err(format!("invalid module argument '{name}': expected pairs of names and values: {settings}"));
         }
     }
     let last =
@@ -156,10 +171,12 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)], patterns: 
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
         register_flag(ctx, name, default, value);
     }
-    register_text(ctx, ADOPT, last(ADOPT).map_or("", |text| text), patterns);
+    for (name, text) in PATTERNS.into_iter().zip(patterns) {
+        register_text(ctx, name, last(name).map_or("", |text| text), text);
+    }
     match load_settings(ctx) {
         true => Ok(()),
-        false => Err(format!("a setting has a value that it does not take, see above: {}", described())),
+        false => Err(format!("invalid value for a setting, see the line above: {}", described())),
     }
 }
 
@@ -179,7 +196,7 @@ fn described() -> String {
         .into_iter()
         .map(|setting| format!("{} ({} to {})", setting.name, setting.bounds.start(), setting.bounds.end()));
     let flags = SETTINGS.flags().into_iter().map(|flag| format!("{} (yes or no)", flag.name));
-    let texts = [format!("{ADOPT} (patterns of keys)")];
+    let texts = PATTERNS.map(|name| format!("{name} (key patterns)"));
     numbers.chain(flags).chain(texts).collect::<Vec<_>>().join(", ")
 }
 

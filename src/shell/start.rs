@@ -83,24 +83,23 @@ pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut raw::RedisModuleCtx) -> c_
 
 fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     if !introduce(ctx, NAME, VERSION) {
-        return Err(
-            "a module of this name is loaded already. CONFIG REWRITE adds a loadmodule line where an included \
-                    file or an argument had one: keep that of the file that the server starts with"
-                .into(),
-        );
+        return Err("a module with this name is already loaded. CONFIG REWRITE adds a loadmodule line to the main \
+                    configuration file even if an included file or an argument has one: keep only the line in \
+                    the main file"
+            .into());
     }
-    settings::register(ctx, &pairs(args), &adopt::PATTERNS)?;
+    settings::register(ctx, &pairs(args), [&adopt::PATTERNS, &adopt::OBSERVED])?;
     gate::start(ctx);
     find_commands(ctx)?;
     if !datatype::register(ctx) {
-        return Err("the server refuses the data type".into());
+        return Err("the server refused to register the data type".into());
     }
-    dispatch::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
+    dispatch::register_all(ctx).map_err(|command| format!("the server refused to register the command {command}"))?;
     if !module::register_info(ctx, info::on_info) {
-        return Err("the server refuses a section of INFO".into());
+        return Err("the server refused to register a section of INFO".into());
     }
     if !server_events::subscribe(ctx, held_counts::all_flushed) {
-        return Err("the server refuses an event: it must be Redis 7.0.5 or newer, or Valkey".into());
+        return Err("the server refused to subscribe to an event: it must be Redis 7.0.5 or newer, or Valkey".into());
     }
     // Where the server tells of its slot migrations, it may migrate.
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { module::MAY_MIGRATE_SLOTS } else { 0 };
@@ -130,13 +129,14 @@ fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
     // Replicas and the append-only file learn by DEL of a release, and of leases that the server ends; a server without
     // DEL reads no append-only file that has one. So an effect of our own would not help.
     if !knows("DEL") {
-        return Err("the server does not know DEL (rename-command), by which a release is replicated: \
+        return Err("the server has no DEL command (rename-command), which is needed to replicate releases: \
                     use ACL rules instead of rename-command"
             .into());
     }
     // A command with several keys finds out by EXISTS whether they are all here, while their slot moves.
     if gate::is_in_cluster() && !knows("EXISTS") {
-        return Err("the server does not know EXISTS (rename-command), which a cluster needs for several keys: \
+        return Err("the server has no EXISTS command (rename-command), which requests for multiple keys need in a \
+                    cluster: \
                     use ACL rules instead of rename-command"
             .into());
     }
@@ -151,7 +151,7 @@ fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
     let mut pairs = Vec::new();
     while let Some(name) = words.next() {
         let mut value = words.next();
-        while let (Some(patterns), true) = (&mut value, name == settings::ADOPT) {
+        while let (Some(patterns), true) = (&mut value, settings::is_patterns(&name)) {
             let Some(more) = words.next_if(|word| !settings::is_name(word)) else { break };
             *patterns += " ";
             *patterns += &more;
@@ -164,9 +164,6 @@ fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
 /// Locks have a time to live, so both volatile-* and allkeys-* may evict them.
 fn warn_of_eviction(ctx: Ctx<'_>) {
     if ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT) {
-        ctx.warn(
-            "redis-lock: maxmemory-policy may evict locks that are held. \
-             Set it to noeviction where a lost lock matters.",
-        );
+        ctx.warn("redis-lock: maxmemory-policy may evict held locks. Set it to noeviction if losing a lock matters.");
     }
 }

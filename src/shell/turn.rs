@@ -19,7 +19,7 @@ use redis_module::raw;
 
 use super::background::events::NoteAllAfterPanic;
 use super::background::timer::Arming;
-use super::background::{events, inspections, stall, timer};
+use super::background::{events, gate, inspections, stall, timer};
 use super::clients::TurnClients;
 use super::clock;
 use super::ffi::context::{guard, Ctx};
@@ -225,7 +225,9 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             inspections::go_on(manager, &mut host);
             manager.turn(&mut host).tick();
             manager.turn(&mut host).drain();
-            if manager.has_due() && host.keys.was_refused() {
+            let is_held_back = manager.has_due() && host.keys.was_refused();
+            gate::record_held_back(is_held_back, now.instant());
+            if is_held_back {
                 // Waits still end in time.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));

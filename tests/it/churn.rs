@@ -24,6 +24,9 @@ const KEYS: usize = 25;
 /// How much more memory than before may be in use afterwards: some fifty bytes for each client that came and went.
 const SLACK: i64 = 512 * 1024;
 
+/// The module remembers the connections of its latest 10,000 grants. A run for a number of seconds fills that table.
+const REMEMBERED_GRANTS: i64 = 10_000 * 64;
+
 #[test]
 fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
     let seconds = setting("REDIS_LOCK_CHURN_SECONDS");
@@ -47,7 +50,8 @@ fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
     });
     assert!(fences > 0, "nobody was ever granted anything");
     let after = memory_when_all_have_gone(&server, &mut client);
-    assert!(after < before + SLACK, "{before} bytes before, {after} after");
+    let slack = SLACK + seconds.map_or(0, |_| REMEMBERED_GRANTS);
+    assert!(after < before + slack, "{before} bytes before, {after} after");
 }
 
 /// Lets clients come and go until `enough` have gone; returns how many grants were seen.
@@ -294,14 +298,13 @@ impl Worker<'_> {
     }
 }
 
-/// A reply that is no grant: the time ran out, or an error that says why the request ended. A contender with a name of
-/// its own closes no deadlock, but a request that would wait for owners in a deadlock is refused too. Commands that
-/// move locks (SWAPDB, RENAME) can close one.
+/// A reply that is not a grant: the wait timed out, or an error says why the request ended. Only an owner that other
+/// requests wait for on another key can close a deadlock, and a contender with its own name has one request.
 #[track_caller]
 fn assert_ends_a_request(reply: &Reply, contender: &Contender) {
-    let is_expected = reply.is_nil() || starts_with(reply, &["UNBLOCKED ", "WRONGTYPE ", "DEADLOCK "]);
-    let names_it = matches!(reply, Reply::Error(error) if error.contains(&format!("'{}'", contender.owner)));
-    assert!(is_expected && !(contender.unique && names_it), "{}: {reply:?}", contender.owner);
+    let codes: &[&str] =
+        if contender.unique { &["UNBLOCKED ", "WRONGTYPE "] } else { &["UNBLOCKED ", "WRONGTYPE ", "DEADLOCK "] };
+    assert!(reply.is_nil() || starts_with(reply, codes), "{}: {reply:?}", contender.owner);
 }
 
 /// Whether it is an error with one of these codes.

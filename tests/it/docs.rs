@@ -72,7 +72,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         flags: &["admin", "module", "write"],
-        commands: &[("lock.break", "LOCK.BREAK k")],
+        commands: &[("lock.break", "LOCK.BREAK k"), ("lock.adoption", "LOCK.ADOPTION RETURN k")],
         is_write: true,
         has_key: true,
     },
@@ -207,7 +207,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         _ => &["key"],
     };
     let owner: &[&str] = match (family, verb) {
-        ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "log" | "help") => &[],
+        ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "log" | "help" | "adoption") => &[],
         ("lock", "break") => &["OWNER", "owner"],
         ("lock" | "mlock", _) => &["token"],
         _ => &["owner"],
@@ -228,6 +228,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         "scan" => &["MATCH", "COUNT"],
         "log" => &["GET", "count", "LEN", "RESET"],
         "exec" => &["command", "arg"],
+        "adoption" => &["REPORT", "RETURN"],
         _ => &[],
     };
     [key, owner, amount, time].concat()
@@ -265,6 +266,7 @@ type Setting = (&'static str, &'static str, &'static str, &'static [&'static str
 
 const SETTINGS: &[Setting] = &[
     ("adopt", "", "lock:*,job:?", &["hash:"]),
+    ("adopt-observe", "", "lock:*,job:?", &["hash:"]),
     ("adopt-wait", "0", "100", &["-1", "soon"]),
     ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
     ("grace", "0", "5000", &["-1", "soon"]),

@@ -3,11 +3,12 @@
 
 mod exposition;
 mod script;
+mod situations;
 mod tools;
 mod written;
 
 use crate::support::waiting::{hold, quiet, Waiter};
-use crate::support::{in_sync, until, Client, Reply, Server};
+use crate::support::{free_port, in_sync, until, Client, Reply, Server};
 use exposition::{selectors, Sample, Selector};
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +16,6 @@ use tools::{promtool, root, tool, Exporter};
 use written::{alerts, dashboard, list, queries, text, variables, Query, ALERTS, ALERTS_TEST};
 
 const DOC: &str = include_str!("../../docs/metrics.md");
-const COUNTERS: &str = include_str!("../../docs/counters.md");
 const WHAT_TO_DO: &str = include_str!("../../docs/alerts.md");
 
 /// A server with locks of every family, its replica, and waiters.
@@ -128,6 +128,7 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
     }
     assert_eq!(value(&samples, "lock_top_waiters"), 2.0);
     assert!(value(&samples, "lock_top_longest_ms") > 0.0 && value(&samples, "lock_top_held_ms") > 0.0);
+    assert_eq!((value(&samples, "lock_top_free_ms"), value(&samples, "lock_refused_oom")), (0.0, 0.0));
     // A replica stores the locks, and has no waiters.
     let replica = self::exporter(&world.replica, "").expect("it was there before").scrape();
     assert_eq!((value(&replica, "redis_up"), value(&replica, "redis_master_link_up")), (1.0, 1.0));
@@ -157,8 +158,8 @@ fn all_that_alerts_and_dashboard_ask_for_is_exported() {
             |selector: &Selector| selector.label("key").is_some_and(|key| key.split('|').any(|key| key == name));
         assert!(asked.iter().any(is_asked), "neither a panel nor an alert shows {name}");
         let field = name.trim_start_matches("lock_");
-        let is_named = DOC.contains(&format!("`{name}`")) || COUNTERS.contains(&format!("`{field}`"));
-        assert!(is_named, "neither docs/metrics.md nor docs/counters.md names {name}");
+        let is_named = [name, field].iter().any(|name| DOC.contains(&format!("`{name}`")));
+        assert!(is_named, "docs/metrics.md does not name {name}");
     }
     for name in DOC.split('`').filter(|word| word.starts_with("lock_") && !word.contains(['…', ' '])) {
         assert!(samples.iter().any(|sample| is_called(sample, name)), "docs/metrics.md names {name}");
@@ -282,6 +283,23 @@ fn the_dashboard_of_the_permissions_may_do_what_the_exporter_does() {
     let samples = exporter.scrape();
     assert_eq!((value(&samples, "redis_up"), value(&samples, "lock_top_waiters")), (1.0, 0.0), "{}", exporter.log());
     assert_eq!(refused(&mut client), ["config|get"]);
+}
+
+/// As docs/tls.md says.
+#[test]
+fn the_exporter_reads_a_server_over_tls() {
+    let Some(certificates) = crate::tls::certificates() else { return };
+    let port = free_port();
+    let Some(server) = crate::tls::start(quiet(), &certificates, port) else { return };
+    set_up_the_user(&mut server.client());
+    let page = include_str!("../../docs/tls.md");
+    let options = "`-redis.addr rediss://locks.example:6379` and\n  `-tls-ca-cert-file /etc/redis/tls/ca.crt`";
+    assert!(page.contains(options), "the page has other options");
+    let folder = certificates.path().display();
+    let options = format!("-redis.addr rediss://127.0.0.1:{port} -tls-ca-cert-file {folder}/ca.crt");
+    let Some(exporter) = exporter(&server, &options) else { return };
+    let samples = exporter.scrape();
+    assert_eq!((value(&samples, "redis_up"), value(&samples, "lock_waiters")), (1.0, 0.0), "{}", exporter.log());
 }
 
 /// What ACL LOG says was refused.

@@ -156,8 +156,8 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
         assert_ends_in_the_background(source, STAYS[from]);
         // The lock is over when its effect reaches the target, which stores it all the same.
         let mut brief = source.client();
-        assert!(brief.run("LOCK.ACQUIRE {k}brief a PX 100 SESSION").fence() > 0);
-        assert_eq!(put_to_sleep(target, Duration::from_millis(300)).read(), Reply::ok());
+        assert!(brief.run("LOCK.ACQUIRE {k}brief a PX 500 SESSION").fence() > 0);
+        assert_eq!(put_to_sleep(target, Duration::from_millis(900)).read(), Reply::ok());
         assert_eq!(brief.run("LOCK.RELEASE {k}brief a"), Reply::Int(1));
         assert_redirects(&cluster, 1 - from);
         assert_eq!(target.client().run("DBSIZE"), Reply::Int(0), "nothing is seen of it");

@@ -30,7 +30,7 @@ fn a_module_takes_and_releases_locks() {
 #[test]
 fn session_and_notify_are_errors_in_a_call_of_a_module() {
     let (_server, mut client) = with_caller();
-    let refused = "ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules";
+    let refused = "ERR SESSION and NOTIFY are not allowed in scripts or in calls from modules";
     let free = ["LOCK.ACQUIRE k a PX 60000 SESSION", "LOCK.ACQUIRE k a PX 60000 BLOCK 0 NOTIFY ch"];
     for round in ["free", "held"] {
         for line in free {

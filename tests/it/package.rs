@@ -14,6 +14,7 @@ const NAME: &str = "redis-lock-module";
 const CONFIGURATION: &str = "/etc/redis/redis.conf";
 const PROGRAM: &str = "/usr/bin/redis-server";
 const README: &str = include_str!("../../packaging/debian/README.Debian");
+const METRICS: &str = include_str!("../../docs/metrics.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
 
 #[test]
@@ -35,6 +36,7 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
     let files: Vec<PathBuf> =
         output("dpkg-query", &["-L", NAME]).expect("it is installed").lines().map(PathBuf::from).collect();
     assert!(!files.iter().any(|file| file.starts_with("/etc")), "{files:?}");
+    monitoring_is_where_the_page_says();
     {
         let mut server = DebianServer::start();
         for _ in 0..2 {
@@ -57,7 +59,16 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
     assert!(!is_installed(NAME));
 }
 
-/// The build of `make deb`, if it can be tried here; else the reason why not.
+/// docs/metrics.md names the folder.
+fn monitoring_is_where_the_page_says() {
+    let line = METRICS.lines().find_map(|line| line.strip_prefix("    install -m 644 ")).expect("the line");
+    let (folder, _) = line.split_once("/* ").expect("a folder");
+    for file in ["redis-lock.lua", "alerts.yml", "alerts_test.yml", "dashboard.json"] {
+        assert!(Path::new(folder).join(file).is_file(), "{folder} has no {file}");
+    }
+}
+
+/// The build of `scripts/package deb`, if it can be tried here; else the reason why not.
 fn package() -> Result<Package, String> {
     let package = Package::built(NAME, env!("CARGO_PKG_VERSION"), "libredis_lock.so")?;
     package.may_be_installed()?;

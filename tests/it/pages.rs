@@ -1,9 +1,11 @@
 //! The documents of the project as a whole: their links, the summary of the book, the syntax of the commands.
 
+use crate::support::skip::skip;
 use crate::support::{Reply, Server};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const COLUMNS: usize = 120;
 
@@ -32,8 +34,8 @@ pub fn documents() -> Vec<(PathBuf, String)> {
 fn every_link_leads_somewhere() {
     let mut wrong = Vec::new();
     for (file, text) in documents() {
-        // A page of benches/ is the beginning of one in docs/results/.
-        let home = if file.starts_with("benches") { Path::new("docs/results/page.md") } else { &file };
+        // A page of benches/ is the beginning of one in results/.
+        let home = if file.starts_with("benches") { Path::new("results/page.md") } else { &file };
         for target in links(&text) {
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
             if path.contains("://") {
@@ -51,6 +53,69 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
+}
+
+/// One page for each reason to read on.
+const WAYS: [&str; 6] = [
+    "docs/choosing.md",
+    "docs/migrate.md",
+    "docs/runbook.md",
+    "docs/operations.md",
+    "clients/writing-a-client.md",
+    "docs/testing.md",
+];
+
+/// What a maintainer looks for first: the rules, a transcript, the last faults run, the tests of one client.
+const CODE: [&str; 4] =
+    ["src/lock/lib.rs", "tests/spec/mutex.txt", "results/faults.md", "CONTRIBUTING.md#the-tests-of-one-client"];
+
+#[test]
+fn readme_is_short_and_leads_to_every_way_in_one_step() {
+    let readme = include_str!("../../README.md");
+    let tables: usize = readme.lines().filter(|line| line.starts_with('|')).map(str::len).sum();
+    assert!(readme.len() <= 10_000, "{} bytes", readme.len());
+    assert!(3 * tables <= readme.len(), "{tables} of {} bytes are tables", readme.len());
+    let targets: BTreeSet<&str> = links(readme).collect();
+    let missing: Vec<_> = WAYS.iter().chain(&CODE).filter(|target| !targets.contains(**target)).collect();
+    assert!(missing.is_empty(), "README does not link {missing:?}");
+    let (first, _) = readme.split_once("\n## ").expect("a section");
+    let below = WAYS.iter().filter(|way| !first.contains(&format!("]({way})"))).collect::<Vec<_>>();
+    assert!(below.is_empty(), "these stand below the first section: {below:?}");
+}
+
+/// The pages about commands, whose promises tests/spec shows.
+const CONTRACT: [&str; 8] = ["commands", "mutex", "read-write", "semaphore", "several", "exec", "waiting", "settings"];
+
+/// The sections of other pages that belong to the contract.
+const CONTRACT_SECTIONS: [&str; 2] = ["docs/safety.md#fencing-tokens", "docs/safety.md#what-survives-what"];
+
+/// `## docs/mutex.md#reentrant-mutex` in a chapter of tests/spec names the section that the transcripts below it show.
+#[test]
+fn every_section_of_the_contract_has_transcripts() {
+    let mut named = BTreeSet::new();
+    for entry in fs::read_dir(root().join("tests/spec")).expect("tests/spec can be listed") {
+        let path = entry.expect("it can be read").path();
+        if path.extension().is_some_and(|ending| ending == "txt") {
+            let chapter = fs::read_to_string(path).expect("a chapter");
+            named.extend(chapter.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned));
+        }
+    }
+    let (mut there, mut expected) = (BTreeSet::new(), BTreeSet::new());
+    for (path, text) in documents() {
+        let page = path.display().to_string();
+        let sections = anchors(&text).into_iter().map(|anchor| format!("{page}#{anchor}"));
+        let page_and_sections: Vec<String> = [page.clone()].into_iter().chain(sections).collect();
+        if CONTRACT.iter().any(|name| page == format!("docs/{name}.md")) {
+            // A page that consists of sections need not be named itself.
+            expected.extend(page_and_sections.iter().skip(usize::from(page_and_sections.len() > 1)).cloned());
+        }
+        let is_section = |section: &&String| CONTRACT_SECTIONS.contains(&section.as_str());
+        expected.extend(page_and_sections.iter().filter(is_section).cloned());
+        there.extend(page_and_sections);
+    }
+    let [wrong, missing] =
+        [named.difference(&there), expected.difference(&named)].map(|names| names.collect::<Vec<_>>());
+    assert!(wrong.is_empty() && missing.is_empty(), "no such sections: {wrong:?}; without transcripts: {missing:?}");
 }
 
 /// The targets of a document's links, without those in code.
@@ -77,10 +142,10 @@ fn the_summary_of_the_book_has_every_page_of_docs() {
 
 #[test]
 fn the_index_of_results_has_day_and_commit_of_every_page() {
-    let index = include_str!("../../docs/results/README.md");
+    let index = include_str!("../../results/README.md");
     let (mut pages, mut rows) = (BTreeSet::new(), BTreeSet::new());
     for (path, _) in documents() {
-        let page = path.strip_prefix("docs/results").ok().and_then(Path::to_str);
+        let page = path.strip_prefix("results").ok().and_then(Path::to_str);
         pages.extend(page.filter(|page| *page != "README.md").map(str::to_owned));
     }
     for row in index.lines().filter(|line| line.starts_with("| [")) {
@@ -95,15 +160,39 @@ fn the_index_of_results_has_day_and_commit_of_every_page() {
     assert_eq!(rows, pages);
 }
 
+/// Where there is a Python.
+#[test]
+fn the_figures_of_the_pages_are_those_of_the_newest_results() {
+    let Ok(check) = Command::new("python3").args(["scripts/result", "--check"]).current_dir(root()).output() else {
+        return skip("there is no python3");
+    };
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+}
+
+/// The last line of docs/kubernetes.md, with `cat` in place of kubectl.
+#[test]
+fn the_manifest_gets_the_image_of_the_registry_that_the_page_names() {
+    let page = include_str!("../../docs/kubernetes.md");
+    let (_, line) = page.split_once("    sed ").expect("the line");
+    let (line, _) = line.split_once("kubectl apply -f -").expect("its end");
+    let registry = "registry.example/team";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("sed {line} cat")]).current_dir(root()).env("REGISTRY", registry);
+    let applied = String::from_utf8(shell.output().expect("a shell").stdout).expect("text");
+    let manifest = include_str!("../../packaging/kubernetes/lock-server.yaml");
+    let image = format!("image: redis-lock-module:{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(manifest.matches(&image).count(), 1, "{image}");
+    assert_eq!(applied, manifest.replace(&image, &image.replace("redis-lock", &format!("{registry}/redis-lock"))));
+}
+
 /// Tables and headings cannot be wrapped.
 #[test]
 fn lines_end_at_column_120() {
     // Rules of a user are one line of redis.conf, JSON is printed as one.
     let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
     // These are printed by programs.
-    let is_printed = |file: &Path| {
-        ["docs/results/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home))
-    };
+    let is_printed =
+        |file: &Path| ["results/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home));
     let mut wrong = Vec::new();
     let conf = ("redis.conf.example".into(), include_str!("../../redis.conf.example").to_string());
     for (file, text) in documents().into_iter().chain([conf]).filter(|(file, _)| !is_printed(file)) {
@@ -159,7 +248,7 @@ fn the_pages_have_the_syntax_of_every_command_as_the_server_has_it() {
     }
 }
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 

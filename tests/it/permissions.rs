@@ -9,8 +9,11 @@ use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/acl.md");
+const USERS: &str = include_str!("../../contrib/acl/users.acl");
+const USERS_BY_NAME: &str = include_str!("../../contrib/acl/users-by-name.acl");
+const DEFAULT_OFF: &str = include_str!("../../contrib/acl/default-off.acl");
 
-/// Whether this server lets modules add categories: not Redis 7.0.
+/// Whether this server lets modules add categories: not Redis 7.0 and 7.2.
 fn has_categories(client: &mut Client) -> bool {
     client.run("ACL CAT").items().iter().any(|category| category.text() == "lock")
 }
@@ -22,7 +25,7 @@ fn expected_categories(name: &str) -> &'static [&'static str] {
         "exec" => &["@lock", "@write"],
         "release" | "renew" | "cancel" | "apply" => &["@fast", "@lock", "@write"],
         "info" | "held" | "waiters" | "scan" | "help" => &["@lock", "@read"],
-        "break" | "top" | "log" => &["@admin", "@dangerous", "@lock"],
+        "break" | "adoption" | "top" | "log" => &["@admin", "@dangerous", "@lock"],
         other => panic!("the contract has no categories for {other}"),
     }
 }
@@ -32,12 +35,16 @@ fn commands_are_in_their_categories_where_modules_have_any() {
     let server = Server::start();
     let mut client = server.client();
     let has_categories = has_categories(&mut client);
+    // Redis 7.2 lets a module put its commands into the categories of the server.
+    let has_others = server.info("server").text("redis_version").starts_with("7.2.") && !has_categories;
     for (_, name, _) in all_commands() {
         let info = client.cmd(&["COMMAND", "INFO", name]);
         let mut categories: Vec<String> =
             info.items()[0].items()[6].items().iter().map(|category| category.text().to_string()).collect();
         categories.sort_unstable();
-        assert_eq!(categories, if has_categories { expected_categories(name) } else { &[] }, "{name}");
+        let mut expected = expected_categories(name).to_vec();
+        expected.retain(|category| has_categories || (has_others && *category != "@lock"));
+        assert_eq!(categories, expected, "{name}");
     }
 }
 
@@ -191,24 +198,110 @@ fn a_request_for_one_key_of_several_needs_its_own_commands_permission() {
     b.granted("b");
 }
 
-/// The lines of the block in this language.
-fn users(language: &str) -> Vec<String> {
-    let block = DOCUMENT.split_once(&format!("```{language}\n")).expect("a block of users").1;
-    let block = block.split_once("```").expect("its end").0;
-    block.lines().map(String::from).collect()
+/// The lines of the ACL file for such a server.
+fn users(has_categories: bool) -> Vec<&'static str> {
+    if has_categories { USERS } else { USERS_BY_NAME }.lines().collect()
 }
 
 /// The line of a user, in the words that this server takes.
-pub fn user_of_the_document(client: &mut Client, name: &str) -> String {
-    let lines = users(if has_categories(client) { "acl-with-categories" } else { "acl-by-name" });
+pub fn user_of_the_document(client: &mut Client, name: &str) -> &'static str {
+    let lines = users(has_categories(client));
     lines.into_iter().find(|line| line.starts_with(&format!("user {name} "))).expect("the user")
+}
+
+/// The settings that the document names for replicas, or for Sentinels.
+#[track_caller]
+fn settings_of(row: &str) -> Vec<&'static str> {
+    let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| {row} |"))).expect("the row");
+    let settings = row.split('`').filter(|part| part.starts_with("master") || part.starts_with("sentinel "));
+    settings.collect()
+}
+
+/// A connection that has logged in.
+fn log_in(server: &Server, user: &str) -> Client {
+    let mut client = server.client();
+    assert_eq!(client.cmd(&["AUTH", user, &format!("{user}-secret")]), Reply::ok(), "{user}");
+    client
+}
+
+/// Gives a running server the users of the document; the last of them is the default user.
+fn switch_the_default_user_off(server: &Server) {
+    let mut client = server.client();
+    let has_categories = has_categories(&mut client);
+    let lines = users(has_categories);
+    for line in lines.into_iter().chain(DEFAULT_OFF.lines()) {
+        let rules: Vec<&str> = line.split(' ').skip(1).collect();
+        assert_eq!(client.cmd(&[&["ACL", "SETUSER"], &rules[..]].concat()), Reply::ok(), "{line}");
+    }
+}
+
+#[test]
+fn with_the_default_user_off_replicas_and_sentinels_log_in_and_others_are_refused() {
+    let with_login =
+        || settings_of("replicas").into_iter().fold(Server::builder(), |builder, line| builder.config(line));
+    let primary = with_login().start();
+    switch_the_default_user_off(&primary);
+    let mut stranger = primary.client();
+    for line in ["LOCK.ACQUIRE lock:1 me", "LOCK.TOP", "INFO lock", "PING"] {
+        assert!(stranger.run(line).error().starts_with("NOAUTH "), "{line}");
+    }
+    let replica = with_login().replica_of(&primary).start();
+    switch_the_default_user_off(&replica);
+    let is_held_at = |server: &Server| !log_in(server, "admin").run("LOCK.HELD lock:1 me").is_nil();
+    log_in(&primary, "worker").run("LOCK.ACQUIRE lock:1 me PX 60000").fence();
+    until("the replica has the lock", || is_held_at(&replica));
+    let monitor = format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port());
+    let sentinel = Server::builder().sentinel().config(monitor);
+    let sentinel = settings_of("Sentinels").into_iter().fold(sentinel, |builder, line| builder.config(line)).start();
+    let mut asked = sentinel.client();
+    until("the Sentinel knows the replica", || {
+        let replicas = asked.run("SENTINEL REPLICAS locks");
+        replicas.items().iter().any(|replica| replica.items().iter().any(|word| word.is_bulk("ok")))
+    });
+    until("it accepts the failover", || !asked.run("SENTINEL FAILOVER locks").is_error());
+    // A Sentinel closes the connections of a server whose role it changes.
+    let asked = |server: &Server, words: &[&str]| {
+        let mut admin = server.client();
+        admin.try_cmd(&["AUTH", "admin", "admin-secret"])?;
+        admin.try_cmd(words)
+    };
+    until("the replica is the primary", || {
+        asked(&replica, &["ROLE"]).is_ok_and(|role| role.items()[0].is_bulk("master"))
+    });
+    assert!(is_held_at(&replica));
+    log_in(&replica, "worker").run("LOCK.ACQUIRE lock:2 me PX 60000").fence();
+    until("the old primary follows", || {
+        asked(&primary, &["LOCK.HELD", "lock:2", "me"]).is_ok_and(|held| !held.is_nil())
+    });
+}
+
+/// A server that starts with the ACL file for it, and the folder of that file.
+fn with_acl_file() -> (Server, tempfile::TempDir) {
+    let has_categories = has_categories(&mut Server::start().client());
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("users.acl");
+    std::fs::write(&file, if has_categories { USERS } else { USERS_BY_NAME }).expect("a file");
+    (Server::builder().config(format!("aclfile {}", file.display())).start(), folder)
+}
+
+#[test]
+fn the_acl_files_are_loaded_alone_and_with_the_default_user_off() {
+    let (server, folder) = with_acl_file();
+    assert!(!server.client().run("LOCK.ACQUIRE any me").is_error());
+    log_in(&server, "worker").run("LOCK.ACQUIRE lock:1 me PX 60000").fence();
+    let file = folder.path().join("users.acl");
+    let users = std::fs::read_to_string(&file).expect("the file");
+    std::fs::write(&file, users + DEFAULT_OFF).expect("a file");
+    assert_eq!(server.client().run("ACL LOAD"), Reply::ok());
+    assert!(server.client().run("LOCK.ACQUIRE any me").error().starts_with("NOAUTH "));
+    log_in(&server, "worker").run("LOCK.ACQUIRE lock:1 me PX 60000").fence();
+    assert!(!log_in(&server, "admin").run("LOCK.TOP").is_error());
+    assert_eq!(log_in(&server, "admin").run("CONFIG SET lock.grace 0"), Reply::ok());
 }
 
 #[test]
 fn the_users_of_the_document_may_do_what_it_says() {
-    let has_categories = has_categories(&mut Server::start().client());
-    let lines = users(if has_categories { "acl-with-categories" } else { "acl-by-name" });
-    let server = lines.iter().fold(Server::builder(), |builder, line| builder.config(line.as_str())).start();
+    let (server, _folder) = with_acl_file();
     let mut tried = 0;
     let (_, table) = DOCUMENT.split_once("\n## What each may do\n").expect("the table");
     for row in table.lines().filter(|line| line.starts_with("| `")) {
@@ -232,7 +325,7 @@ fn the_users_of_the_document_may_do_what_it_says() {
 /// By name, all commands of the category: a user of the same name shall have the same rights on both kinds of server.
 #[test]
 fn the_document_names_for_7_0_what_the_category_permits_elsewhere() {
-    let lines = users("acl-by-name");
+    let lines = users(false);
     let named = |user: &str| {
         let line = lines.iter().find(|line| line.starts_with(&format!("user {user} "))).expect("the user");
         line.split(' ').filter_map(|word| word.strip_prefix('+')).map(String::from).collect::<BTreeSet<_>>()

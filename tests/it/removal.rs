@@ -70,11 +70,14 @@ fn the_documented_way_leads_to_a_server_without_the_module() {
         let builder = if is_appending { builder().appendonly() } else { builder() };
         let mut server = builder.config("save 3600 1").start();
         type_sessions(&server, "docs/removal.md", DOCUMENT);
+        let before = looked_at(&server);
+        assert!(is_free_of_locks(&before), "{before:?}");
         if is_appending {
             server.wait_aof_rewritten();
             assert!(!server.client().run("BGREWRITEAOF").is_error());
         }
         server.wait_aof_rewritten();
+        assert_eq!(looked_at(&server), before);
         server.stop();
         // The files of the module stay as they were written; only the configuration is removed.
         server.restart_without_module(&["appendonly yes"]).expect("it starts");
@@ -89,6 +92,39 @@ fn the_documented_way_leads_to_a_server_without_the_module() {
         server.stop();
         server.restart_without_module(&["appendonly no"]).expect("it starts");
         assert_eq!(server.client().run("GET account:7").text(), "100");
+    }
+}
+
+/// What the line of the page prints.
+fn looked_at(server: &Server) -> Vec<String> {
+    let (_, pattern) = DOCUMENT.split_once("redis-cli INFO lock | grep -E '").expect("the line");
+    let (pattern, _) = pattern.split_once('\'').expect("its end");
+    let info = server.client().run("INFO lock").text().to_string();
+    let is_shown = |line: &&str| pattern.split('|').any(|part| line.contains(part));
+    let shown: Vec<String> = info.lines().filter(is_shown).map(String::from).collect();
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    shown
+}
+
+fn is_free_of_locks(shown: &[String]) -> bool {
+    shown.iter().filter(|line| line.starts_with("lock_held_")).all(|line| line.ends_with(":0"))
+}
+
+/// A program goes on while the file is rewritten.
+#[test]
+fn a_lock_that_is_acquired_meanwhile_is_seen_before_the_server_does_not_start() {
+    for release in [None, Some("LOCK.RELEASE k a")] {
+        let server = builder().appendonly().config("aof-use-rdb-preamble no").start();
+        let before = looked_at(&server);
+        let mut client = server.client();
+        assert!(!client.run("BGREWRITEAOF").is_error());
+        server.wait_aof_rewritten();
+        client.run("LOCK.ACQUIRE k a PX 60000").fence();
+        release.into_iter().for_each(|line| _ = client.run(line));
+        let now = looked_at(&server);
+        assert_eq!(is_free_of_locks(&now), release.is_some(), "{now:?}");
+        assert_ne!(now, before);
+        assert_ends(server, "unknown command 'LOCK.APPLY'");
     }
 }
 
@@ -117,4 +153,18 @@ fn a_replica_without_the_module_ends_when_it_receives_a_fence() {
     replica.client().run(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     until("the replica has ended", || !replica.is_alive());
     assert!(replica.log().contains("AUX module data I can't load"), "{}", replica.log());
+}
+
+/// After the hand-over of docs/operations.md, before the old primary has been restarted with the module.
+#[test]
+fn a_replica_without_the_module_that_is_connected_goes_on_without_the_locks() {
+    let old = Server::builder().no_module().start();
+    let new = Server::builder().replica_of(&old).start();
+    in_sync(&old, &new);
+    assert_eq!(old.client().run("FAILOVER").text(), "OK");
+    let is = |server: &Server, role: &str| server.info("replication").text("role") == role;
+    until("the roles have changed", || is(&new, "master") && is(&old, "slave"));
+    new.client().run("LOCK.ACQUIRE k a").fence();
+    until("it logs what it cannot apply", || old.log().contains("unknown command 'LOCK.APPLY'"));
+    assert_eq!(old.client().run("EXISTS k").int(), 0);
 }

@@ -36,12 +36,14 @@ LOCK.HELP [command]
 LOCK.LOG GET [count]|LEN|RESET
 LOCK.ADOPTED command key [arg [arg ...]]
 LOCK.ADOPTED_RO command key [arg [arg ...]]
+LOCK.ADOPTION REPORT|RETURN key
 ";
 const LEASE: &str = "[EX seconds|PX milliseconds|PERSIST]";
 const WAIT: &str = "[BLOCK milliseconds [NOTIFY channel]] [SESSION]";
 
-const SETTINGS: [(&str, &str); 12] = [
+const SETTINGS: [(&str, &str); 13] = [
     ("lock.adopt", ""),
+    ("lock.adopt-observe", ""),
     ("lock.adopt-wait", "0"),
     ("lock.default-lease", "30000"),
     ("lock.grace", "0"),
@@ -78,9 +80,9 @@ LOCK.INFO k
 LOCK.INFO free
   nil
 LOCK.WAITERS k
-  2 [[$ $ $ $ $ : $ : $ $ $ : $ :]]
+  2 [[$ $ $ $ $ : $ : $ $ $ : $ : $ :]]
   3 [
-    {owner $, mode $, permits :, client :, addr $, waited :, remaining :}]
+    {owner $, mode $, permits :, client :, addr $, waited :, remaining :, coalesce :}]
 LOCK.TOP
   2 [[$ : $ $ $ $ $ : $ : $ $ $ :]]
   3 [
@@ -105,6 +107,8 @@ LOCK.LOG LEN
   :
 LOCK.LOG RESET
   +
+LOCK.ADOPTION RETURN k
+  :
 LOCK.RELEASE k a
   :
 RLOCK.ACQUIRE r a
@@ -242,7 +246,7 @@ const CLIENTS: [(&str, &str); 5] = [
     (
         "clients/python/src/redislock",
         "DeadlockError Done Grant HeldError Holder Lock LockEvent LockInfo MaxWaitersError \
-         ModuleNotLoadedError MultiLock NotMadeError NotReplicatedError OpenTelemetry RLock RWLock Redis \
+         ModuleNotLoadedError MultiLock NotMadeError NotReplicatedError NotRunError OpenTelemetry RLock RWLock Redis \
          Semaphore WaitCancelledError WrongKindError WrongTypeError acquire execute extend from_token held lock \
          lost make_token observe once owned read reacquire release remaining run single_flight wait_lost write \
          at_least auto_renew blocking blocking_timeout on_lost raise_on_release_error replicas session timeout \
@@ -252,31 +256,31 @@ const CLIENTS: [(&str, &str); 5] = [
         "clients/node/src",
         "AcquireOptions CoalesceOptions DeadlockError Done Hold HolderInfo Lock LockError LockEvent LockInfo \
          LockKind LockLostError LockOptions MaxWaitersError ModuleNotLoadedError MultiLock MutexOptions \
-         NotAcquiredError NotMadeError NotReplicatedError Observer PermitOptions RLock RWLock ReentrantOptions \
-         RedisClient ReleaseOptions RunOptions Semaphore SemaphoreOptions View WaitCancelledError WrongKindError \
-         WrongTypeError acquire atLeast autoRenew coalesce exec extend failed fence fromToken info lease locked \
-         lost makeToken mixed observe off on once openTelemetry owned permits read release remaining \
+         NotAcquiredError NotMadeError NotReplicatedError NotRunError Observer PermitOptions RLock RWLock \
+         ReentrantOptions RedisClient ReleaseOptions RunOptions Semaphore SemaphoreOptions View WaitCancelledError \
+         WrongKindError WrongTypeError acquire atLeast autoRenew coalesce exec extend failed fence fromToken info \
+         lease locked lost makeToken mixed observe off on once openTelemetry owned permits read release remaining \
          replicaTimeout replicas run session signal slot tellHolder token tryAcquire using wait within",
     ),
     (
         "clients/rust/src",
         "Client Coalesced Error Event EventKind Family Guard Holder HolderMode Info Kind Lock OpenTelemetry Owner \
          acquire acquire_coalesced acquire_within as_owner_of at_least auto_renew cluster connect_timeout \
-         connections exec extend fence from_token global holds info is_held is_lost keys lease lock lost \
-         make_token mixed multi_lock mutex new observer once permits read_lock reentrant release release_failed \
+         connections exec extend fence from_token global holds info is_held is_lost keys lease lock lost make_token \
+         mixed multi_lock mutex new no_renewal observer once permits read_lock reentrant release release_failed \
          remaining renew replicas reply_timeout run run_within semaphore semaphore_slot sentinel session settled \
          slot tell_holder token try_acquire try_run write_lock",
     ),
     (
         "clients/go",
-        "AsOwnerOf Client Close Coalesced Context Detach Do Done ErrCancelled ErrClosed ErrDeadlock ErrLost \
-         ErrNoModule ErrNotAcquired ErrNotMade ErrNotReplicated ErrTooManyWaiters ErrUnlocked ErrUsage \
-         ErrWrongKind ErrWrongType Event EventGranted EventKind EventLost EventNotGranted EventQueued \
+        "AsOwnerOf Client Close Coalesced Context Detach Do DoneFence ErrCancelled ErrClosed ErrDeadlock \
+         ErrLost ErrNoModule ErrNotAcquired ErrNotMade ErrNotReplicated ErrNotRun ErrTooManyWaiters ErrUnlocked \
+         ErrUsage ErrWrongKind ErrWrongType Event EventGranted EventKind EventLost EventNotGranted EventQueued \
          EventReleased EventRenewed Exec Extend Fence FromContext FromToken Hold Holder Holders Info IsHeld \
-         IsLost Keys Kind Lock LockCoalesced Mode Multi Mutex New NotAcquiredError Once Option RW Read Reentrant \
-         Remaining Renew Semaphore Settled Slot Token TryExec TryLock Unlock UnlockFailed WithAtLeast \
+         IsLost Keys Kind Lock LockCoalesced Mode Multi Mutex New NotAcquiredError Once Option RW Read \
+         Reentrant Remaining Renew Semaphore Settled Slot Token TryExec TryLock Unlock UnlockFailed WithAtLeast \
          WithAutoRenew WithLease WithMixed WithObserver WithPermits WithReplicas WithSession WithSlot \
-         WithTellHolder WithToken WithWait WithoutLease Write",
+         WithTellHolder WithToken WithWait WithoutLease WithoutRenewal WithoutWaitLimit Write",
     ),
     (
         "clients/java/core/src/main/java/redislock",
@@ -285,9 +289,9 @@ const CLIENTS: [(&str, &str); 5] = [
          NotReplicatedException Outcome ReadWriteLocks RedisLock RedisLocks ReentrantMutex Semaphore ThreadLock \
          WaitCancelledException WrongKindException WrongTypeException acquire acquireAsync acquireOrDone all \
          asLock atLeast autoRenew close exec extend fence fromToken hold holder holds info isHeld isLocked isLost \
-         lease lost mixed mutex name observedBy once over permits readWrite reentrant release releaseFailed \
-         remaining replicas run semaphore session slot slots tellHolder token tryAcquire withPrefix within \
-         withoutLease",
+         lease lost mixed mutex name observedBy once over permits readWrite reentrant release releaseAsync \
+         releaseFailed remaining replicas run semaphore session slot slots tellHolder token tryAcquire withPrefix \
+         within withoutLease",
     ),
 ];
 

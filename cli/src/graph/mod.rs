@@ -14,13 +14,14 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, GraphArgs};
-use crate::connection::Servers;
 use crate::error::Error;
 use crate::exit_code::Answer;
 use crate::message::say;
 use crate::output::{print, print_json};
+use crate::servers::{Missing, Servers};
 use crate::text::Text;
 use crate::top::sample::{Sample, Server};
+use crate::top::summary;
 use cycle::Cycle;
 use model::{Graph, Lock};
 use read::{LeftOut, Reader};
@@ -31,15 +32,20 @@ struct Json<'a> {
     /// Milliseconds since the epoch.
     time: u64,
     servers: &'a [Server],
+    /// The servers whose locks are not among these.
+    missing: &'a [Missing],
     locks: Vec<&'a Lock>,
     cycles: &'a [Cycle],
     left_out: LeftOut,
 }
 
 pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answer, Error> {
-    let servers = Servers::connect(connection).await?;
-    let sample = Sample::take(&servers, args.locks).await?;
-    let mut reader = Reader::new(&servers, connection.db()?, args.waiters);
+    let mut servers = Servers::connect(connection).await?;
+    let mut sample = Sample::take(&mut servers, args.locks).await?;
+    for line in summary::other_nodes(&sample) {
+        say(format_args!("{line}"));
+    }
+    let mut reader = Reader::new(&mut servers, connection.db()?, args.waiters);
     let mut locks = reader.locks_of(&sample).await?;
     let key = args.lock.as_ref().map(|key| Text(key.as_bytes().to_vec()));
     if let Some(key) = &key {
@@ -50,30 +56,37 @@ pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answe
     let mut graph = Graph::new(locks);
     if let Some(key) = &key {
         let Some(center) = graph.locks().position(|lock| reader.is(lock, key)) else {
+            // A server that was left out may have it.
+            servers.complete()?;
             if args.json {
                 print_json(&())?;
             } else {
-                say(format_args!("nobody holds {key} or waits for it"));
+                say(format_args!("{key} is not held and has no waiters{}", args.names.hint(&[key])));
             }
             return Ok(Answer::No);
         };
         graph.keep_connected_to(center);
     }
-    let cycles = reader.confirmed(cycle::cycles(&graph)).await?;
+    let cycles = reader.confirmed(cycle::cycles(&graph)).await;
     let left_out = reader.left_out(&sample, args.locks, &graph);
+    let db = reader.db;
+    // More than the sample found, if one has gone since.
+    sample.missing = servers.missing().to_vec();
     if args.json {
         let since_epoch = sample.time.duration_since(UNIX_EPOCH).unwrap_or_default();
         print_json(&Json {
             time: since_epoch.as_millis().try_into().unwrap_or(u64::MAX),
             servers: &sample.servers,
+            missing: &sample.missing,
             locks: graph.shown().collect(),
             cycles: &cycles,
             left_out,
         })?;
     } else if args.dot {
-        print(&dot::dot(&graph, &cycles, &left_out, reader.db))?;
+        print(&dot::dot(&graph, &cycles, &left_out, db))?;
     } else {
-        print(&tree::tree(&graph, &cycles, &left_out, &sample, reader.db))?;
+        print(&tree::tree(&graph, &cycles, &left_out, &sample, db))?;
     }
+    servers.complete()?;
     Ok(Answer::Yes)
 }

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::cycle::Cycle;
 use super::model::{Graph, Lock};
-use crate::connection::Servers;
 use crate::error::Error;
 use crate::info;
 use crate::reply::{decode, Fields};
+use crate::servers::Servers;
 use crate::text::Text;
 use crate::top::sample::{self as top, Sample};
 use crate::waiters::Waiter;
@@ -17,7 +17,7 @@ use crate::waiters::Waiter;
 const STEP: usize = 10;
 
 pub struct Reader<'a> {
-    servers: &'a Servers,
+    servers: &'a mut Servers,
     /// The database of the connection options.
     pub db: u64,
     /// How many holders and waiters are read of each lock.
@@ -25,6 +25,8 @@ pub struct Reader<'a> {
     /// The database that each connection has selected, in the order of [`Servers::names`].
     selected: Vec<(String, u64)>,
     unreadable: u64,
+    /// Of the unreadable ones.
+    in_cluster_down: u64,
 }
 
 /// What was left out.
@@ -32,16 +34,18 @@ pub struct Reader<'a> {
 pub struct LeftOut {
     /// True if more locks than requested may have waiters.
     pub locks: bool,
-    /// Locks that the user may not read.
+    /// Locks that the user may not read, or the server does not show.
     pub unreadable: u64,
+    #[serde(skip)]
+    in_cluster_down: u64,
     pub holders: u64,
     pub waiters: u64,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(servers: &'a Servers, db: u64, count: u16) -> Reader<'a> {
+    pub fn new(servers: &'a mut Servers, db: u64, count: u16) -> Reader<'a> {
         let selected = servers.names().into_iter().map(|name| (name, db)).collect();
-        Reader { servers, db, count, selected, unreadable: 0 }
+        Reader { servers, db, count, selected, unreadable: 0, in_cluster_down: 0 }
     }
 
     /// True if this is the lock that KEY on the command line names.
@@ -54,35 +58,56 @@ impl<'a> Reader<'a> {
     pub async fn locks_of(&mut self, sample: &Sample) -> Result<Vec<Lock>, Error> {
         let mut locks = Vec::new();
         for server in self.servers.names() {
-            let of_server = sample.locks.iter().enumerate().filter(|(_, lock)| lock.server == server);
-            let mut wanted: Vec<(usize, &top::Lock)> = of_server.collect();
-            wanted.sort_by_key(|(_, lock)| lock.db);
-            for of_db in wanted.chunk_by(|(_, a), (_, b)| a.db == b.db) {
-                for step in of_db.chunks(STEP) {
-                    let keys: Vec<&Text> = step.iter().map(|(_, lock)| &lock.key).collect();
-                    let Some((_, top::Lock { db, .. })) = step.first() else { continue };
-                    let read = self.read(&server, *db, &keys).await?;
-                    for ((index, _), lock) in step.iter().zip(read) {
-                        match lock {
-                            Ok(lock) => locks.extend(lock.map(|lock| (*index, lock))),
-                            Err(Error::NoPermission(_)) => self.unreadable += 1,
-                            // The key holds another type by now.
-                            Err(Error::WrongType(_)) => {}
-                            Err(error) if self.is_of_another_node(&error) => {}
-                            Err(error) => return Err(error),
-                        }
-                    }
-                }
+            match self.locks_of_server(sample, &server).await {
+                Ok(read) => locks.extend(read),
+                Err(error) => self.servers.leave_out(&server, error)?,
             }
         }
         locks.sort_by_key(|(index, _)| *index);
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
+    /// Those of one server, each with its place in the sample.
+    async fn locks_of_server(&mut self, sample: &Sample, server: &str) -> Result<Vec<(usize, Lock)>, Error> {
+        let mut locks = Vec::new();
+        let of_server = sample.locks.iter().enumerate().filter(|(_, lock)| lock.server == server);
+        let mut wanted: Vec<(usize, &top::Lock)> = of_server.collect();
+        wanted.sort_by_key(|(_, lock)| lock.db);
+        for of_db in wanted.chunk_by(|(_, a), (_, b)| a.db == b.db) {
+            for step in of_db.chunks(STEP) {
+                let keys: Vec<&Text> = step.iter().map(|(_, lock)| &lock.key).collect();
+                let Some((_, top::Lock { db, .. })) = step.first() else { continue };
+                let read = self.read(server, *db, &keys).await?;
+                for ((index, _), lock) in step.iter().zip(read) {
+                    match lock {
+                        Ok(lock) => locks.extend(lock.map(|lock| (*index, lock))),
+                        Err(Error::NoPermission(_)) => self.unreadable += 1,
+                        // The key holds another type by now.
+                        Err(Error::WrongType(_)) => {}
+                        Err(error) if self.is_of_another_node(&error) => {}
+                        Err(Error::Server(words)) if words.starts_with("CLUSTERDOWN ") => {
+                            self.unreadable += 1;
+                            self.in_cluster_down += 1;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(locks)
+    }
+
     /// The lock of one key in the database of the connection options, from the node that serves the key.
     pub async fn lock(&mut self, key: &Text) -> Result<Option<Lock>, Error> {
         for server in self.servers.names() {
-            match self.read(&server, self.db, &[key]).await?.pop() {
+            let mut read = match self.read(&server, self.db, &[key]).await {
+                Ok(read) => read,
+                Err(error) => {
+                    self.servers.leave_out(&server, error)?;
+                    continue;
+                }
+            };
+            match read.pop() {
                 Some(Err(error)) if self.is_of_another_node(&error) => {}
                 Some(Err(Error::WrongType(words))) => {
                     // This connection has selected the database.
@@ -101,12 +126,13 @@ impl<'a> Reader<'a> {
     /// Locks are read one after the other, so one owner may appear as the holder of a lock and, later, as a waiter for
     /// a lock that it acquired in between. A cycle is real if two readings both show each of its holds and waits: then
     /// all of them existed at once between the readings.
-    pub async fn confirmed(&mut self, cycles: Vec<Cycle>) -> Result<Vec<Cycle>, Error> {
+    pub async fn confirmed(&mut self, cycles: Vec<Cycle>) -> Vec<Cycle> {
         let mut confirmed = Vec::new();
         for cycle in cycles {
             let mut is_there = true;
             for (step, holder) in cycle.steps() {
-                let again = self.read(&step.server, step.db, &[&step.key]).await?.pop();
+                // A server that has gone since confirms nothing.
+                let again = self.read(&step.server, step.db, &[&step.key]).await.ok().and_then(|mut read| read.pop());
                 is_there &= again.and_then(Result::ok).flatten().is_some_and(|lock| {
                     let holds = |hold: &info::Holder| hold.owner == *holder && hold.fence == step.fence;
                     let waits = |waiter: &Waiter| waiter.owner == step.owner && waiter.waited >= step.waited;
@@ -115,13 +141,14 @@ impl<'a> Reader<'a> {
             }
             confirmed.extend(Some(cycle).filter(|_| is_there));
         }
-        Ok(confirmed)
+        confirmed
     }
 
     pub fn left_out(&self, sample: &Sample, locks: u16, graph: &Graph) -> LeftOut {
         LeftOut {
             locks: sample.locks.len() >= locks.into(),
             unreadable: self.unreadable,
+            in_cluster_down: self.in_cluster_down,
             holders: graph.shown().map(Lock::unread_holders).sum(),
             waiters: graph.shown().map(Lock::unread_waiters).sum(),
         }
@@ -173,7 +200,7 @@ impl<'a> Reader<'a> {
     /// True if the key is served by another node of the cluster, or is on its way there.
     fn is_of_another_node(&self, error: &Error) -> bool {
         let is_redirect = |words: &str| words.starts_with("MOVED ") || words.starts_with("ASK ");
-        self.servers.names().len() > 1 && matches!(error, Error::Server(words) if is_redirect(words))
+        self.servers.are_all() && matches!(error, Error::Server(words) if is_redirect(words))
     }
 }
 
@@ -185,13 +212,17 @@ impl LeftOut {
         let unread: Vec<String> =
             unread.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         if !unread.is_empty() {
-            lines.push(format!("not read, nor what else they hold: {} (--waiters N)", unread.join(" and ")));
+            lines.push(format!("not shown, nor what else they hold: {} (--waiters N)", unread.join(" and ")));
         }
         if self.locks {
-            lines.push("not read: locks that fewer wait for (--locks N)".to_string());
+            lines.push("not shown: locks with fewer waiters (--locks N)".to_string());
         }
-        if self.unreadable > 0 {
-            lines.push(format!("not read, for want of permission: {} locks", self.unreadable));
+        let forbidden = self.unreadable - self.in_cluster_down;
+        if forbidden > 0 {
+            lines.push(format!("not shown for lack of permission: {forbidden} locks"));
+        }
+        if self.in_cluster_down > 0 {
+            lines.push(format!("not shown while the cluster is down: {} locks (top shows them)", self.in_cluster_down));
         }
         lines
     }

@@ -43,7 +43,7 @@ pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, sample: &Sample
     let mut drawing = Drawing { graph, cycles, db, rows: Vec::new(), drawn: BTreeSet::new(), below: VecDeque::new() };
     drawing.draw();
     if drawing.rows.is_empty() {
-        line(&mut text, paint.as_is("nobody waits".to_string(), Look::Aside));
+        line(&mut text, paint.as_is("no waiters".to_string(), Look::Aside));
     } else {
         table(&mut text, &drawing.rows, width, paint);
     }

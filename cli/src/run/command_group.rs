@@ -15,7 +15,7 @@ use rustix::process::{
 use super::dispositions::{self, AllBlocked, Mask};
 use super::signals::{Receiver, HANDLED};
 use super::terminal::Terminal;
-use super::watchdog::{self, Watchdog};
+use super::watchdog::{self, Dismissed, Watchdog};
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct CommandGroup {
     leader_ended: bool,
     /// Until the command has ended.
     watchdog: Option<Watchdog>,
+    /// Waited for at the end: the lock is not held any longer for it.
+    dismissed: Option<Dismissed>,
 }
 
 impl CommandGroup {
@@ -66,10 +68,10 @@ impl CommandGroup {
         match process.spawn() {
             Ok(child) => {
                 let leader = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
-                Ok(CommandGroup { leader, leader_ended: false, watchdog: Some(watchdog) })
+                Ok(CommandGroup { leader, leader_ended: false, watchdog: Some(watchdog), dismissed: None })
             }
             Err(error) => {
-                watchdog.dismiss();
+                drop(watchdog.dismiss());
                 Err(error)
             }
         }
@@ -78,7 +80,7 @@ impl CommandGroup {
     /// The command has ended, or was ended with its group: what it left running is ended no more.
     pub fn is_over(&mut self) {
         if let Some(watchdog) = self.watchdog.take() {
-            watchdog.dismiss();
+            self.dismissed = Some(watchdog.dismiss());
         }
     }
 

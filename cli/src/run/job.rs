@@ -139,13 +139,14 @@ impl Job {
         self.command.send(Signal::TERM, Receiver::Group);
         // A stopped process would not handle SIGTERM.
         self.command.send(Signal::CONT, Receiver::Group);
-        let kill_at = Instant::now() + kill_after;
+        // Later than the clock can count: never.
+        let kill_at = Instant::now().checked_add(kill_after);
         let mut killed = false;
         let mut ended = None;
         // After SIGKILL, a process still in the group is exiting, or is a zombie that its parent has not reaped.
         while ended.is_none() || !(killed || self.command.is_empty()) {
             tokio::select! {
-                () = sleep_until(kill_at), if !killed => {
+                () = until(kill_at), if !killed => {
                     killed = true;
                     self.command.send(Signal::KILL, Receiver::Group);
                 }
@@ -215,6 +216,13 @@ impl Job {
         if let Some(typed) = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == by) {
             tell_our_group(typed);
         }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

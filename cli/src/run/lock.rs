@@ -13,7 +13,7 @@ use crate::text::Text;
 
 /// The lock with its lease and its way of renewal.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
-    let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least.unwrap_or_default());
+    let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least);
     if args.session {
         lock.session()
     } else {
@@ -50,7 +50,7 @@ pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -
             Error::WrongType(words.rsplit_once("; a SET NX client").map_or(words.as_str(), |(found, _)| found).into())
         }
         Failed::WrongKind(words) => Error::WrongType(format!(
-            "{}: {words} (--shared and --exclusive go together, --limit and neither have kinds of their own)",
+            "{}: {words} (--shared and --exclusive share one lock type; --limit, and neither option, have others)",
             name(keys)
         )),
         Failed::Usage(problem) => Error::Options(problem.to_string()),

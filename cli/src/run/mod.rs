@@ -2,7 +2,8 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | which lock, on which server | `lock` |
+//! | which lock | `lock` |
+//! | what the server is asked beside the lock | `server` |
 //! | what happens from the start of the command to its end | `job` |
 //! | how the command is started, signalled, waited for | `command_group` |
 //! | which signals are forwarded, and to which process | `signals` |
@@ -17,6 +18,7 @@ mod dispositions;
 mod exit;
 mod job;
 mod lock;
+mod server;
 mod signals;
 mod supervise;
 mod terminal;
@@ -28,7 +30,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use redis::Value;
 use redis_lock_client::{Client, Coalesced, Guard, Lock};
 use rustix::process::Signal;
 
@@ -41,10 +42,8 @@ use command_group::Ended;
 use dispositions::Mask;
 use exit::{Exit, LockAtEnd};
 use job::{Job, Outcome};
+use server::Server;
 use signals::Signals;
-
-/// How often a waiting run checks that the server still answers.
-const SERVER_CHECK: Duration = Duration::from_secs(30);
 
 /// When --verbose first names the holder that is waited for, and how often it asks whether that is another one by then.
 const HOLDER_FIRST: Duration = Duration::from_millis(100);
@@ -64,15 +63,15 @@ const SETTLING: Duration = Duration::from_secs(2);
 pub async fn run(args: RunArgs, connection: &ConnectionArgs) -> Result<ExitCode, Error> {
     let mask = Mask::of_this_thread();
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
-    let server = connection.server();
     let client = connection.client()?;
+    let server = Server { client: &client, args: &args, connection };
     let asked = Instant::now();
-    let taken = take(&client, &args, &server, &mut signals).await?;
+    let taken = take(&server, &mut signals).await?;
     if args.verbose {
         tell(&client, &args, &taken, asked.elapsed()).await;
     }
     let exit = match taken {
-        Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
+        Taken::Granted(guard) => run_under(guard, &args, &server.name().await, signals, mask).await,
         Taken::Done => Exit::Status(0),
         Taken::NotGranted => Exit::Status(args.conflict_exit_code),
         Taken::GivenUp(signal) => Exit::Signal(signal.as_raw()),
@@ -95,7 +94,7 @@ async fn tell(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
         Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
         Taken::NotGranted => {
             let held = holders(&lock::lock(client, args)).await.map(|(_, held)| format!(", {held}"));
-            say(format_args!("{name}: not granted, given up after {after:.3?}{}", held.unwrap_or_default()));
+            say(format_args!("{name}: not granted after {after:.3?}{}", held.unwrap_or_default()));
         }
         Taken::Done | Taken::GivenUp(_) => {}
     }
@@ -109,7 +108,7 @@ async fn holders(lock: &Lock) -> Option<(u64, String)> {
     let age = human(u64::try_from(first.age.as_millis()).unwrap_or(u64::MAX));
     let others = match info.holding {
         0 | 1 => String::new(),
-        holding => format!(", by {} more", holding - 1),
+        holding => format!(", and {} more", holding - 1),
     };
     Some((first.fence, format!("held by {owner} for {age}{others}")))
 }
@@ -128,7 +127,8 @@ async fn tell_of_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible
     }
 }
 
-async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signals) -> Result<Taken, Error> {
+async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error> {
+    let Server { client, args, .. } = *server;
     let lock = lock::lock(client, args);
     let taken = tokio::select! {
         biased;
@@ -136,29 +136,46 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
         granted = acquire(&lock, args) => match granted {
             Ok(Coalesced::Granted(guard)) => Taken::Granted(guard),
             Ok(Coalesced::Done { fence }) => {
-                say(format_args!("{}: done by another run meanwhile, fence {fence}", lock::name(&args.keys)));
+                say(format_args!("{}: done by another run, fence {fence}", lock::name(&args.keys)));
                 Taken::Done
             }
             Ok(Coalesced::NotGranted) => Taken::NotGranted,
             Err(redis_lock_client::Error::Cancelled(words)) => {
-                say(format_args!("{}: the wait was ended: {words}", lock::name(&args.keys)));
+                say(format_args!("{}: the wait was cancelled: {words}", lock::name(&args.keys)));
                 Taken::NotGranted
             }
-            Err(error) => return Err(lock::error(server, &args.keys, error)),
+            Err(error) => {
+                return Err(match server.error(error).await {
+                    Error::Server(words) if is_of_a_time(&words) => {
+                        Error::Options(format!("{}: {words}", longest_time(args)))
+                    }
+                    error => error,
+                });
+            }
         },
-        never = tell_of_silence(client, args, server), if !args.no_wait => match never {},
+        never = server.tell_of_silence(), if !args.no_wait => match never {},
         never = tell_of_holder(&lock, args), if args.verbose && !args.no_wait => match never {},
     };
     if let Taken::GivenUp(_) = taken {
-        // Waits until neither a place in the queue nor a grant is left. A second signal ends that wait at once; if the
-        // server stays unreachable for this long, the lease ends the grant.
-        tokio::select! {
-            () = client.settled() => {}
-            () = tokio::time::sleep(SETTLING) => {}
-            _ = signals.next() => {}
-        }
+        // Waits until neither a place in the queue nor a grant is left. If the server stays unreachable for this long,
+        // the lease ends the grant. A second signal, which may come within a millisecond, cuts nothing short.
+        let _settled_or_late = tokio::time::timeout(SETTLING, client.settled()).await;
     }
     Ok(taken)
+}
+
+/// Whether the server refuses a time: one above `lock.max-lease`.
+fn is_of_a_time(words: &str) -> bool {
+    words.starts_with("ERR invalid expire time ") || words.starts_with("ERR value is not an integer or out of range")
+}
+
+/// The option with the longer time, which the server is asked about first.
+fn longest_time(args: &RunArgs) -> &'static str {
+    if args.at_least.is_some_and(|time| time > args.lease) {
+        "--at-least"
+    } else {
+        "--lease"
+    }
 }
 
 async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Coalesced> {
@@ -172,28 +189,10 @@ async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Coale
     Ok(granted.map_or(Coalesced::NotGranted, Coalesced::Granted))
 }
 
-/// The wait goes on without a server: a message says why it takes so long.
-async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::convert::Infallible {
-    let mut is_told = false;
-    loop {
-        let answer: redis_lock_client::Result<Value> = client.query(args.keys[0].as_bytes(), &redis::cmd("PING")).await;
-        match answer.map_err(|error| lock::error(server, &args.keys, error)) {
-            Err(silence @ Error::Connection { .. }) if !is_told => {
-                say(format_args!("{silence}; waiting on"));
-                is_told = true;
-            }
-            Err(Error::Connection { .. }) => {}
-            // An error reply counts as an answer too: this user may not be allowed to PING.
-            Ok(_) | Err(_) => is_told = false,
-        }
-        tokio::time::sleep(SERVER_CHECK).await;
-    }
-}
-
 async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals, mask: Mask) -> Exit {
     let fence = OsString::from(guard.fence().to_string());
     let mut variables = vec![
-        ("REDIS_LOCK_KEY", args.keys.join(OsStr::new("\n"))),
+        ("REDIS_LOCK_KEY", args.written.join(OsStr::new("\n"))),
         ("REDIS_LOCK_TOKEN", OsStr::from_bytes(guard.token()).to_os_string()),
         ("REDIS_LOCK_FENCE", fence),
     ];
@@ -214,7 +213,7 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
             exit::after(ended, lock, args.lost_exit_code)
         }
         Outcome::LockLost => {
-            say(format_args!("{}: the lock is lost: ending the command", lock::name(&args.keys)));
+            say(format_args!("{}: the lock was lost: terminating the command", lock::name(&args.keys)));
             job.end(args.kill_after).await;
             give_back_the_rest(guard).await;
             Exit::Status(args.lost_exit_code)
@@ -271,13 +270,14 @@ async fn release(
         Ok(Ok(())) => return LockAtEnd::Released,
         Ok(Err(redis_lock_client::Error::LockLost)) => return lost(),
         Ok(Err(error)) => lock::error(server, &args.keys, error).to_string(),
-        Err(()) => format!("no answer from {server}"),
+        Err(()) => format!("no response from {server}"),
     };
-    say(format_args!("{name}: the lock could not be released, its lease ends it: {why}"));
+    say(format_args!("{name}: the lock could not be released and will expire with its lease: {why}"));
     LockAtEnd::LeftToItsLease
 }
 
-/// After the loss of several keys, some may still be held. The reply does not change the outcome.
+/// Of a lock that no command runs under: after the loss of several keys, some may still be held. The reply does not
+/// change the outcome.
 async fn give_back_the_rest(guard: Guard) {
     let _ = tokio::time::timeout(LAST_WORDS, guard.release_failed()).await;
 }

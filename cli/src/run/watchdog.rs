@@ -5,7 +5,7 @@
 //! It is a fork that knows the command's group and reads from a pipe. This process never closes its end of the pipe:
 //! the kernel does, when this process ends, however it ends.
 
-use std::io::{self, PipeWriter, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -16,19 +16,33 @@ const GROUP_CHECK: Duration = Duration::from_millis(20);
 
 pub struct Watchdog {
     pipe: PipeWriter,
+    id: libc::pid_t,
+}
+
+/// A watchdog that was told to end. It is waited for when this is dropped: the process that would inherit it may reap
+/// only children of its own, as pid 1 of a container that is no init.
+pub struct Dismissed {
+    id: libc::pid_t,
 }
 
 impl Watchdog {
     /// `kill_after`: the time from SIGTERM to SIGKILL.
     pub fn start(kill_after: Duration) -> io::Result<Watchdog> {
         let (reader, pipe) = io::pipe()?;
+        // The fork closes its end when it has left our process group.
+        let (mut ready, until_ready) = io::pipe()?;
         // No handler of ours may run in the fork, and no signal may end it before this process.
         let _blocked = AllBlocked::new();
         // SAFETY: the fork makes system calls only, until it ends: another thread may hold any lock.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => watch(reader.as_raw_fd(), kill_after),
-            _ => Ok(Watchdog { pipe }),
+            id => {
+                // Before that, a SIGKILL of our group would end the fork too, and leave the command running.
+                drop(until_ready);
+                let _ = ready.read(&mut [0]);
+                Ok(Watchdog { pipe, id })
+            }
         }
     }
 
@@ -38,9 +52,17 @@ impl Watchdog {
     }
 
     /// The command has ended, or was never started: what is left of its group is not ended.
-    pub fn dismiss(mut self) {
+    pub fn dismiss(mut self) -> Dismissed {
         // Fails if the watchdog was killed.
         let _ = self.pipe.write_all(&[0]);
+        Dismissed { id: self.id }
+    }
+}
+
+impl Drop for Dismissed {
+    fn drop(&mut self) {
+        // SAFETY: no status is written. An error means that it was killed, and reaped among the command's processes.
+        unsafe { libc::waitpid(self.id, std::ptr::null_mut(), 0) };
     }
 }
 
@@ -116,6 +138,23 @@ fn close_from(first: RawFd) {
         // The limit may be a thousand million.
         for descriptor in first..libc::sysconf(libc::_SC_OPEN_MAX).clamp(1_024, 65_536) as RawFd {
             libc::close(descriptor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_has_a_session_of_its_own_before_the_command_starts() {
+        for _ in 0..20 {
+            let watchdog = Watchdog::start(Duration::ZERO).unwrap();
+            // SAFETY: a system call on numbers.
+            let session = unsafe { libc::getsid(watchdog.id) };
+            let id = watchdog.id;
+            drop(watchdog.dismiss());
+            assert_eq!(session, id);
         }
     }
 }

@@ -6,11 +6,12 @@ pub mod sample;
 mod screen;
 pub mod summary;
 mod view;
+mod watched;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event};
 use ratatui::DefaultTerminal;
@@ -20,13 +21,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use crate::args::{ConnectionArgs, TopArgs};
-use crate::connection::Servers;
 use crate::error::Error;
+use crate::message::say;
 use crate::output::Format;
+use crate::servers::Servers;
 use once::print_once;
 use sample::Sample;
 use screen::{draw, Known};
 use view::{View, Wish};
+use watched::watch_servers;
 
 /// How often the clock on the screen is redrawn if nothing else happens.
 const TICK: Duration = Duration::from_millis(500);
@@ -34,14 +37,18 @@ const TICK: Duration = Duration::from_millis(500);
 pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Error> {
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.once && !has_terminal {
-        return Err(Error::Options("top needs a terminal: --once prints it without one".into()));
+        return Err(Error::Options("top requires a terminal: use --once to print without one".into()));
     }
-    let servers = Servers::connect(server).await?;
-    let first = Sample::take(&servers, args.count).await?;
+    let mut servers = Servers::connect(server).await?;
+    let first = Sample::take(&mut servers, args.count).await?;
     if args.once {
+        for line in summary::other_nodes(&first) {
+            say(format_args!("{line}"));
+        }
         time::sleep(args.interval).await;
-        let second = Sample::take(&servers, args.count).await?;
+        let second = Sample::take(&mut servers, args.count).await?;
         print_once(&second, second.rates_since(&first), Format::new(args.json))?;
+        servers.complete()?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut view = View::new(args.interval);
@@ -52,53 +59,10 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
     let terminal = ratatui::try_init().map_err(of_terminal)?;
     let end = tokio::select! {
         end = interact(terminal, &mut view, known, pace, sampled) => end,
-        () = watch_servers(server, servers, args.count, paced, samples) => Ok(ExitCode::SUCCESS),
+        () = watch_servers(servers, args.count, paced, samples) => Ok(ExitCode::SUCCESS),
     };
     ratatui::restore();
     end
-}
-
-/// How long connections are used before new ones are made: a cluster may have a new primary.
-const CONNECT_AGAIN: Duration = Duration::from_secs(120);
-
-/// Queries the servers in a loop. Reconnects after an error, after a primary (of a cluster or of the Sentinels) has
-/// become a replica, and every `CONNECT_AGAIN`.
-async fn watch_servers(
-    args: &ConnectionArgs,
-    servers: Servers,
-    count: u16,
-    mut pace: watch::Receiver<Duration>,
-    samples: mpsc::Sender<Result<Sample, Error>>,
-) {
-    let mut connected = Some((Instant::now(), servers));
-    loop {
-        let interval = *pace.borrow_and_update();
-        tokio::select! {
-            () = time::sleep(interval) => {}
-            changed = pace.changed() => if changed.is_err() { return },
-        }
-        connected = connected.filter(|(since, _)| since.elapsed() < CONNECT_AGAIN);
-        let sample = sample(args, &mut connected, count).await;
-        let is_elsewhere = |sample: &Sample| (args.cluster || args.master.is_some()) && sample.has_replica();
-        if sample.as_ref().map_or(true, is_elsewhere) {
-            connected = None;
-        }
-        if samples.send(sample).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn sample(
-    args: &ConnectionArgs,
-    connected: &mut Option<(Instant, Servers)>,
-    count: u16,
-) -> Result<Sample, Error> {
-    let (_, servers) = match connected {
-        Some(connected) => connected,
-        None => connected.insert((Instant::now(), Servers::connect(args).await?)),
-    };
-    Sample::take(servers, count).await
 }
 
 /// Draws, and handles the keys, until a key or a signal ends the program.

@@ -9,6 +9,7 @@ use super::summary;
 use crate::duration::human;
 use crate::error::Error;
 use crate::output::{columns, print, print_json, Format};
+use crate::servers::Missing;
 use crate::table::{Align, Table};
 
 #[derive(Serialize)]
@@ -16,6 +17,8 @@ struct Top<'a> {
     /// Milliseconds since the epoch.
     time: u64,
     servers: &'a [Server],
+    /// The servers whose locks are not among these.
+    missing: &'a [Missing],
     per_second: Rates,
     locks: &'a [Lock],
 }
@@ -26,6 +29,7 @@ pub fn print_once(sample: &Sample, rates: Rates, format: Format) -> Result<(), E
         Format::Json => print_json(&Top {
             time: since_epoch.as_millis().try_into().unwrap_or(u64::MAX),
             servers: &sample.servers,
+            missing: &sample.missing,
             per_second: rates,
             locks: &sample.locks,
         }),
@@ -33,7 +37,7 @@ pub fn print_once(sample: &Sample, rates: Rates, format: Format) -> Result<(), E
             let mut lines = vec![summary::servers(sample)];
             lines.extend(summary::lines(sample, Some(rates)));
             lines.extend(summary::warnings(sample));
-            let table = if sample.locks.is_empty() { "nobody waits\n".into() } else { table(sample).text(columns()) };
+            let table = if sample.locks.is_empty() { "no waiters\n".into() } else { table(sample).text(columns()) };
             print(&format!("{}\n\n{table}", lines.join("\n")))
         }
     }
@@ -46,7 +50,7 @@ fn table(sample: &Sample) -> Table {
         ("HELD", Align::Right),
         ("KIND", Align::Left),
         ("DB", Align::Right),
-        ("KEY", Align::Name),
+        ("KEY", Align::Whole),
         ("HOLDER", Align::Name),
     ]);
     for lock in &sample.locks {

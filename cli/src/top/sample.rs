@@ -1,15 +1,15 @@
 //! One sample of the servers, and the rates between two samples. The cost does not grow with the number of holders:
 //! LOCK.TOP visits only the queues, and INFO's counters are kept as events happen.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use redis::cmd;
 use serde::Serialize;
 
-use crate::connection::Servers;
+use crate::condition::{Condition, Info};
 use crate::error::Error;
-use crate::reply::{decode, Fields};
+use crate::reply::Fields;
+use crate::servers::{Missing, Servers};
 use crate::text::Text;
 
 pub struct Sample {
@@ -18,6 +18,8 @@ pub struct Sample {
     /// How long the servers took to answer.
     pub took: Duration,
     pub servers: Vec<Server>,
+    /// The servers that did not answer.
+    pub missing: Vec<Missing>,
     /// In the order of LOCK.TOP: most waiters first, then the longest wait.
     pub locks: Vec<Lock>,
 }
@@ -61,6 +63,11 @@ pub struct Server {
     pub longest_turn_us: u64,
     pub eviction_risk: u64,
     pub grace_remaining_ms: u64,
+    #[serde(flatten)]
+    pub condition: Condition,
+    /// A node of a cluster whose other nodes are not asked.
+    #[serde(skip)]
+    pub is_one_of_many: bool,
 }
 
 /// Events per second, summed over all servers.
@@ -75,23 +82,31 @@ pub struct Rates {
 
 impl Sample {
     /// The `count` most waited-for locks of each server, and its counters.
-    pub async fn take(connections: &Servers, count: u16) -> Result<Sample, Error> {
+    ///
+    /// # Errors
+    /// If no server answers.
+    pub async fn take(servers: &mut Servers, count: u16) -> Result<Sample, Error> {
         let (asked, time) = (Instant::now(), SystemTime::now());
         let mut locks = Vec::new();
-        for (server, reply) in connections.query_all(cmd("LOCK.TOP").arg("COUNT").arg(count)).await? {
+        for (server, reply) in servers.query_all(cmd("LOCK.TOP").arg("COUNT").arg(count)).await? {
             for fields in Fields::all_of(reply)? {
                 locks.push(Lock::decode(server.clone(), fields)?);
             }
         }
+        let infos = Info::of_all(servers).await?;
+        let taken = Instant::now();
+        let mut sampled = Vec::new();
+        for (server, info) in &infos {
+            let is_one_of_many = info.is_of_a_node() && !servers.are_all();
+            sampled.push(Server::of(server, info, is_one_of_many)?);
+        }
+        // A server that did not answer the second time.
+        locks.retain(|lock| infos.iter().any(|(server, _)| *server == lock.server));
         locks.sort_by_key(|lock| std::cmp::Reverse((lock.waiters, lock.longest)));
         locks.truncate(count.into());
-        let mut servers = Vec::new();
-        for (server, reply) in connections.query_all(cmd("INFO").arg("lock").arg("replication")).await? {
-            servers.push(Server::decode(server, decode(reply)?)?);
-        }
-        servers.sort_by(|a, b| a.server.cmp(&b.server));
-        let taken = Instant::now();
-        Ok(Sample { taken, time, took: taken - asked, servers, locks })
+        sampled.sort_by(|a, b| a.server.cmp(&b.server));
+        let missing = servers.missing().to_vec();
+        Ok(Sample { taken, time, took: taken - asked, servers: sampled, missing, locks })
     }
 
     /// The rates since an earlier sample, of the servers that ran all the time: a counter that decreased belongs to a
@@ -131,7 +146,7 @@ impl Sample {
 }
 
 impl Lock {
-    fn decode(server: String, mut fields: Fields) -> Result<Lock, Error> {
+    pub fn decode(server: String, mut fields: Fields) -> Result<Lock, Error> {
         Ok(Lock {
             server,
             db: fields.count("db")?,
@@ -146,11 +161,10 @@ impl Lock {
 }
 
 impl Server {
-    fn decode(server: String, info: String) -> Result<Server, Error> {
-        let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    fn of(server: &str, info: &Info, is_one_of_many: bool) -> Result<Server, Error> {
         let text = |name: &str| {
             let missing = || Error::Reply(format!("INFO of {server} has no field {name}"));
-            fields.get(name).map(|value| value.to_string()).ok_or_else(missing)
+            info.text(name).map(str::to_string).ok_or_else(missing)
         };
         let count = |name: &str| {
             let value = text(&format!("lock_{name}"))?;
@@ -178,7 +192,9 @@ impl Server {
             longest_turn_us: count("longest_turn_us")?,
             eviction_risk: count("eviction_risk")?,
             grace_remaining_ms: count("grace_remaining_ms")?,
-            server: server.clone(),
+            condition: Condition::of(info),
+            is_one_of_many,
+            server: server.to_string(),
         })
     }
 

@@ -13,6 +13,7 @@ use super::sample::{Lock, Rates, Sample};
 use super::summary;
 use super::view::{Sort, View};
 use crate::duration::human;
+use crate::text::{cut, wrapped};
 
 /// After this time without a reply, the screen says so.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -27,69 +28,113 @@ pub struct Known {
 
 const HELP: &str = "\
 q, Esc, Ctrl-C    quit
-Ctrl-Z            back to the shell, until fg
+Ctrl-Z            suspend
 s                 sort by the next column
 w o h k           sort by waiters, oldest wait, time held, key
-+ -               ask less often, more often
++ -               refresh less often, more often
 up down, pages    scroll
 ?                 this help
 
 WAITERS  how many requests wait for the lock
 OLDEST   how long the first of them has waited
-HELD     how long the first holder has had it
+HELD     how long the first holder has held it
 HOLDER   the owner with the smallest fence
 
-The rows are what LOCK.TOP answers: the most waited-for
-locks of all databases. Other columns sort those only.";
+The rows are the reply of LOCK.TOP: the locks with the
+most waiters, in all databases. Only these are sorted.";
 
 pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
-    let warnings = summary::warnings(&known.sample);
-    let status = status(view, known);
-    let heights = [1, 3, warnings.len(), 1].map(|lines| Constraint::Length(lines.try_into().unwrap_or(1)));
+    let [rest, footer] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    let told = told(view, known, rest);
+    let heights = [1, 3, told.len(), 1].map(|lines| Constraint::Length(lines.try_into().unwrap_or(1)));
     let [title, numbers, warned, gap] = heights;
-    let parts = [title, numbers, warned, gap, Constraint::Min(1), Constraint::Length(1)];
-    let [title, numbers, warned, _, table, footer] = Layout::vertical(parts).areas(frame.area());
+    let [title, numbers, warned, _, table] =
+        Layout::vertical([title, numbers, warned, gap, Constraint::Min(1)]).areas(rest);
 
     let name = format!("redis-lock top   {}", summary::servers(&known.sample));
     let pace = format!("every {}   answered in {}", view.interval_text(), milliseconds(known.sample.took));
-    let (name, pace) = (Line::from(name.bold()), Line::from(pace).alignment(Alignment::Right));
+    let (name, pace) = (one_line(&name, title).bold(), Line::from(pace).alignment(Alignment::Right));
     if name.width() + pace.width() < title.width.into() {
         frame.render_widget(pace, title);
     }
     frame.render_widget(name, title);
-    let lines: Vec<Line> = summary::lines(&known.sample, known.rates).into_iter().map(Line::from).collect();
+    let lines = summary::lines(&known.sample, known.rates);
+    let lines: Vec<Line> = lines.iter().map(|line| one_line(line, numbers)).collect();
     frame.render_widget(Text::from(lines), numbers);
-    let warnings: Vec<Line> = warnings.into_iter().map(|warning| Line::from(warning.yellow())).collect();
-    frame.render_widget(Text::from(warnings), warned);
+    frame.render_widget(Text::from(told), warned);
     draw_table(frame, table, view, known);
-    frame.render_widget(status, footer);
+    frame.render_widget(keys(view), footer);
     if view.is_help {
         draw_help(frame);
     }
 }
 
+/// What is wrong, in as many lines as it takes: servers that do not answer, and what limits the table's meaning.
+fn told(view: &View, known: &Known, area: Rect) -> Vec<Line<'static>> {
+    let problem = problem(view, known);
+    let missing = known.sample.missing.iter().map(|one| format!("{} is not shown: {}", one.server, one.error));
+    let red = problem.into_iter().chain(missing);
+    let yellow = summary::other_nodes(&known.sample).into_iter().chain(summary::warnings(&known.sample));
+    let wrapped = |text: String| wrapped(&text, area.width.into());
+    let red = red.flat_map(wrapped).map(|line| Line::from(line.red()));
+    let yellow = yellow.flat_map(wrapped).map(|line| Line::from(line.yellow()));
+    // The table keeps a row, and what is wrong a line.
+    let most = usize::from(area.height).saturating_sub(OTHER_LINES).max(1);
+    red.chain(yellow).take(most).collect()
+}
+
+/// The title, the numbers, a gap, the header of the table and a row.
+const OTHER_LINES: usize = 7;
+
+/// The columns, with their widths and what they are worth: in a narrow terminal those that are worth the least are left
+/// out.
+const COLUMNS: [(&str, Sort, Constraint, u8); 7] = [
+    ("WAITERS", Sort::Waiters, Constraint::Length(7), 6),
+    ("OLDEST", Sort::Oldest, Constraint::Length(7), 5),
+    ("HELD", Sort::Held, Constraint::Length(7), 3),
+    ("KIND", Sort::None, Constraint::Length(9), 2),
+    ("DB", Sort::None, Constraint::Length(3), 1),
+    ("KEY", Sort::Key, Constraint::Fill(3), 7),
+    ("HOLDER", Sort::None, Constraint::Fill(2), 4),
+];
+
+/// Less than this shows no name.
+const MIN_NAME: u16 = 8;
+
+/// The columns that have room, by their indices, and the area of each.
+fn columns(area: Rect) -> Vec<(usize, Rect)> {
+    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    loop {
+        let areas = Layout::horizontal(columns.iter().map(|column| COLUMNS[*column].2)).spacing(1).split(area);
+        let placed: Vec<(usize, Rect)> = columns.iter().copied().zip(areas.iter().copied()).collect();
+        let has_room = |(column, area): &(usize, Rect)| match COLUMNS[*column].2 {
+            Constraint::Length(length) => area.width >= length,
+            _ => area.width >= MIN_NAME,
+        };
+        let least = (0..columns.len()).min_by_key(|index| COLUMNS[columns[*index]].3);
+        match least {
+            Some(least) if columns.len() > 1 && !placed.iter().all(has_room) => columns.remove(least),
+            _ => return placed,
+        };
+    }
+}
+
 fn draw_table(frame: &mut Frame, area: Rect, view: &mut View, known: &Known) {
     if known.sample.locks.is_empty() {
-        frame.render_widget(Line::from("nobody waits".dim()), area);
+        frame.render_widget(Line::from("no waiters".dim()), area);
         return;
     }
     let mut locks: Vec<&Lock> = known.sample.locks.iter().collect();
     view.sort.apply(&mut locks);
     view.limit_offset(locks.len(), area.height.saturating_sub(1).into());
-    let titles = [
-        ("WAITERS", Sort::Waiters),
-        ("OLDEST", Sort::Oldest),
-        ("HELD", Sort::Held),
-        ("KIND", Sort::None),
-        ("DB", Sort::None),
-        ("KEY", Sort::Key),
-        ("HOLDER", Sort::None),
-    ];
-    let cells = titles.iter().enumerate().map(|(column, (title, sort))| {
-        let line = if *sort == view.sort { Line::from(title.underlined()) } else { Line::from(*title) };
-        Cell::from(line.alignment(alignment(column)))
+    let columns = columns(area);
+    let header = columns.iter().map(|(column, area)| {
+        let (title, sort, ..) = COLUMNS[*column];
+        let line = one_line(title, *area);
+        let line = if sort == view.sort { line.underlined() } else { line };
+        Cell::from(line.alignment(alignment(*column)))
     });
-    let header = Row::new(cells).style(Style::new().reversed());
+    let header = Row::new(header).style(Style::new().reversed());
     let rows = locks.iter().skip(view.offset).map(|lock| {
         let cells = [
             lock.waiters.to_string(),
@@ -100,19 +145,17 @@ fn draw_table(frame: &mut Frame, area: Rect, view: &mut View, known: &Known) {
             lock.key.to_string(),
             holder(lock),
         ];
-        let aligned = |(column, cell)| Cell::from(Line::from(cell).alignment(alignment(column)));
-        Row::new(cells.into_iter().enumerate().map(aligned))
+        let cell =
+            |(column, area): &(usize, Rect)| Cell::from(one_line(&cells[*column], *area).alignment(alignment(*column)));
+        Row::new(columns.iter().map(cell))
     });
-    let widths = [
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(9),
-        Constraint::Length(3),
-        Constraint::Fill(3),
-        Constraint::Fill(2),
-    ];
+    let widths = columns.iter().map(|(_, area)| Constraint::Length(area.width));
     frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
+}
+
+/// Cut with `…`, where it is too long.
+fn one_line(text: &str, area: Rect) -> Line<'static> {
+    Line::from(cut(text, area.width.into()))
 }
 
 /// Numbers and times on the right.
@@ -123,15 +166,18 @@ fn alignment(column: usize) -> Alignment {
     }
 }
 
-/// The last line: the current problem, or the keys.
-fn status(view: &View, known: &Known) -> Line<'static> {
+/// Why there is no newer sample.
+fn problem(view: &View, known: &Known) -> Option<String> {
     let age = known.sample.taken.elapsed();
     if let Some(problem) = &known.problem {
-        return Line::from(format!("{problem}; trying again. What you see is {} old", seconds(age)).red());
+        return Some(format!("{problem}; retrying. Data shown: {} old", seconds(age)));
     }
-    if age > view.interval + SILENCE {
-        return Line::from(format!("no answer for {}", seconds(age)).red());
-    }
+    let is_silent = age > view.interval.saturating_add(SILENCE);
+    is_silent.then(|| format!("no response for {}", seconds(age)))
+}
+
+/// The last line.
+fn keys(view: &View) -> Line<'static> {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     Line::from(format!("q quit   s sort: {}   + - interval   ? help   {time}", view.sort.name()).dim())
 }

@@ -1,6 +1,7 @@
 //! The lines above the table: how many locks and waiters there are, what happens each second, and what is wrong.
 
 use super::sample::{Rates, Sample, Server};
+use crate::condition;
 use crate::duration::human;
 
 /// The totals of all servers. Percentiles are the largest of any server.
@@ -43,17 +44,18 @@ pub fn warnings(sample: &Sample) -> Vec<String> {
     let mut warnings = Vec::new();
     for server in &sample.servers {
         let name = &server.server;
-        if server.is_replica() {
-            warnings.push(format!("{name} is a replica: nobody waits there. Ask its primary"));
-        }
+        warnings.extend(server.condition.sentences.iter().map(|sentence| format!("{name} {sentence}")));
         if server.eviction_risk > 0 {
             warnings.push(format!("{name} may evict locks: its maxmemory-policy should be noeviction"));
         }
-        if server.grace_remaining_ms > 0 {
-            warnings.push(format!("{name} grants nothing for {} more: lock.grace", human(server.grace_remaining_ms)));
-        }
     }
     warnings
+}
+
+/// The other nodes of a cluster that are not asked.
+pub fn other_nodes(sample: &Sample) -> Vec<String> {
+    let alone = sample.servers.iter().filter(|server| server.is_one_of_many);
+    alone.map(|server| condition::other_nodes(&server.server)).collect()
 }
 
 /// The servers by address, and the module's version.
@@ -62,9 +64,12 @@ pub fn servers(sample: &Sample) -> String {
     versions.sort();
     versions.dedup();
     let versions = versions.join(", ");
-    match sample.servers.as_slice() {
-        [server] => format!("{}   module {versions}", server.server),
-        servers => format!("{} primaries   module {versions}", servers.len()),
+    match (sample.servers.as_slice(), sample.missing.len()) {
+        ([server], 0) => format!("{}   module {versions}", server.server),
+        (servers, 0) => format!("{} primaries   module {versions}", servers.len()),
+        (servers, missing) => {
+            format!("{} of {} primaries   module {versions}", servers.len(), servers.len() + missing)
+        }
     }
 }
 

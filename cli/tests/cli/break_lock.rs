@@ -10,7 +10,7 @@ fn the_holder_loses_it_and_the_next_waiter_has_it() {
     let mut waiter = server.client();
     waiter.send_line("LOCK.ACQUIRE k next BLOCK 0");
     server.wait_blocked(1);
-    assert_eq!(at(&server, "break k").text(), "1 owner has lost k\n");
+    assert_eq!(at(&server, "break k").text(), "1 holder of k was removed\n");
     waiter.read().fence();
     assert!(server.client().run("LOCK.HELD k stuck").is_nil());
 }
@@ -26,17 +26,14 @@ fn owner_names_one_of_several_holders() {
     assert!(client.run("LOCK.HELD s b").is_nil());
     let output = at(&server, "break s --owner b");
     assert_eq!((output.status, output.stderr.as_str()), (1, "redis-lock: b does not hold s\n"));
-    assert_eq!(at(&server, "break s").text(), "2 owners have lost s\n");
+    assert_eq!(at(&server, "break s").text(), "2 holders of s were removed\n");
 }
 
 #[test]
 fn a_free_lock_is_status_1() {
     let server = Server::start();
     let output = at(&server, "break k");
-    assert_eq!(
-        (output.status, output.stdout.as_str(), output.stderr.as_str()),
-        (1, "", "redis-lock: nobody holds k\n")
-    );
+    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "", "redis-lock: k is not held\n"));
     let output = at(&server, "break k --json");
     assert_eq!((output.status, output.stdout.as_str()), (1, "{\"key\":\"k\",\"broken\":0}\n"));
 }

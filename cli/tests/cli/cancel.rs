@@ -12,7 +12,7 @@ fn the_waiter_is_told_and_the_rest_of_the_queue_stays() {
         waiter
     });
     server.wait_blocked(2);
-    assert_eq!(at(&server, "cancel k a").text(), "a waits for k no more\n");
+    assert_eq!(at(&server, "cancel k a").text(), "a no longer waits for k\n");
     assert_eq!(waiters[0].read().error(), "UNBLOCKED cancelled");
     server.wait_blocked(1);
     let output = at(&server, "cancel k b --json");

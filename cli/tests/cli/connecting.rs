@@ -71,7 +71,7 @@ fn the_server_may_be_in_the_environment_and_every_option_that_names_one_goes_bef
     assert_eq!(at("", &elsewhere).status, 0);
     let output = at("nonsense", "ls");
     assert_eq!(output.status, 64);
-    assert!(output.stderr.starts_with("redis-lock: REDIS_LOCK_URL is no URI of a server"), "{}", output.stderr);
+    assert!(output.stderr.starts_with("redis-lock: REDIS_LOCK_URL is not the URI of a server"), "{}", output.stderr);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn in_a_cluster_the_node_with_the_key_is_asked() {
     let port = cluster.node(0).port();
     for key in ["a", "b", "c", "d"] {
         assert_eq!(redis_lock(&format!("-c -p {port} info {key} --json")).json()["holders"][0]["owner"], "w");
-        assert_eq!(redis_lock(&format!("-c -p {port} break {key}")).text(), format!("1 owner has lost {key}\n"));
+        assert_eq!(redis_lock(&format!("-c -p {port} break {key}")).text(), format!("1 holder of {key} was removed\n"));
     }
 }
 
@@ -177,8 +177,12 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
     let sentinels = Sentinels::of(&primary, 0, Judgement { down_after: patient, failover_timeout: patient });
     let output = redis_lock(&format!("--sentinel 127.0.0.1:{} --master nobody ls", sentinels.ports()[0]));
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert!(output.stderr.starts_with("redis-lock: no connection to nobody, by the Sentinels "), "{}", output.stderr);
-    assert!(output.stderr.ends_with(": they know no primary of this name (--master)\n"), "{}", output.stderr);
+    assert!(
+        output.stderr.starts_with("redis-lock: no connection to nobody, found by the Sentinels "),
+        "{}",
+        output.stderr
+    );
+    assert!(output.stderr.ends_with(": they know no primary with this name (--master)\n"), "{}", output.stderr);
 }
 
 #[test]
@@ -186,7 +190,7 @@ fn the_port_of_a_sentinel_may_be_left_out() {
     // No server listens on that address of the loopback network.
     let output = redis_lock("--sentinel 127.9.8.7 --master m ls");
     assert_eq!(output.status, 69);
-    assert!(output.stderr.contains("m, by the Sentinels 127.9.8.7: Connection refused"), "{}", output.stderr);
+    assert!(output.stderr.contains("m, found by the Sentinels 127.9.8.7: Connection refused"), "{}", output.stderr);
 }
 
 #[test]

@@ -3,7 +3,7 @@ use support::{free_port, Server};
 use crate::tool::{at, redis_lock};
 
 const OF_ONE_KEY: [&str; 5] = ["info k", "waiters k", "break k", "cancel k w", "graph k"];
-const OF_ALL_KEYS: [&str; 4] = ["ls", "log", "top --once --interval 100ms", "graph"];
+const OF_ALL_KEYS: [&str; 5] = ["ls", "log", "adopt", "top --once --interval 100ms", "graph"];
 
 #[test]
 fn a_server_without_the_module_is_told_how_to_load_it() {
@@ -28,7 +28,7 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
     for line in OF_ONE_KEY {
         let output = at(&server, line);
         assert_eq!((output.status, output.stdout.as_str()), (65, ""), "{line}");
-        assert_eq!(output.stderr, "redis-lock: k is a string, no lock\n", "{line}");
+        assert_eq!(output.stderr, "redis-lock: k is a string, not a lock\n", "{line}");
     }
     let output = at(&server, "run k -- true");
     assert_eq!(output.status, 65);
@@ -57,7 +57,7 @@ fn a_server_that_is_no_node_of_a_cluster_says_what_c_is() {
         let output = at(&server, line);
         assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
         let expected = format!(
-            "redis-lock: 127.0.0.1:{} is no cluster's node: leave -c out (flock's -c is `-- sh -c` here)\n",
+            "redis-lock: 127.0.0.1:{} is not a cluster node: omit -c (flock's -c is `-- sh -c` here)\n",
             server.port()
         );
         assert_eq!(output.stderr, expected, "{line}");
@@ -72,7 +72,7 @@ fn a_sentinel_in_the_place_of_a_server_is_told_with_the_options_for_it() {
         let output = at(&sentinel, line);
         assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
         let expected = format!(
-            "redis-lock: {address} is a Sentinel, and no server with locks: --sentinel {address} --master NAME\n"
+            "redis-lock: {address} is a Sentinel, not a server with locks: use --sentinel {address} --master NAME\n"
         );
         assert_eq!(output.stderr, expected, "{line}");
     }
@@ -86,8 +86,8 @@ fn a_server_in_the_place_of_a_sentinel_is_told_with_its_address() {
         let output = redis_lock(&format!("--sentinel {sentinel} --master m {line}"));
         assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}: {}", output.stderr);
         let expected = format!(
-            "redis-lock: no connection to m, by the Sentinels {sentinel}: {sentinel} is a server and no sentinel (port \
-             26379, mostly)\n"
+            "redis-lock: no connection to m, found by the Sentinels {sentinel}: {sentinel} is a server, not a Sentinel \
+             (usually on port 26379)\n"
         );
         assert_eq!(output.stderr, expected);
     }
@@ -119,7 +119,7 @@ fn a_wrong_password_and_none_are_status_77() {
     assert!(output.stderr.contains("NOAUTH"), "{}", output.stderr);
     let output = at(&server, "ls -a wrong");
     assert_eq!(output.status, 77);
-    assert!(output.stderr.contains("does not take this user and password"), "{}", output.stderr);
+    assert!(output.stderr.contains("rejected this user or password"), "{}", output.stderr);
 }
 
 #[test]

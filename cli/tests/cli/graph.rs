@@ -127,7 +127,7 @@ fn a_key_that_is_neither_held_nor_waited_for_is_status_1() {
     let _waiters = chain(&server);
     let output = at(&server, "graph k");
     assert_eq!((output.status, output.stdout.as_str()), (1, ""));
-    assert_eq!(output.stderr, "redis-lock: nobody holds k or waits for it\n");
+    assert_eq!(output.stderr, "redis-lock: k is not held and has no waiters\n");
     let output = at(&server, "graph k --json");
     assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "null\n", ""));
 }
@@ -137,7 +137,7 @@ fn where_nobody_waits_it_says_so() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k w").fence();
     let output = at(&server, "graph");
-    assert!(output.text().ends_with("   waiters 0\n\nnobody waits\n"), "{}", output.stdout);
+    assert!(output.text().ends_with("   waiters 0\n\nno waiters\n"), "{}", output.stdout);
     assert_eq!(at(&server, "graph --json").json()["locks"], json!([]));
 }
 
@@ -352,8 +352,8 @@ fn ten_thousand_waiters_cost_a_bounded_number_of_commands_and_what_is_left_out_i
             "└─ … 8993 more waiting",
         ];
         assert_eq!(rows[..expected.len()], expected, "{}", output.stdout);
-        assert!(output.text().contains("\nnot read, nor what else they hold: 8899 waiters (--waiters N)\n"));
-        assert!(output.text().ends_with("\nnot read: locks that fewer wait for (--locks N)\n"), "{}", output.stdout);
+        assert!(output.text().contains("\nnot shown, nor what else they hold: 8899 waiters (--waiters N)\n"));
+        assert!(output.text().ends_with("\nnot shown: locks with fewer waiters (--locks N)\n"), "{}", output.stdout);
     }
     let graph = at(&server, "graph --locks 3 --waiters 40 --json").json();
     assert_eq!(graph["left_out"], json!({"locks": true, "unreadable": 0, "holders": 0, "waiters": 8_959}));
@@ -431,7 +431,7 @@ fn json_has_the_fields_of_the_servers_own_replies() {
     let server = Server::start();
     let _waiters = chain(&server);
     let graph = at(&server, "graph --json").json();
-    assert_eq!(fields(&graph), ["cycles", "left_out", "locks", "servers", "time"]);
+    assert_eq!(fields(&graph), ["cycles", "left_out", "locks", "missing", "servers", "time"]);
     assert_eq!(graph["left_out"], json!({"locks": false, "unreadable": 0, "holders": 0, "waiters": 0}));
     let lock = &graph["locks"][0];
     let info = at(&server, "info orders --json").json();
@@ -485,7 +485,7 @@ fn keys_that_the_user_may_not_read_are_counted_and_the_others_shown() {
     let output = at(&server, "--user viewer -a secret graph");
     let expected = ["seen:1 mutex, 1 waiting", "├─ held by holder # no deadline", "└─ 1. w # for ever", ""];
     assert_eq!(tree(output.text())[..4], expected, "{}", output.stdout);
-    assert!(output.text().ends_with("\n\nnot read, for want of permission: 2 locks\n"), "{}", output.stdout);
+    assert!(output.text().ends_with("\n\nnot shown for lack of permission: 2 locks\n"), "{}", output.stdout);
     let output = at(&server, "--user viewer -a secret graph hidden:1");
     assert_eq!((output.status, output.stdout.as_str()), (77, ""));
 }
@@ -528,5 +528,5 @@ fn a_replica_is_told_to_be_one() {
     let _waiters = chain(&primary);
     in_sync(&primary, &replica);
     let output = at(&replica, "graph");
-    assert!(output.text().contains("is a replica: nobody waits there. Ask its primary"), "{}", output.stdout);
+    assert!(output.text().contains("is a replica, which has no waiters: ask its primary"), "{}", output.stdout);
 }

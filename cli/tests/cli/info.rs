@@ -36,6 +36,18 @@ fn people_see_the_lock_and_each_holder() {
 }
 
 #[test]
+fn an_adopted_lock_shows_the_client_that_was_granted_it() {
+    let server = Server::builder().config("lock.adopt lock:*").start();
+    let mut client = server.client();
+    client.run("CLIENT SETNAME worker-7");
+    client.run("SET lock:k token NX PX 60000");
+    let text = at(&server, "info lock:k").text().to_string();
+    assert!(text.contains(&format!("client   {} worker-7\n", client.address())), "{text}");
+    let holder = at(&server, "info lock:k --json").json()["holders"][0].clone();
+    assert_eq!((&holder["addr"], &holder["client"]), (&json!(client.address()), &json!("worker-7")));
+}
+
+#[test]
 fn json_has_the_fields_of_lock_info() {
     let server = Server::start();
     let mut client = server.client();
@@ -91,10 +103,7 @@ fn count_limits_the_holders_but_not_their_number() {
 fn a_free_lock_is_status_1() {
     let server = Server::start();
     let output = at(&server, "info k");
-    assert_eq!(
-        (output.status, output.stdout.as_str(), output.stderr.as_str()),
-        (1, "", "redis-lock: nobody holds k\n")
-    );
+    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "", "redis-lock: k is not held\n"));
     let output = at(&server, "info k --json");
     assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "null\n", ""));
 }

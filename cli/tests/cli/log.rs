@@ -4,6 +4,7 @@ use faults::Cluster;
 use serde_json::{json, Value};
 use support::{until, Server};
 
+use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock};
 
 #[test]
@@ -61,7 +62,7 @@ fn an_empty_log_is_no_failure() {
     let server = Server::start();
     let output = at(&server, "log");
     assert_eq!((output.status, output.stdout.as_str()), (0, ""));
-    assert_eq!(output.stderr, "redis-lock: nothing is logged\n");
+    assert_eq!(output.stderr, "redis-lock: the log is empty\n");
     assert_eq!(at(&server, "log --json").json(), json!([]));
 }
 
@@ -98,4 +99,32 @@ fn now(client: &mut support::Client) -> i64 {
     let time = client.run("TIME");
     let number = |index: usize| time.items()[index].text().parse::<i64>().expect("a number");
     number(0) * 1000 + number(1) / 1000
+}
+
+#[test]
+fn in_a_narrow_terminal_an_entry_is_folded_and_its_key_is_whole() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (long, owner) = ("orders:".to_string() + &"k".repeat(60), "a-host-wit:1234567:0123456789abcdef");
+    for key in ["orders:7", &long] {
+        client.run(&format!("LOCK.ACQUIRE {key} {owner} PERSIST")).fence();
+        client.run(&format!("LOCK.BREAK {key}")).int();
+    }
+    for columns in [80, 60, 40] {
+        let screen = Screen::start_with(&format!("-p {} log", server.port()), columns, &[]);
+        screen.until("the whole table", |text| text.matches("broken").count() == 2 && text.contains(&client.address()));
+        let text = screen.text();
+        // What is wider than the terminal is wrapped by it, without a new line.
+        let whole = text.replace('\n', "");
+        assert!(whole.contains(&long), "{columns}:\n{text}");
+        for word in ["orders:7", &client.address(), "WAITERS", "ADDRESS"] {
+            assert!(text.contains(word), "{columns}: {word}\n{text}");
+        }
+        let is_own = |line: &&str| long.contains(line.trim_end());
+        let rows = text.lines().filter(|line| !is_own(line));
+        assert!(rows.clone().all(|row| row.chars().count() <= usize::from(columns)), "{columns}:\n{text}");
+        assert_eq!(text.matches(owner).count(), 2, "{columns}:\n{text}");
+    }
+    // In a pipe an entry is a line.
+    assert_eq!(at(&server, "log").text().lines().count(), 3);
 }

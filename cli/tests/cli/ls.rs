@@ -58,6 +58,60 @@ fn in_a_terminal_of_80_columns_a_long_key_has_a_line_of_its_own_and_no_row_is_wr
 }
 
 #[test]
+fn in_narrower_terminals_no_row_is_wrapped_either() {
+    let server = Server::start();
+    let mut client = server.client();
+    let owner = "a-host-wit:1234567:0123456789abcdef";
+    client.run(&format!("SEM.ACQUIRE permits:of:the:gpu {owner} LIMIT 3 PX 3600000 SESSION")).fence();
+    let mut waiter = server.client();
+    waiter.send_line(&format!("SEM.ACQUIRE permits:of:the:gpu {owner}x LIMIT 3 PERMITS 3 BLOCK 100000"));
+    server.wait_blocked(1);
+    let key = "permits:of:the:gpu";
+    let lines = ["ls", "info permits:of:the:gpu", "waiters permits:of:the:gpu", "top --once --interval 100ms", "graph"];
+    for columns in [80, 60, 40] {
+        for line in lines {
+            let mut screen = Screen::start_with(&format!("-p {} {line}", server.port()), columns, &[]);
+            assert_eq!(screen.status(), 0, "{line}");
+            screen.until("the whole table", |text| text.lines().count() > 2);
+            let text = screen.text();
+            // Sentences above the table may be wrapped: then they are one line here.
+            let is_header = |row: &str| ["KEY", "OWNER", "LOCK,"].iter().any(|title| row.contains(title));
+            let mut table = text.lines().skip_while(|row| !is_header(row));
+            assert!(table.all(|row| row.chars().count() <= usize::from(columns)), "{line}, {columns}:\n{text}");
+            if !["info", "waiters", "graph"].iter().any(|of| line.starts_with(of)) {
+                assert!(text.contains(key), "{line}, {columns}:\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_of_a_cluster_that_is_asked_alone_says_so() {
+    let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
+    let address = format!("127.0.0.1:{}", cluster.node(0).port());
+    let expected = format!(
+        "redis-lock: {address} is a node of a cluster: the locks of other nodes are not shown \
+         (use -c to query all primaries)"
+    );
+    for line in ["ls", "ls --json", "log", "log --json", "graph", "graph --json", "graph --dot"] {
+        let output = at(cluster.node(0), line);
+        assert_eq!(output.status, 0, "{line}");
+        assert!(output.stderr.lines().any(|told| told == expected), "{line}: {}", output.stderr);
+    }
+    for line in ["top --once --interval 100ms", "top --once --interval 100ms --json"] {
+        let output = at(cluster.node(0), line);
+        assert_eq!((output.status, output.stderr.lines().collect::<Vec<_>>()), (0, vec![expected.as_str()]), "{line}");
+    }
+    for line in ["-c ls", "-c log", "-c graph", "-c top --once --interval 100ms"] {
+        let output = at(cluster.node(0), line);
+        assert!(!output.stderr.contains("a node of a cluster"), "{line}: {}", output.stderr);
+    }
+    let screen = Screen::start(&format!("-p {} top", cluster.node(0).port()));
+    screen.until_shows(&format!("{address} is a node of a cluster"));
+    assert!(!at(&Server::start(), "ls").stderr.contains("cluster"));
+}
+
+#[test]
 fn json_has_the_fields_of_lock_scan_and_the_server() {
     let server = Server::start();
     let mut client = server.client();

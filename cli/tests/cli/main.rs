@@ -1,5 +1,6 @@
 //! The command line against real servers: one module for each subcommand, and shared helpers.
 
+mod adopt;
 mod arguments;
 mod break_lock;
 mod cancel;
@@ -12,8 +13,11 @@ mod info;
 mod log;
 mod ls;
 mod manual;
+mod missing;
+mod names;
 mod package;
 mod readme;
+mod refusals;
 mod run;
 mod screen;
 mod stable;

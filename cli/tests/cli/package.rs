@@ -1,4 +1,4 @@
-//! The Debian package of the command line, as `make deb` built it.
+//! The Debian package of the command line, as `scripts/package deb` built it.
 
 use std::fs;
 use std::io::Read;
@@ -38,7 +38,7 @@ fn the_program_its_man_pages_and_completions_are_in_it_and_no_server_is_asked_fo
 
     let folder = tempfile::tempdir().expect("a folder");
     package.unpack(folder.path());
-    for page in ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"] {
+    for page in ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-adopt"] {
         let text = unzipped(&folder.path().join(format!("usr/share/man/man1/redis-lock{page}.1.gz")));
         assert!(text.contains(".SH \"EXIT STATUS\"") && text.contains(".SH SYNOPSIS"), "redis-lock{page}.1:\n{text}");
     }

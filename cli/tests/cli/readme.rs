@@ -80,7 +80,7 @@ fn all_exit_statuses_and_subcommands_are_listed() {
         count += 1;
     }
     assert_eq!(count, 8);
-    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log"] {
+    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log", "adopt"] {
         assert!(README.contains(&format!("\n| `{subcommand}")), "{subcommand}");
     }
 }

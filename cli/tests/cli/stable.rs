@@ -10,7 +10,7 @@ use support::Server;
 use crate::tool::{at, redis_lock};
 
 /// Each subcommand and its options, with the value where one has a value.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     (
         "run",
         "--wait <TIME> | --no-wait | --lease <TIME> | --session | --shared | --exclusive | --limit <N> | --slot \
@@ -25,6 +25,7 @@ const OPTIONS: [(&str, &str); 10] = [
     ("break", "--owner <OWNER> | --json"),
     ("cancel", "--json"),
     ("log", "--count <N> | --json"),
+    ("adopt", "--json"),
     ("generate", ""),
 ];
 /// The options of every subcommand.
@@ -37,6 +38,9 @@ const SERVER: &str =
                       grants_immediate grants_after_wait not_granted releases leases_expired deadlocks wait_ms_p50 \
                       wait_ms_p99 wait_ms_max longest_turn_us eviction_risk grace_remaining_ms";
 const HOLDER: &str = "owner mode holds fence ttl lease age session slot";
+const PATTERN: &str = "server pattern mode keys grant refuse renew takeover release release_without_token wait \
+                       protected noperm wrongtype no_lease values_empty values_long values_time values_counter clients \
+                       users nearest fits reason";
 const WAITER: &str = "owner mode permits client addr waited remaining";
 
 #[test]
@@ -88,6 +92,8 @@ fn json_keeps_its_fields() {
     has("cancel", &printed("cancel k waiter"), "key token cancelled");
     has("break", &printed("break k"), "key broken");
     has("log", &printed("log")[0], "server id time event key db owner ms waiters client addr");
+    server.client().run("CONFIG SET lock.adopt-observe lock:*");
+    has("adopt", &printed("adopt")[0], PATTERN);
 }
 
 fn has(what: &str, object: &Value, fields: &str) {

@@ -79,11 +79,11 @@ fn q_escape_and_control_c_end_it_with_status_0_and_leave_the_terminal_as_it_was(
     let server = Server::start();
     for key in ["q", "\x1b", "\x03"] {
         let mut screen = start(&server);
-        screen.until_shows("nobody waits");
+        screen.until_shows("no waiters");
         screen.press(key);
         assert_eq!(screen.status(), 0, "{key:?}");
         screen.assert_restored();
-        assert!(!screen.text().contains("nobody waits"), "{}", screen.text());
+        assert!(!screen.text().contains("no waiters"), "{}", screen.text());
     }
 }
 
@@ -92,19 +92,19 @@ fn control_z_stops_it_for_the_shell_and_fg_brings_the_screen_back() {
     let server = Server::start();
     let mut screen = Screen::shell("bash", &["--noprofile", "--norc", "-i"]);
     screen.press(&format!("{PROGRAM} -p {} top --interval 100ms\n", server.port()));
-    screen.until_shows("nobody waits");
+    screen.until_shows("no waiters");
     for _ in 0..2 {
         screen.press("\x1a");
-        screen.until("the shell", |text| text.contains("Stopped") && !text.contains("nobody waits"));
+        screen.until("the shell", |text| text.contains("Stopped") && !text.contains("no waiters"));
         screen.press("fg\n");
-        screen.until("the screen again", |text| text.contains("nobody waits") && !text.contains("Stopped"));
+        screen.until("the screen again", |text| text.contains("no waiters") && !text.contains("Stopped"));
         screen.press("?");
         screen.until_shows("this help");
         screen.press("?");
         screen.until("no help", |text| !text.contains("this help"));
     }
     screen.press("q");
-    screen.until("the shell", |text| !text.contains("nobody waits"));
+    screen.until("the shell", |text| !text.contains("no waiters"));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn signals_end_it_and_leave_the_terminal_as_it_was() {
     let server = Server::start();
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let mut screen = start(&server);
-        screen.until_shows("nobody waits");
+        screen.until_shows("no waiters");
         screen.signal(signal);
         assert_eq!(screen.status(), status, "{signal}");
         screen.assert_restored();
@@ -187,14 +187,52 @@ fn it_follows_the_size_of_the_terminal() {
 }
 
 #[test]
+fn a_name_that_has_no_room_is_cut_with_an_ellipsis_and_the_least_columns_go_first() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (key, owner) = ("orders:".to_string() + &"r".repeat(60), "a-host-wit:1234567:0123456789abcdef");
+    client.run(&format!("LOCK.ACQUIRE {key} {owner} PERSIST")).fence();
+    client.run(&format!("LOCK.ACQUIRE {key} waiter BLOCK 0 NOTIFY c"));
+    let mut screen = start(&server);
+    for (columns, titles) in [
+        (100, "WAITERS OLDEST HELD KIND DB KEY HOLDER"),
+        (80, "WAITERS OLDEST HELD KIND DB KEY HOLDER"),
+        (40, "WAITERS OLDEST KEY HOLDER"),
+        (24, "WAITERS OLDEST KEY"),
+    ] {
+        screen.resize(24, columns);
+        screen.until(&format!("the columns of {columns}"), |text| {
+            let mut table = text.lines().skip_while(|line| !line.starts_with("WAITERS"));
+            let has_titles = table.next().is_some_and(|line| line.split_whitespace().eq(titles.split(' ')));
+            let row = table.next().unwrap_or_default();
+            let names = row.split_whitespace().filter(|word| word.starts_with("orders:") || word.starts_with("a-host"));
+            has_titles && names.clone().count() > 0 && names.clone().all(|name| name.ends_with('…') || *name == *owner)
+        });
+    }
+    // Nor is another line cut without a sign.
+    let numbers = screen.text().lines().nth(1).unwrap_or_default().to_string();
+    assert!(numbers.starts_with("locks 1 ") && numbers.ends_with('…'), "{numbers}");
+}
+
+#[test]
+fn what_is_wrong_is_told_in_whole_sentences_in_a_narrow_terminal() {
+    let mut server = Server::builder().config("maxmemory 100mb").config("maxmemory-policy allkeys-lru").start();
+    let mut screen = start(&server);
+    screen.resize(24, 40);
+    let told = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let evicts = format!("127.0.0.1:{} may evict locks: its maxmemory-policy should be noeviction", server.port());
+    screen.until("the warning", |text| told(text).contains(&evicts));
+    server.kill();
+    screen.until("the problem", |text| told(text).contains("(os error 111); retrying. Data shown: "));
+}
+
+#[test]
 fn when_the_server_goes_it_says_so_and_connects_again() {
     let mut server = Server::start();
     let screen = start(&server);
-    screen.until_shows("nobody waits");
+    screen.until_shows("no waiters");
     server.kill();
-    screen.until("that it has gone", |text| {
-        text.contains("no connection to 127.0.0.1:") && text.contains("trying again")
-    });
+    screen.until("that it has gone", |text| text.contains("no connection to 127.0.0.1:") && text.contains("retrying"));
     server.restart();
     let _waiters = contended(&server);
     screen.until("the locks of the new one", |text| text.contains("z-hot") && !text.contains("no connection"));
@@ -204,17 +242,17 @@ fn when_the_server_goes_it_says_so_and_connects_again() {
 fn a_server_that_stands_still_is_told_and_the_keys_work_meanwhile() {
     let server = Server::start();
     let mut screen = start(&server);
-    screen.until_shows("nobody waits");
+    screen.until_shows("no waiters");
     let pid = server.pid().to_string();
     let signal = |name: &str| {
         assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().is_ok_and(|done| done.success()))
     };
     signal("STOP");
-    screen.until_shows("no answer for");
+    screen.until_shows("no response for");
     screen.press("?");
     screen.until_shows("this help");
     signal("CONT");
-    screen.until("that it answers", |text| !text.contains("no answer for"));
+    screen.until("that it answers", |text| !text.contains("no response for"));
 }
 
 #[test]
@@ -264,7 +302,7 @@ fn once_as_json_has_the_fields_of_lock_top_and_of_info() {
     let server = Server::start();
     let _waiters = contended(&server);
     let top = at(&server, "top --once --json --interval 100ms").json();
-    assert_eq!(fields(&top), ["locks", "per_second", "servers", "time"]);
+    assert_eq!(fields(&top), ["locks", "missing", "per_second", "servers", "time"]);
     let mut hot = top["locks"][0].clone();
     for field in ["longest", "held"] {
         assert!(hot[field].take().is_u64(), "{field}");
@@ -278,9 +316,10 @@ fn once_as_json_has_the_fields_of_lock_top_and_of_info() {
     assert_eq!(fields(&top["per_second"]), ["grants", "hand_offs", "leases_expired", "not_granted", "releases"]);
     let counters = &top["servers"][0];
     assert_eq!((&counters["server"], &counters["role"]), (&json!(name), &json!("master")));
+    assert_eq!((&counters["refusals"], &top["missing"]), (&json!([]), &json!([])));
     let info = server.info("lock");
     for (field, value) in counters.as_object().expect("an object") {
-        if !["server", "role"].contains(&field.as_str()) {
+        if !["server", "role", "refusals"].contains(&field.as_str()) {
             let told = info.text(&format!("lock_{field}"));
             assert!(
                 value.as_u64().map_or(value == told, |number| field.ends_with("_ms")
@@ -312,7 +351,7 @@ fn a_replica_and_a_server_that_may_evict_are_warned_of() {
     let replica = Server::builder().replica_of(&primary).start();
     in_sync(&primary, &replica);
     let output = at(&replica, "top --once --interval 100ms");
-    let expected = format!("127.0.0.1:{} is a replica: nobody waits there. Ask its primary", replica.port());
+    let expected = format!("127.0.0.1:{} is a replica, which has no waiters: ask its primary", replica.port());
     assert!(output.text().contains(&expected), "{}", output.stdout);
     let output = at(&primary, "top --once --interval 100ms");
     let expected = format!("127.0.0.1:{} may evict locks", primary.port());
@@ -360,7 +399,7 @@ fn in_a_cluster_the_locks_of_all_primaries_are_one_list() {
 fn when_a_replica_of_the_cluster_takes_over_it_is_asked_from_then_on() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let screen = Screen::start(&format!("-c -p {} top --interval 100ms", cluster.node(0).port()));
-    screen.until_shows("nobody waits");
+    screen.until_shows("no waiters");
     let replica = cluster.replica_of(0);
     cluster.fail_over(replica, Takeover::Orderly);
     let mut client = cluster.node(replica).client();

@@ -37,9 +37,25 @@ fn json_has_the_fields_of_lock_waiters() {
     assert!(waited.as_i64().is_some_and(|waited| waited >= 0), "{waited}");
     let expected = json!([{
         "owner": "w", "mode": "exclusive", "permits": 1, "client": id, "addr": waiter.address(), "waited": null,
-        "remaining": -1,
+        "remaining": -1, "coalesce": 0,
     }]);
     assert_eq!(waiters, expected);
+}
+
+#[test]
+fn json_tells_which_requests_end_when_a_release_has_done_their_work() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
+    let mut waiters = [server.client(), server.client()];
+    waiters[0].send_line("LOCK.ACQUIRE k w BLOCK 0 COALESCE");
+    server.wait_blocked(1);
+    waiters[1].send_line("LOCK.ACQUIRE k x BLOCK 0");
+    server.wait_blocked(2);
+    for queue in
+        [at(&server, "waiters k --json").json(), at(&server, "graph k --json").json()["locks"][0]["queue"].take()]
+    {
+        assert_eq!((&queue[0]["coalesce"], &queue[1]["coalesce"]), (&json!(1), &json!(0)), "{queue}");
+    }
 }
 
 #[test]
@@ -61,6 +77,6 @@ fn an_empty_queue_is_no_failure() {
     let server = Server::start();
     let output = at(&server, "waiters k");
     assert_eq!((output.status, output.stdout.as_str()), (0, ""));
-    assert_eq!(output.stderr, "redis-lock: nobody waits for k\n");
+    assert_eq!(output.stderr, "redis-lock: k has no waiters\n");
     assert_eq!(at(&server, "waiters k --json").json(), json!([]));
 }

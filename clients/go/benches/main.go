@@ -1,4 +1,4 @@
-// Benches is the section of docs/results/benchmarks-clients.md about Go, of one server on the port of its argument:
+// Benches is the section of results/benchmarks-clients.md about Go, of one server on the port of its argument:
 // this client's mutex beside those of redsync and bsm/redislock. How fast one goroutine takes and gives back, how fast
 // a lock goes from one of 48 to the next, and what each costs the server. `--quick` measures shortly.
 package main

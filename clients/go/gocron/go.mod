@@ -4,6 +4,7 @@ go 1.24.0
 
 require (
 	github.com/go-co-op/gocron/v2 v2.16.0
+	github.com/google/uuid v1.6.0
 	github.com/redis-lock/redis-lock/clients/go v1.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 )
@@ -11,7 +12,6 @@ require (
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 )

@@ -5,7 +5,11 @@ package gocron
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
@@ -13,10 +17,13 @@ import (
 )
 
 // NewLocker gives each run of a job the lock of the job's name, which is not waited for: a scheduler that does not get
-// it skips this run. For jobs that are shorter than the clocks of the hosts differ use [redislock.WithAtLeast], for
-// jobs that may take longer than the lease [redislock.WithAutoRenew].
+// it skips this run. The lock is renewed while the job runs, whatever the client's defaults are. For jobs that are
+// shorter than the clocks of the hosts differ use [redislock.WithAtLeast]; the options replace those of the Locker.
+//
+// gocron drops the errors of a Locker, so they are logged: a refusal other than that another scheduler runs the job,
+// and a lock that was lost while the job ran.
 func NewLocker(locks *redislock.Client, options ...redislock.Option) gocron.Locker {
-	return locker{locks, options}
+	return locker{locks, append([]redislock.Option{redislock.WithAutoRenew()}, options...)}
 }
 
 type locker struct {
@@ -26,17 +33,47 @@ type locker struct {
 
 func (l locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	hold, err := l.locks.Mutex(key, l.options...).TryLock(ctx)
-	if err != nil {
-		return nil, err // Not hold: a nil *Hold in an interface is not nil.
+	switch {
+	case err == nil:
+		return held{key, hold}, nil
+	case !errors.Is(err, redislock.ErrNotAcquired) && ctx.Err() == nil:
+		slog.WarnContext(ctx, "redislock/gocron: the run is skipped, since its lock cannot be acquired",
+			"job", key, "error", err)
 	}
-	return hold, nil
+	return nil, err
 }
 
-// ErrNotLeader is the Elector's answer where another scheduler leads.
+// held is the lock of a job that runs.
+type held struct {
+	key  string
+	hold *redislock.Hold
+}
+
+func (h held) Unlock(ctx context.Context) error {
+	err := h.hold.Unlock(ctx)
+	switch {
+	case errors.Is(err, redislock.ErrLost):
+		slog.WarnContext(ctx, "redislock/gocron: the lock was lost while the job ran: another scheduler may have run it too",
+			"job", h.key, "error", err)
+	case err != nil && ctx.Err() == nil: // With a context that ended the release goes on.
+		slog.WarnContext(ctx, "redislock/gocron: the lock of the job could not be released and will expire with its lease",
+			"job", h.key, "error", err)
+	}
+	return err
+}
+
+// ErrNotLeader is the Elector's answer where another scheduler leads, or none. After a refusal the error says why, too.
 var ErrNotLeader = errors.New("redislock/gocron: this scheduler is not the leader")
+
+// The pauses after a refusal or a loss: an Elector that is refused all the time asks a few times a minute.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 10 * time.Second
+)
 
 // Elector lets one of many schedulers run their jobs: the one that holds a lock. See [NewElector].
 type Elector struct {
+	name string
 	lock *redislock.Lock
 	end  context.CancelFunc
 	done chan struct{}
@@ -46,36 +83,67 @@ type Elector struct {
 	err  error
 }
 
-var _ gocron.Elector = (*Elector)(nil)
+var (
+	_ gocron.Elector = (*Elector)(nil)
+	_ io.Closer      = (*Elector)(nil)
+)
 
-// NewElector waits for the lock in the background, in the server's queue, and leads while it is held. After a loss it
-// queues again. Without options the lock is one of a session: the next scheduler leads as soon as this process ends.
-// Close ends it.
+// NewElector waits for the lock in the background, in the server's queue, and leads while it is held. It waits until
+// Close, and the lock is one of a session, whatever the client's defaults are: the next scheduler leads as soon as this
+// process ends. The options replace those of the Elector, but for the wait.
+//
+// After a loss, and after any refusal (an operator cancels the wait, the queue or the memory is full, a permission is
+// missing), it logs why, pauses, and queues again. Close ends it, as does that of the client.
 func NewElector(locks *redislock.Client, name string, options ...redislock.Option) *Elector {
-	if len(options) == 0 {
-		options = []redislock.Option{redislock.WithSession()}
-	}
+	all := append([]redislock.Option{redislock.WithSession()}, options...)
 	ctx, end := context.WithCancel(context.Background())
-	e := &Elector{lock: locks.Mutex(name, options...), end: end, done: make(chan struct{})}
+	e := &Elector{name: name, lock: locks.Mutex(name, append(all, redislock.WithoutWaitLimit())...), end: end,
+		done: make(chan struct{})}
 	go e.run(ctx)
 	return e
 }
 
 func (e *Elector) run(ctx context.Context) {
 	defer close(e.done)
+	pause := firstPause
 	for ctx.Err() == nil {
-		hold, err := e.lock.Lock(ctx)
-		e.set(hold, err)
-		if err != nil {
-			return // It waits out all that a wait can help with.
+		began := time.Now()
+		err := e.lead(ctx)
+		if ctx.Err() != nil {
+			return
 		}
+		if errors.Is(err, redislock.ErrClosed) {
+			slog.ErrorContext(ctx, "redislock/gocron: this scheduler will not lead again", "lock", e.name, "error", err)
+			return
+		}
+		if time.Since(began) > longestPause { // It waited or led until now.
+			pause = firstPause
+		}
+		slog.WarnContext(ctx, "redislock/gocron: this scheduler is not the leader, and will queue again after a pause",
+			"lock", e.name, "pause", pause, "error", err)
 		select {
-		case <-hold.Context().Done():
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		e.set(nil, nil)
-		_ = hold.Unlock(ctx) // Lost, or the end of this elector: what is left ends with its lease.
+		pause = min(2*pause, longestPause)
 	}
+}
+
+// lead waits for the lock, and leads until it is lost or the context ends.
+func (e *Elector) lead(ctx context.Context) error {
+	hold, err := e.lock.Lock(ctx)
+	e.set(hold, err)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-hold.Context().Done():
+	case <-ctx.Done():
+	}
+	e.set(nil, nil)
+	err = hold.Unlock(ctx)
+	e.set(nil, err)
+	return err
 }
 
 func (e *Elector) set(hold *redislock.Hold, err error) {
@@ -84,21 +152,22 @@ func (e *Elector) set(hold *redislock.Hold, err error) {
 	e.hold, e.err = hold, err
 }
 
-// IsLeader is nil while this scheduler leads, else [ErrNotLeader], or the error that ended the election.
+// IsLeader is nil while this scheduler leads, else [ErrNotLeader].
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.err != nil:
-		return e.err
-	case e.hold == nil || e.hold.IsLost():
+		return fmt.Errorf("%w: %w", ErrNotLeader, e.err)
+	case e.hold.IsLost():
 		return ErrNotLeader
 	}
 	return nil
 }
 
-// Close gives the leadership back.
-func (e *Elector) Close() {
+// Close gives the leadership back. Its error is nil: it makes the Elector an [io.Closer].
+func (e *Elector) Close() error {
 	e.end()
 	<-e.done
+	return nil
 }

@@ -104,14 +104,9 @@ func TestWrongUseSendsNothing(t *testing.T) {
 	for _, lock := range []*redislock.Lock{
 		client.Mutex(""), client.Multi(nil), client.Semaphore("s", 0), client.Semaphore("s", 1, redislock.WithPermits(2)),
 		client.Mutex("k", redislock.WithSlot()), client.Mutex("k", redislock.WithLease(0)),
-		client.Mutex("k", redislock.WithSession(), redislock.WithAutoRenew()),
-		client.Mutex("k", redislock.WithSession(), redislock.WithoutLease()),
-		client.Mutex("k", redislock.WithAtLeast(time.Second), redislock.WithSession()),
-		client.Mutex("k", redislock.WithAtLeast(time.Second), redislock.WithoutLease()),
-		client.Mutex("k", redislock.WithAtLeast(time.Second), redislock.WithToken("me")),
-		client.Mutex("k", redislock.WithMixed(time.Second), redislock.WithSession()),
-		client.Mutex("k", redislock.WithToken("")), client.Mutex("r", redislock.AsOwnerOf(hold)),
-		client.RW("r").Read(redislock.AsOwnerOf(hold)),
+		client.Mutex("k", redislock.WithPermits(1)), client.Mutex("k", redislock.WithToken("")),
+		client.Mutex("k", redislock.WithToken(strings.Repeat("t", 1025))), client.Mutex("r", redislock.AsOwnerOf(hold)),
+		client.RW("r").Read(redislock.AsOwnerOf(hold)), client.Reentrant("other", redislock.AsOwnerOf(hold)),
 	} {
 		_, err := lock.Lock(ctx)
 		isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
@@ -668,6 +663,27 @@ func TestNoPolling(t *testing.T) {
 	// That of the requests, that of the messages, and the test's own.
 	connected := strings.Count(server.Ask("CLIENT", "LIST").(string), "\n")
 	isTrue(t, connected == 3, "%d connections", connected)
+}
+
+// The server knows owners, and not goroutines: each Lock without WithToken is another one.
+func TestADeadlockIsFoundByASharedToken(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client := over(t, server.Addr(), redislock.WithLease(long))
+	for _, tokens := range [][]redislock.Option{{redislock.WithToken("one"), redislock.WithToken("two")},
+		{redislock.WithLease(long), redislock.WithLease(long)}} {
+		one, two := locked(t, client.Mutex("a", tokens[0])), locked(t, client.Mutex("b", tokens[1]))
+		waiter := wait(t, server, client.Mutex("b", tokens[0]), "b")
+		ctx, end := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		_, err := client.Mutex("a", tokens[1]).Lock(ctx)
+		end()
+		isDeadlock := two.Token() == "two"
+		isTrue(t, errors.Is(err, redislock.ErrDeadlock) == isDeadlock, "%v", err)
+		isTrue(t, errors.Is(err, context.DeadlineExceeded) != isDeadlock, "%v", err)
+		unlock(t, two)
+		unlock(t, waiter.granted())
+		unlock(t, one)
+	}
 }
 
 func TestEndsOfAWait(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -73,6 +74,46 @@ func TestTheContextOfDoEndsWithTheLoss(t *testing.T) {
 	ok(t, lock.Do(ctx, func(ctx context.Context) error { return redislock.FromContext(ctx).Unlock(ctx) }))
 }
 
+// The caller is told of a loss by the error. It is logged where the error of the work hides it.
+func TestALostDoIsLoggedWhereItsCallerIsNotTold(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx, broken := over(t, server.Addr()), context.Background(), errors.New("broken")
+	for key, each := range map[string]struct {
+		work   func(ctx context.Context) error
+		isTold bool
+	}{
+		"lost and told":     {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, true},
+		"lost and not told": {func(context.Context) error { return broken }, false},
+	} {
+		lock := client.Mutex(key, redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
+		err := lock.Do(ctx, func(ctx context.Context) error { server.Break(key); return each.work(ctx) })
+		isTrue(t, errors.Is(err, redislock.ErrLost) == each.isTold && !strings.Contains(err.Error(), "\n"), "%q", err)
+		lines := logged(key)
+		isTrue(t, (len(lines) == 0) == each.isTold, "%q", lines)
+		isTrue(t, each.isTold || len(lines) == 1 && strings.HasPrefix(lines[0], "WARN redislock: the lock was lost"), "%q",
+			lines)
+	}
+}
+
+func TestANilHoldHoldsNothing(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr()), context.Background()
+	none := redislock.FromContext(ctx)
+	isTrue(t, none == nil && none.Fence() == 0 && none.Token() == "" && none.Slot() == -1 && len(none.Keys()) == 0,
+		"it holds something")
+	left, ends := none.Remaining()
+	isTrue(t, none.IsLost() && none.Context().Err() != nil && ends && left == 0 && none.Detach() == "", "it is not over")
+	_, asked := none.IsHeld(ctx)
+	_, again := client.Reentrant("r", redislock.AsOwnerOf(none)).Lock(ctx)
+	for name, err := range map[string]error{"IsHeld": asked, "Renew": none.Renew(ctx, time.Second),
+		"Extend": none.Extend(ctx, time.Second), "Exec": none.Exec(ctx, "PING").Err(), "Unlock": none.Unlock(ctx),
+		"UnlockFailed": none.UnlockFailed(ctx), "AsOwnerOf": again} {
+		isTrue(t, errors.Is(err, redislock.ErrUsage), "%s: %v", name, err)
+	}
+}
+
 func TestAPanicInDoFreesTheLock(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
@@ -106,7 +147,7 @@ func TestDeadlinesBesideTimeOutsOfSockets(t *testing.T) {
 				ctx, end := context.WithTimeout(context.Background(), 500*time.Millisecond)
 				_, err := client.Mutex("k", kind).Lock(ctx)
 				took := time.Since(began)
-				isTrue(t, err == context.DeadlineExceeded, "%s: %v", name, err)
+				isTrue(t, errors.Is(err, context.DeadlineExceeded), "%s: %v", name, err)
 				isTrue(t, took >= 500*time.Millisecond && took < time.Second+busy, "%s: %v", name, took)
 				isTrue(t, len(server.Waiters("k")) == 0, "%s: still queued", name)
 				end()
@@ -176,7 +217,7 @@ func TestAnUnreachableServerEndsTheWaitInTime(t *testing.T) {
 	defer end()
 	began = time.Now()
 	_, err = client.Mutex("k").Lock(ctx)
-	isTrue(t, err == context.DeadlineExceeded && time.Since(began) < 1200*time.Millisecond, "%v", err)
+	isTrue(t, errors.Is(err, context.DeadlineExceeded) && time.Since(began) < 1200*time.Millisecond, "%v", err)
 	// A silent one.
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -283,7 +324,9 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	session := locked(t, client.Mutex("s", redislock.WithSession()))
 	hold := locked(t, client.Mutex("k", redislock.WithAutoRenew()))
 	waiter := wait(t, server, client.Mutex("k"), "k")
-	client.Close()
+	for range 2 {
+		ok(t, io.Closer(client).Close())
+	}
 	_, err := waiter.result()
 	isTrue(t, errors.Is(err, redislock.ErrClosed), "%v", err)
 	lost(t, session)

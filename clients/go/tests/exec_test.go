@@ -68,6 +68,7 @@ func TestExecOfALockIsOnePacket(t *testing.T) {
 	for words, command := range map[string][]any{"WRONGTYPE": {"INCR", "h"}, "ERR unknown command": {"NOSUCH"}} {
 		err := lock.Exec(ctx, command...).Err()
 		isTrue(t, err != nil && strings.HasPrefix(err.Error(), words) && server.IsFree("k"), "%v", err)
+		isTrue(t, !errors.Is(err, redislock.ErrNotRun), "%v", err)
 	}
 }
 
@@ -84,6 +85,8 @@ func TestExecWaitsItsTurnOrSaysThatItWasNotGranted(t *testing.T) {
 			client.Mutex("k", kind, redislock.WithWait(300*time.Millisecond)).Exec(ctx, "INCR", "n")} {
 			refusal := (*redislock.NotAcquiredError)(nil)
 			isTrue(t, errors.As(command.Err(), &refusal) && refusal.Holder == hold.Token(), "%v", command.Err())
+			isTrue(t, errors.Is(command.Err(), redislock.ErrNotRun), "%v", command.Err())
+			isTrue(t, strings.Contains(command.Err().Error(), hold.Token()), "%v", command.Err())
 		}
 		isTrue(t, len(server.Waiters("k")) == 0, "%v", server.Waiters("k"))
 		running := executing(ctx, lock)
@@ -112,7 +115,8 @@ func TestExecIsToldThatTheLockWasLost(t *testing.T) {
 		server.Ask(lose...)
 		proxy.Speak()
 		err := (<-running).Err()
-		isTrue(t, errors.Is(err, redislock.ErrLost) && counted(server) == "", "%v", err)
+		isTrue(t, errors.Is(err, redislock.ErrLost) && errors.Is(err, redislock.ErrNotRun) && counted(server) == "", "%v",
+			err)
 	}
 }
 
@@ -130,6 +134,7 @@ func TestExecSendsNoCommandTwice(t *testing.T) {
 			began := time.Now()
 			err := lock.Exec(context.Background(), "INCR", "n").Err()
 			isTrue(t, err != nil && !errors.Is(err, redislock.ErrLost) && time.Since(began) < time.Second+busy, "%v", err)
+			isTrue(t, !errors.Is(err, redislock.ErrNotRun), "it ran: %v", err)
 			isTrue(t, proxy.Done() == number && counted(server) == fmt.Sprint(number), "%s", counted(server))
 			onlyTheCounterIsLeft(t, server)
 		}
@@ -195,7 +200,9 @@ func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
 		running := executing(ctx, over(t, proxy.Addr()).Mutex("k", kind))
 		servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("k")) == 1 })
 		end()
-		isTrue(t, (<-running).Err() == context.Canceled && len(server.Waiters("k")) == 0, "not cancelled")
+		err := (<-running).Err()
+		isTrue(t, errors.Is(err, context.Canceled) && errors.Is(err, redislock.ErrNotRun), "%v", err)
+		isTrue(t, len(server.Waiters("k")) == 0, "still queued")
 	}
 	unlock(t, hold)
 	isTrue(t, server.IsFree("k") && counted(server) == "", "something is left")
@@ -275,7 +282,7 @@ func TestExecRefusesOptionsThatDoNotFit(t *testing.T) {
 		client.Mutex("k", redislock.WithAtLeast(time.Second)), client.Mutex("k", redislock.WithReplicas(1, time.Second)),
 		client.Semaphore("k", 3, redislock.WithSlot()), client.Reentrant("r", redislock.AsOwnerOf(hold))} {
 		err := lock.Exec(ctx, "INCR", "n").Err()
-		isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
+		isTrue(t, errors.Is(err, redislock.ErrUsage) && errors.Is(err, redislock.ErrNotRun), "%v", err)
 	}
 	isTrue(t, errors.Is(client.Mutex("k").Exec(ctx).Err(), redislock.ErrUsage), "no command")
 	isTrue(t, server.Ask("EXISTS", "k", "n") == int64(0), "something was sent")
@@ -370,4 +377,90 @@ func TestExecAfterAWaitRunsWhereItWasGranted(t *testing.T) {
 		t.Fatal("not run")
 	}
 	isTrue(t, nodes[0].Calls("incr") == 0, "run at the old node")
+}
+
+// moving is a cluster whose slot of the key k is on its way to the second node, and the end of that.
+func moving(t testing.TB) (nodes [2]*servertest.Server, client *redislock.Client, arrive func()) {
+	const slot = 7629
+	nodes = servertest.Cluster(t)
+	client = of(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr(), nodes[1].Addr()}}))
+	ids := [2]any{nodes[0].Ask("CLUSTER", "MYID"), nodes[1].Ask("CLUSTER", "MYID")}
+	nodes[1].Ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+	nodes[0].Ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+	return nodes, client, func() {
+		nodes[0].Ask("MIGRATE", "127.0.0.1", nodes[1].Port, "", 0, 5000, "KEYS", "k", "{k}held")
+		for _, node := range []*servertest.Server{nodes[1], nodes[0]} {
+			node.Ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+		}
+	}
+}
+
+// While a slot moves, neither node runs a command on two keys of which one exists nowhere.
+func TestExecOnASlotThatMovesSaysThatTheCommandDidNotRun(t *testing.T) {
+	t.Parallel()
+	nodes, client, arrive := moving(t)
+	ctx := context.Background()
+	// One lock is held at the node that gives the slot away, and one is free.
+	held := locked(t, client.Mutex("{k}held", redislock.WithLease(long)))
+	within := func(exec func(context.Context, ...any) *redis.Cmd) func() error {
+		return func() error {
+			ctx, end := context.WithTimeout(ctx, 1500*time.Millisecond)
+			defer end()
+			return exec(ctx, "INCR", "{k}n").Err()
+		}
+	}
+	for name, each := range map[string]struct {
+		exec  func() error
+		cause error
+	}{
+		"Exec":              {within(client.Mutex("k").Exec), context.DeadlineExceeded},
+		"Exec of a session": {within(client.Mutex("k", redislock.WithSession()).Exec), context.DeadlineExceeded},
+		"Hold.Exec":         {within(held.Exec), context.DeadlineExceeded},
+		"Hold.Exec, lost": {func() error {
+			brief := locked(t, client.Mutex("{k}brief", redislock.WithLease(time.Second)))
+			return brief.Exec(ctx, "INCR", "{k}n").Err()
+		}, redislock.ErrLost},
+		"TryExec": {func() error { return client.Mutex("k").TryExec(ctx, "INCR", "{k}n").Err() }, nil},
+		"Exec, WithWait": {func() error {
+			return client.Mutex("k", redislock.WithWait(time.Second)).Exec(ctx, "INCR", "{k}n").Err()
+		}, nil},
+	} {
+		before := redirections(nodes)
+		err := each.exec()
+		isTrue(t, errors.Is(err, redislock.ErrNotRun) && (each.cause == nil || errors.Is(err, each.cause)), "%s: %v", name,
+			err)
+		isTrue(t, each.cause == redislock.ErrLost || strings.Contains(err.Error(), "slot"), "%s: %v", name, err)
+		var reply redis.Error
+		isTrue(t, !errors.As(err, &reply), "%s: %v as the command's own error", name, err)
+		// After pauses that grow to 250 ms: of a request, and of the cleanup.
+		asked := redirections(nodes) - before
+		isTrue(t, asked > 1 && asked < 60, "%s: %d redirections", name, asked)
+	}
+	ok(t, client.Settled(ctx))
+	// And it runs when the slot has arrived.
+	running := map[string]chan *redis.Cmd{"Exec": make(chan *redis.Cmd, 1), "Hold.Exec": make(chan *redis.Cmd, 1)}
+	before := redirections(nodes)
+	go func() { running["Exec"] <- client.Mutex("k").Exec(ctx, "INCR", "{k}n") }()
+	go func() { running["Hold.Exec"] <- held.Exec(ctx, "INCR", "{k}n") }()
+	servertest.Eventually(t, "some redirections", func() bool { return redirections(nodes) > before+20 })
+	arrive()
+	for name, each := range running {
+		isTrue(t, (<-each).Err() == nil, "%s: not run", name)
+	}
+	isTrue(t, nodes[1].Ask("GET", "{k}n") == "2", "%v", nodes[1].Ask("GET", "{k}n"))
+	unlock(t, held)
+	isTrue(t, nodes[1].IsFree("k") && nodes[1].IsFree("{k}held"), "held")
+}
+
+// redirections is how often the nodes have sent a request elsewhere.
+func redirections(nodes [2]*servertest.Server) (count int) {
+	for _, node := range nodes {
+		for _, code := range []string{"ASK", "TRYAGAIN"} {
+			number := 0
+			_, behind, _ := strings.Cut(node.Ask("INFO", "errorstats").(string), "errorstat_"+code+":count=")
+			_, _ = fmt.Sscan(behind, &number)
+			count += number
+		}
+	}
+	return count
 }

@@ -24,8 +24,8 @@ func TestAtLeast(t *testing.T) {
 	client, ctx := over(t, proxy.Addr()), context.Background()
 	for _, lease := range []time.Duration{time.Second, time.Hour} {
 		for _, cut := range []bool{false, true} {
-			renewals := server.Calls("lock.renew")
 			hold := locked(t, client.Mutex("k", redislock.WithLease(lease), redislock.WithAtLeast(40*time.Second)))
+			renewals := server.Calls("lock.renew")
 			if cut {
 				proxy.CutReply("LOCK.RENEW", 0)
 			}
@@ -62,6 +62,51 @@ func TestAtLeast(t *testing.T) {
 	isTrue(t, server.Holds("r") == 1, "%d", server.Holds("r"))
 	unlock(t, first)
 	isTrue(t, server.Holds("r") == 1 && server.Ask("PTTL", "r").(int64) > 3_500_000, "not kept")
+}
+
+func TestAtLeastAboveTheLongestLeaseIsRefusedBeforeTheWork(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	client, ctx := over(t, proxy.Addr()), context.Background()
+	server.Ask("CONFIG", "SET", "lock.max-lease", 60_000)
+	// The lock is held: it is refused at once, and not behind a wait.
+	hold := locked(t, over(t, server.Addr()).Mutex("k"))
+	for _, atLeast := range []time.Duration{greatest, time.Minute + time.Millisecond} {
+		option := redislock.WithAtLeast(atLeast)
+		for _, lock := range []*redislock.Lock{client.Mutex("k", option), client.Reentrant("r", option),
+			client.RW("w").Read(option), client.RW("w").Write(option), client.Semaphore("s", 2, option),
+			client.Multi([]string{"a", "b"}, option), client.Mutex("m", option, redislock.WithAutoRenew()),
+			client.Mutex("m", option, redislock.WithReplicas(1, time.Second)),
+			client.Mutex("m", option, redislock.WithMixed(time.Second))} {
+			err := lock.Do(ctx, func(context.Context) error { t.Error("the work has run"); return nil })
+			isTrue(t, errors.Is(err, redislock.ErrUsage) && strings.Contains(err.Error(), "lock.max-lease"), "%v", err)
+			_, err = lock.TryLock(ctx)
+			isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
+		}
+	}
+	isTrue(t, server.Ask("DBSIZE") == int64(1) && server.Calls("lock.cancel") == 0, "a lock was asked for")
+	unlock(t, hold)
+	// The longest one is none too many, and a reply that is lost is asked for again.
+	proxy.CutReply("LOCK.RENEW", 0)
+	hold = locked(t, client.Mutex("k", redislock.WithAtLeast(time.Minute)))
+	isTrue(t, proxy.Done() == 1, "no reply was cut")
+	unlock(t, hold)
+	isTrue(t, server.Ask("PTTL", "k").(int64) > 50_000, "not kept")
+	// What the key is says the acquire.
+	server.Ask("SET", "string", "of another client")
+	_, err := client.Mutex("string", redislock.WithAtLeast(time.Minute)).Lock(ctx)
+	isTrue(t, errors.Is(err, redislock.ErrWrongType), "%v", err)
+	// A lease.
+	for name, err := range map[string]error{"Lock": client.Mutex("m", redislock.WithLease(2*time.Minute)).Do(ctx,
+		func(context.Context) error { t.Error("the work has run"); return nil }), "Renew": func() error {
+		hold := locked(t, client.Mutex("m"))
+		defer unlock(t, hold)
+		return hold.Renew(ctx, 2*time.Minute)
+	}()} {
+		isTrue(t, errors.Is(err, redislock.ErrUsage) && strings.Contains(err.Error(), "lock.max-lease"), "%s: %v", name, err)
+	}
+	isTrue(t, server.IsFree("m"), "held")
 }
 
 func TestFromToken(t *testing.T) {

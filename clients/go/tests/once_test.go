@@ -106,6 +106,7 @@ func TestOnceInTime(t *testing.T) {
 	began := time.Now()
 	_, err := c.once(ctx, client.Mutex("fill", redislock.WithWait(300*time.Millisecond)))
 	isTrue(t, errors.Is(err, redislock.ErrNotMade) && errors.Is(err, redislock.ErrNotAcquired), "%v", err)
+	isTrue(t, !strings.Contains(err.Error(), "\n"), "%q", err)
 	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 2300*time.Millisecond,
 		"%v", time.Since(began))
 	// A holder that releases without having made anything.
@@ -252,7 +253,7 @@ func TestCoalesce(t *testing.T) {
 	client, ctx := over(t, server.Addr()), context.Background()
 	lock := client.Mutex("k", redislock.WithLease(long))
 	first := must(lock.LockCoalesced(ctx))(t)
-	isTrue(t, first.Hold != nil && first.Done == 0, "not granted")
+	isTrue(t, first.Hold != nil && first.DoneFence == 0, "not granted")
 	ends := make(chan redislock.Coalesced, 3)
 	waits := func(number int) {
 		// One over the connection that all share, and one over a connection of its own.
@@ -265,7 +266,7 @@ func TestCoalesce(t *testing.T) {
 	unlock(t, first.Hold)
 	for range 2 {
 		end := <-ends
-		isTrue(t, end.Hold == nil && end.Done == first.Hold.Fence(), "%v", end)
+		isTrue(t, end.Hold == nil && end.DoneFence == first.Hold.Fence(), "%v", end)
 	}
 	second := must(lock.LockCoalesced(ctx))(t)
 	waits(2)
@@ -273,7 +274,7 @@ func TestCoalesce(t *testing.T) {
 	third := <-ends
 	isTrue(t, third.Hold != nil && len(server.Waiters("k")) == 1, "%v", third)
 	unlock(t, third.Hold)
-	isTrue(t, (<-ends).Done == third.Hold.Fence(), "not done")
+	isTrue(t, (<-ends).DoneFence == third.Hold.Fence(), "not done")
 	for _, wrong := range []*redislock.Lock{client.Reentrant("k"), client.Mutex("k", redislock.WithMixed(time.Second)),
 		client.Mutex("k", redislock.WithAtLeast(time.Second))} {
 		_, err := wrong.LockCoalesced(ctx)
@@ -309,6 +310,6 @@ func TestAGrantThatIsWithdrawnTellsNobodyThatTheWorkIsDone(t *testing.T) {
 	isTrue(t, <-first == context.Canceled, "not cancelled")
 	proxy.Speak()
 	got := <-second
-	isTrue(t, got.Hold != nil && got.Done == 0, "done, and nothing was made")
+	isTrue(t, got.Hold != nil && got.DoneFence == 0, "done, and nothing was made")
 	unlock(t, got.Hold)
 }

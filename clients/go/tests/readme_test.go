@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -16,38 +14,13 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// programs returns the Go programs that a page prints.
-func programs(t *testing.T, page string) []string {
-	text, err := os.ReadFile(page)
-	ok(t, err)
-	var found []string
-	for _, block := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		found = append(found, block[1])
-	}
-	return found
-}
-
-// built compiles a program for a server of the test: the text is that of the page, only the addresses are others.
-func built(t *testing.T, program string, server *servertest.Server, replace ...string) string {
-	dir, err := os.MkdirTemp(".", "page-")
-	ok(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	text := strings.NewReplacer(append(replace, "localhost:6379", server.Addr())...).Replace(program)
-	isTrue(t, strings.Contains(text, server.Addr()), "it connects to another server")
-	ok(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o600))
-	binary := filepath.Join(t.TempDir(), "program")
-	printed, err := exec.Command("go", "build", "-o", binary, "./"+dir).CombinedOutput()
-	isTrue(t, err == nil, "%s", printed)
-	return binary
-}
-
 func TestTheServerOfTheReadme(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
-	pages := programs(t, "../README.md")
+	pages := servertest.Programs(t, "../README.md", "net/http")
 	isTrue(t, len(pages) == 1 && strings.Count(pages[0], "\n") <= 40, "%d programs", len(pages))
 	addr := fmt.Sprint("localhost:", servertest.FreePort())
-	web := exec.Command(built(t, pages[0], server, "localhost:8080", addr))
+	web := exec.Command(servertest.Built(t, pages[0], server, "localhost:8080", addr))
 	ok(t, web.Start())
 	t.Cleanup(func() { _ = web.Process.Kill(); _ = web.Wait() })
 	browser := &http.Client{Transport: &http.Transport{}}
@@ -95,9 +68,9 @@ func TestTheServerOfTheReadme(t *testing.T) {
 func TestTheProgramOfStart(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
-	pages := programs(t, "../../../docs/start.md")
+	pages := servertest.Programs(t, "../../../docs/start.md", "")
 	isTrue(t, len(pages) == 1, "%d programs", len(pages))
-	binary := built(t, pages[0], server)
+	binary := servertest.Built(t, pages[0], server)
 	server.Ask("LOCK.ACQUIRE", "report", "somebody", "PX", 60_000)
 	program := exec.Command(binary)
 	var printed strings.Builder

@@ -14,12 +14,12 @@ export type RedisClient = IoredisClient | NodeRedisClient;
 const known = new WeakMap<object, Connections>();
 
 export function connectionsOf(client: RedisClient): Connections {
-  if (typeof client !== "object" || client === null) throw new TypeError("a client of ioredis or node-redis is needed");
+  if (typeof client !== "object" || client === null) throw new TypeError("an ioredis or node-redis client is required");
   let connections = known.get(client);
   if (connections === undefined) {
     if (isIoredis(client)) connections = new Connections(ioredisRoute(client));
     else if (isNodeRedis(client)) connections = new Connections(nodeRedisRoute(client));
-    else throw new TypeError("a client of ioredis or node-redis is needed");
+    else throw new TypeError("an ioredis or node-redis client is required");
     known.set(client, connections);
   }
   return connections;
@@ -27,6 +27,6 @@ export function connectionsOf(client: RedisClient): Connections {
 
 /** Tells the observer what happens to all locks of this client; it replaces an earlier one. undefined: none. */
 export function observe(client: RedisClient, observer: Observer | undefined): void {
-  if (observer !== undefined && typeof observer !== "function") throw new TypeError("an observer is a function");
+  if (observer !== undefined && typeof observer !== "function") throw new TypeError("an observer must be a function");
   connectionsOf(client).observed.observer = observer;
 }

@@ -3,6 +3,8 @@
  * calls a library.
  */
 
+import type { Failures } from "./causes.js";
+
 /** A part of a command. */
 export type Word = string | Buffer | number;
 
@@ -21,6 +23,12 @@ export interface Node {
   readonly ended: boolean;
   /** True if another node may take its place then. False: the application closed the client. */
   readonly replaceable: boolean;
+  /** As the connection was made. */
+  readonly host: string;
+  /** Why it has no connection, as far as the library has told. */
+  readonly failures: Failures;
+  /** True if a request has no reply yet. */
+  readonly isBusy: boolean;
   /**
    * Sends a command once, with no automatic retry. The reply is decoded no further than to text. Rejects with
    * `Trouble`.
@@ -60,8 +68,10 @@ export interface Subscriber {
 
 export interface OwnConnection {
   readonly ended: boolean;
+  readonly host: string;
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
-  packet(parts: readonly Part[]): Promise<unknown[]>;
+  sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
+  packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]>;
   onEnd(tell: () => void): void;
   close(): void;
 }
@@ -72,6 +82,8 @@ export const settled = (replies: Promise<unknown>[]): Promise<unknown[]> =>
 
 /** Where a key is served. */
 export interface Route {
+  /** Why there is no connection to the node of a key, as far as the library has told. */
+  readonly failures: Failures;
   readonly clustered: boolean;
   /** The prefix that the library puts before every key. */
   readonly keyPrefix: string | Buffer;
@@ -79,7 +91,7 @@ export interface Route {
   onEnd(tell: () => void): void;
   /** The node of a slot. Rejects with `Trouble`. Not a promise: the only node, which redirects nothing. */
   node(slot: number): Node | Promise<Node>;
-  /** The node at this address, if it is known. */
+  /** The node at this address, as a node of the cluster has named it. undefined: there is no connection to make it. */
   nodeAt(address: string): Promise<Node | undefined>;
   /** Reloads the cluster's slot map. */
   refresh(): Promise<void>;

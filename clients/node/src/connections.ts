@@ -8,7 +8,7 @@ import { now } from "./clock.js";
 import type { Node, OwnConnection, Part, Route, Word } from "./connection.js";
 import { Endings } from "./endings.js";
 import { Inbox } from "./inbox.js";
-import { Observed } from "./observer.js";
+import { Observed, shown } from "./observer.js";
 import { Trouble } from "./replies.js";
 import { slotOf, tagOf } from "./slots.js";
 
@@ -18,16 +18,20 @@ export interface Listening {
   channel: string;
 }
 
+/** An outage is one warning, whatever waits meanwhile. */
+const WARNED_MS = 10_000;
+
 /** So long a key is looked for where an ASK has sent it, in ms; then its slot's node is asked again. */
 const ASKED_MS = 1000;
 
 export class Connections {
   readonly endings = new Endings();
   readonly observed = new Observed();
-  private readonly inboxes = new WeakMap<Node, Inbox>();
+  private readonly inboxes = new WeakMap<object, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
   /** Keys that have moved while their slots are being moved: where to, and until when that is believed. */
   private readonly asks = new Map<string, { address: string; ends: number }>();
+  private warnedAt = -Infinity;
   /** The dedicated connections that are open. They end with the client. */
   private readonly owns = new Set<OwnConnection>();
 
@@ -35,6 +39,18 @@ export class Connections {
     route.onEnd(() => {
       for (const own of [...this.owns]) own.close();
     });
+  }
+
+  /** Why there is no connection, as far as the library has told. */
+  get failure(): unknown {
+    return this.route.failures.recent;
+  }
+
+  /** A request is sent again, maybe for ever: its caller would not know why it waits. */
+  warn(what: string, { error }: Trouble): void {
+    if (now() - this.warnedAt < WARNED_MS) return;
+    this.warnedAt = now();
+    process.emitWarning(`${what}, retrying: ${shown(error)}`, "RedisLockWarning");
   }
 
   key(name: string | Buffer): Word {
@@ -81,15 +97,11 @@ export class Connections {
   }
 
   /** As `redirected`: the cluster is looked at once for all. */
-  async allRedirected(replies: unknown[], key: Word, node?: Node): Promise<unknown[]> {
+  async allRedirected(replies: unknown[], key: Word, node: Node | OwnConnection): Promise<unknown[]> {
     const first = replies.find((reply) => reply instanceof Trouble);
     if (first === undefined) return replies;
-    const learned = await this.redirected(first, key, node);
-    const isRedirection = ({ code }: Trouble): boolean => this.route.clustered && (code === "ASK" || code === "MOVED");
-    return replies.map((reply) => {
-      if (reply === first) return learned;
-      return reply instanceof Trouble && isRedirection(reply) ? new Trouble(reply.error, "unsent") : reply;
-    });
+    await this.learn(first, key, node);
+    return replies.map((reply) => (reply instanceof Trouble ? this.moved(reply) : reply));
   }
 
   /** The node that the key has moved to, if a reply has named it lately. Other keys of its slot may not have moved. */
@@ -110,8 +122,9 @@ export class Connections {
    * now: `select` and CLIENT SETNAME change those after the client was made. Rejects with `Trouble`.
    */
   async own(key: Word, withinMs: number): Promise<OwnConnection> {
-    const node = await this.open(key);
-    const own = node.own();
+    const asked = await this.asked(key);
+    const node = asked ?? (await this.open(key));
+    const own = asked === undefined ? node.own() : asking(node.own());
     this.owns.add(own);
     own.onEnd(() => this.owns.delete(own));
     try {
@@ -131,22 +144,32 @@ export class Connections {
     throw new Trouble(new Error("The connection has ended"), node.replaceable ? "unsent" : "closed");
   }
 
-  /**
-   * Learns from an error where the key is now. Returns the error; a redirection becomes `unsent`, so that it heals.
-   */
-  async redirected(error: unknown, key: Word, node?: Node): Promise<unknown> {
-    if (!this.route.clustered || !(error instanceof Trouble)) return error;
+  /** Learns from an error where the key is now. Returns the error; in a cluster a redirection becomes `redirected`. */
+  async redirected(error: unknown, key: Word, node: Node | OwnConnection): Promise<unknown> {
+    if (!(error instanceof Trouble)) return error;
+    await this.learn(error, key, node);
+    return this.moved(error);
+  }
+
+  private moved(trouble: Trouble): Trouble {
+    return this.route.clustered && trouble.isRedirection ? new Trouble(trouble.error, "redirected") : trouble;
+  }
+
+  private async learn(error: Trouble, key: Word, node: Node | OwnConnection): Promise<void> {
+    if (!this.route.clustered) return;
     if (error.code === "ASK") {
       for (const [other, { ends }] of this.asks) if (ends <= now()) this.asks.delete(other);
-      this.asks.set(bytes(key), { address: error.message.split(" ")[2] ?? "", ends: now() + ASKED_MS });
+      const named = error.message.split(" ")[2] ?? "";
+      // An empty host is that of the node which answered.
+      const address = named.startsWith(":") ? node.host + named : named;
+      this.asks.set(bytes(key), { address, ends: now() + ASKED_MS });
     } else if (error.code === "MOVED" || error.stage !== "refused") {
       this.asks.delete(bytes(key));
       await this.route.refresh().catch(() => undefined);
     } else {
-      return error;
+      return;
     }
-    if (node !== undefined) this.inboxes.get(node)?.forget(this.channel(this.slot(key)));
-    return error.stage === "refused" ? new Trouble(error.error, "unsent") : error;
+    this.inboxes.get(node)?.forget(this.channel(this.slot(key)));
   }
 
   slot(key: Word): number {
@@ -207,13 +230,31 @@ async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promis
   const replies = await Promise.all([shared.send(asked, withinMs), own.send(asked, withinMs)]);
   const [theirs, ours] = replies.map((reply) => clientInfo(String(reply))) as [ClientInfo, ClientInfo];
   if (theirs["user"] !== ours["user"]) {
-    const message = `the client became user "${theirs["user"]}" by AUTH, which its further connections do not know`;
-    throw new Trouble(new Error(`${message}: give the user and the password to its constructor`), "refused");
+    const message = `the client became user "${theirs["user"]}" by AUTH, which its other connections do not know`;
+    throw new Trouble(new Error(`${message}: pass the user and the password to its constructor`), "refused");
   }
   const changes: Word[][] = [];
   if (theirs["db"] !== ours["db"]) changes.push(["SELECT", theirs["db"] ?? ""]);
   if (theirs["name"] !== ours["name"]) changes.push(["CLIENT", "SETNAME", theirs["name"] ?? ""]);
   await Promise.all(changes.map((words) => own.send(words, withinMs)));
+}
+
+/**
+ * A dedicated connection to the node that imports the slot: there each command of a key needs ASKING until the slot has
+ * moved, and it does no harm afterwards.
+ */
+function asking(own: OwnConnection): OwnConnection {
+  return {
+    get ended() {
+      return own.ended;
+    },
+    host: own.host,
+    send: (words, withinMs) => own.sendAsking(words, withinMs),
+    sendAsking: (words, withinMs) => own.sendAsking(words, withinMs),
+    packet: (parts) => own.packet(parts, "asking"),
+    onEnd: (tell) => own.onEnd(tell),
+    close: () => own.close(),
+  };
 }
 
 /** A character for each byte of a key: strings and buffers with the same bytes are one key. */

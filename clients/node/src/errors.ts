@@ -32,6 +32,12 @@ export class NotMadeError extends NotAcquiredError {}
 /** The hold is lost: its lease ended, an operator broke it, or the key became something else. */
 export class LockLostError extends LockError {}
 
+/**
+ * The command of `run` or `exec` did not run, and its caller may send it again. `cause` is why: the last error of the
+ * connection, a refusal of the server, or the redirection while a slot of a cluster moves.
+ */
+export class NotRunError extends LockError {}
+
 /** The wait would have closed a cycle of owners; it was not queued. The message names the cycle. */
 export class DeadlockError extends LockError {}
 

@@ -164,8 +164,9 @@ export class Hold extends EventEmitter {
 
   /**
    * Run a command on the server only while this is held, in one step (LOCK.EXEC); its reply as the client gives it.
-   * Rejects with `LockLostError` when it was lost: the command did not run. When the reply is lost, with the library's
-   * error: the command may have run.
+   * Rejects with `LockLostError` when it was lost, and with `NotRunError` when it could not be asked for: the command
+   * did not run. When the reply is lost, with the library's error: the command may have run. While the slot of its keys
+   * moves it is sent again as long as the hold lasts.
    */
   exec<T = unknown>(command: string, ...args: (string | Buffer | number)[]): Promise<T> {
     return this.actions.exec(this.kept, [command, ...args]) as Promise<T>;

@@ -11,6 +11,7 @@ export {
   NotAcquiredError,
   NotMadeError,
   NotReplicatedError,
+  NotRunError,
   WaitCancelledError,
   WrongKindError,
   WrongTypeError,

@@ -2,7 +2,9 @@
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
-import { abortable, aside, Patience, type Unanswered } from "./clock.js";
+import { Failures } from "./causes.js";
+import { aside, Patience, type Unanswered } from "./clock.js";
+import { Outsiders, type Outsider } from "./outsiders.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** The parts of an ioredis client that are used: ioredis is no dependency of this package. */
@@ -26,6 +28,7 @@ interface Redis extends IoredisClient {
   on(event: string, listener: (...args: never[]) => void): unknown;
   once(event: string, listener: (...args: never[]) => void): unknown;
   off(event: string, listener: (...args: never[]) => void): unknown;
+  listenerCount(event: string): number;
   duplicate(overrides: object): Redis;
   connect(): Promise<void>;
   disconnect(): void;
@@ -37,13 +40,23 @@ interface Cluster extends IoredisClient {
   /** True after `quit` or `disconnect`. */
   readonly manuallyClosing?: boolean;
   readonly slots: string[][];
-  readonly options: { keyPrefix?: string | Buffer; redisOptions?: { keyPrefix?: string | Buffer } };
+  readonly options: {
+    keyPrefix?: string | Buffer;
+    redisOptions?: { keyPrefix?: string | Buffer };
+    natMap?: Record<string, Address> | ((address: string) => Address | null);
+  };
   on: Redis["on"];
   once: Redis["once"];
   off: Redis["off"];
+  listenerCount: Redis["listenerCount"];
   connect(): Promise<void>;
   nodes(role?: string): Redis[];
   refreshSlotsCache(done: (error?: Error | null) => void): void;
+}
+
+interface Address {
+  host: string;
+  port: number;
 }
 
 interface Command {
@@ -66,6 +79,7 @@ interface OnceCommand extends Command, Unanswered {
   givenUp: boolean;
 }
 
+const CLOSED = "The server closed the connection before it was ready: this may be a TLS port";
 const PING = "*1\r\n$4\r\nPING\r\n";
 const classes = new WeakMap<
   CommandClass,
@@ -82,7 +96,9 @@ function commandClass(redis: Redis): CommandClass {
   const sendCommand = (command: Command): Promise<unknown> => (made = command).promise;
   const probe: Redis = Object.create(redis, { options: { value: options }, sendCommand: { value: sendCommand } });
   probe.call("PING");
-  if (made === undefined) throw new TypeError("this version of ioredis sends commands in an unknown way");
+  if (made === undefined) {
+    throw new TypeError("this version of ioredis is not supported: it sends commands in an unknown way");
+  }
   return made.constructor as CommandClass;
 }
 
@@ -110,7 +126,16 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
   return made;
 }
 
+/** Calls back with each error. ioredis prints those that nobody listens to; it does so beside this listener, too. */
+function onError(client: Pick<Redis, "on" | "listenerCount">, tell: (error: unknown) => void): void {
+  client.on("error", (error: Error) => {
+    tell(error);
+    if (client.listenerCount("error") === 1) console.error("[ioredis] Unhandled error event:", error.stack);
+  });
+}
+
 class IoredisNode implements Node {
+  readonly failures = new Failures();
   private readonly patience = new Patience<OnceCommand>(
     UNSENT_MS,
     () => this.redis.status === "ready",
@@ -137,10 +162,31 @@ class IoredisNode implements Node {
     };
     redis.on("close", interrupted);
     redis.on("end", interrupted);
+    let wasReady = redis.status === "ready";
+    redis.on("ready", () => {
+      wasReady = true;
+      this.failures.clear();
+    });
+    redis.on("close", () => {
+      if (!wasReady && this.failures.recent === undefined) this.failures.record(new Error(CLOSED));
+      wasReady = false;
+    });
+    onError(redis, (error) => this.failures.record(error));
+    this.failures.onDenial((trouble) => {
+      for (const command of this.patience.requests) if (!command.sent) command.reject(trouble);
+    });
   }
 
   get ended(): boolean {
     return isOver(this.redis);
+  }
+
+  get host(): string {
+    return this.redis.options.host ?? "";
+  }
+
+  get isBusy(): boolean {
+    return this.patience.requests.size > 0;
   }
 
   onInterrupted(tell: () => void): void {
@@ -219,8 +265,10 @@ class IoredisNode implements Node {
       get ended() {
         return node.ended;
       },
+      host: node.host,
       send: (words, withinMs) => node.send(words, withinMs),
-      packet: (parts) => node.packet(parts),
+      sendAsking: (words, withinMs) => node.sendAsking(words, withinMs),
+      packet: (parts, how) => node.packet(parts, how),
       onEnd: (tell) => void redis.on("end", tell),
       // Of a connection that has ended, ioredis (5.11) would await the end again, for two seconds.
       close: () => node.ended || redis.disconnect(),
@@ -230,7 +278,7 @@ class IoredisNode implements Node {
   private trouble(error: unknown, command: OnceCommand): Trouble {
     if (isReply(error)) return new Trouble(error, "refused");
     if (this.ended && !this.replaceable) return new Trouble(error, command.sent ? "unanswered" : "closed");
-    return new Trouble(error, stageOf(command));
+    return command.sent ? new Trouble(error, "unanswered") : new Trouble(this.failures.recent ?? error, "unsent");
   }
 }
 
@@ -256,10 +304,9 @@ const PLAIN = {
   monitor: false,
 };
 
-const stageOf = (command: OnceCommand): "unanswered" | "unsent" => (command.sent ? "unanswered" : "unsent");
-
 class IoredisSubscriber implements Subscriber {
   private closed = false;
+  private readonly failures = new Failures();
 
   constructor(
     private readonly redis: Redis,
@@ -269,7 +316,8 @@ class IoredisSubscriber implements Subscriber {
     redis.on("message", message);
     redis.on("smessage", message);
     redis.on("close", events.interrupted);
-    redis.on("error", () => undefined);
+    redis.on("error", (error: unknown) => this.failures.record(error));
+    redis.on("ready", () => this.failures.clear());
     redis.connect().catch(() => undefined);
   }
 
@@ -285,13 +333,17 @@ class IoredisSubscriber implements Subscriber {
         clearTimeout(timer);
         this.redis.off("close", lost);
         this.redis.off("moved", moved);
+        off();
         end();
       };
       const fail = (error: unknown): void =>
-        settle(() => reject(new Trouble(error, isReply(error) ? "refused" : "unsent")));
+        settle(() =>
+          reject(isReply(error) ? new Trouble(error, "refused") : new Trouble(this.failures.recent ?? error, "unsent")),
+        );
       const lost = (): void => fail(new Error("The subscriber's connection was lost"));
-      const moved = (): void => fail(new Error("MOVED to another node, as SSUBSCRIBE was told"));
+      const moved = (): void => fail(new Error("MOVED to another node (reply to SSUBSCRIBE)"));
       const timer = setTimeout(lost, UNSENT_MS);
+      const off = this.failures.onDenial((trouble) => fail(trouble.error));
       this.redis.once("close", lost);
       this.redis.once("moved", moved);
       const subscribing = sharded ? this.redis.ssubscribe(channel) : this.redis.subscribe(channel);
@@ -316,6 +368,10 @@ class Single implements Route {
     this.only = new IoredisNode(redis, false);
   }
 
+  get failures(): Failures {
+    return this.only.failures;
+  }
+
   onEnd(tell: () => void): void {
     this.redis.on("end", tell);
   }
@@ -333,11 +389,16 @@ class Single implements Route {
 
 class Clustered implements Route {
   readonly clustered = true;
+  readonly failures = new Failures();
   readonly keyPrefix: string | Buffer;
   private readonly nodes = new WeakMap<Redis, Node>();
+  private readonly outsiders = new Outsiders((address) => this.outsider(address));
 
   constructor(private readonly cluster: Cluster) {
     this.keyPrefix = cluster.options.keyPrefix ?? cluster.options.redisOptions?.keyPrefix ?? "";
+    this.onEnd(() => this.outsiders.close());
+    onError(cluster, (error) => this.failures.record(error));
+    cluster.on("node error", (error: unknown, address: string) => this.failures.record(error, address));
   }
 
   onEnd(tell: () => void): void {
@@ -351,18 +412,43 @@ class Clustered implements Route {
       throw new Trouble(new Error("Connection is closed."), "closed");
     }
     if (this.cluster.slots[slot] === undefined) await this.ready();
-    const found = await this.nodeAt(this.cluster.slots[slot]?.[0] ?? "");
+    const found = this.known(this.cluster.slots[slot]?.[0] ?? "");
     if (found !== undefined && !found.ended) return found;
     await this.refresh().catch(() => undefined);
-    throw new Trouble(new Error(`No node serves slot ${slot}`), "unsent");
+    throw new Trouble(this.failures.recent ?? new Error(`No node serves slot ${slot}`), "unsent");
   }
 
   async nodeAt(address: string): Promise<Node | undefined> {
+    const { host, port } = this.mapped(address);
+    const found = this.known(`${host}:${port}`);
+    if (found !== undefined && !found.ended) return found;
+    return this.cluster.nodes("all").length === 0 ? undefined : this.outsiders.node(address);
+  }
+
+  /** The node at this address, if ioredis knows it. */
+  private known(address: string): Node | undefined {
     const redis = this.cluster.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
     if (redis === undefined) return undefined;
     let node = this.nodes.get(redis);
     if (node === undefined) this.nodes.set(redis, (node = new IoredisNode(redis, true)));
     return node;
+  }
+
+  private mapped(address: string): Address {
+    const { natMap } = this.cluster.options;
+    const mapped = typeof natMap === "function" ? natMap(address) : natMap?.[address];
+    const colon = address.lastIndexOf(":");
+    return mapped ?? { host: address.slice(0, colon), port: Number(address.slice(colon + 1)) };
+  }
+
+  /** As ioredis makes its connections to nodes: with the options of another one. */
+  private outsider(address: string): Outsider {
+    const [other] = this.cluster.nodes("all") as [Redis];
+    const { host, port } = this.mapped(address);
+    const redis = other.duplicate({ host, port, readOnly: false, lazyConnect: true, retryStrategy: null });
+    redis.on("error", () => undefined);
+    const node = new IoredisNode(redis, true);
+    return { node: () => node, close: () => node.ended || redis.disconnect() };
   }
 
   async refresh(): Promise<void> {
@@ -375,14 +461,10 @@ class Clustered implements Route {
   private async ready(): Promise<void> {
     if (this.cluster.status === "wait") this.cluster.connect().catch(() => undefined);
     if (this.cluster.status === "ready") return;
-    const given = new AbortController();
-    const timer = setTimeout(() => given.abort(new Trouble(new Error("Not connected in time"), "unsent")), UNSENT_MS);
     let isReady: () => void = () => undefined;
     const ready = new Promise<void>((resolve) => this.cluster.once("ready", (isReady = resolve)));
-    await abortable(ready, given.signal).finally(() => {
-      clearTimeout(timer);
-      this.cluster.off("ready", isReady);
-    });
+    const otherwise = "No node of the cluster has replied yet";
+    await this.failures.inTime(UNSENT_MS, ready, otherwise).finally(() => this.cluster.off("ready", isReady));
   }
 }
 

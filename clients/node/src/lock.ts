@@ -15,7 +15,7 @@ import type { Observed } from "./observer.js";
 import { Operations } from "./operations.js";
 import {
   checkedCoalesce,
-  checkedMs,
+  checkedCount,
   checkedOptions,
   checkedOwner,
   checkedWait,
@@ -146,10 +146,11 @@ export abstract class LockBase<
    * A lock that is held: waits as `acquire`, and sends the command and the release in one packet behind the grant; with
    * `session` all of it goes in one packet over a connection of its own, which waits.
    *
-   * Rejects with `NotAcquiredError` when the time is over: the command did not run; with `LockLostError` if the lock
-   * was lost before the command, which did not run; with the command's own error; with the library's error if the
-   * connection ended before the command's reply: it may have run, and is not sent again. Otherwise as `acquire`. Not
-   * with `token`, `atLeast`, `replicas` and `slot`, nor inside of `using` of a lock that its owner may acquire again.
+   * Rejects with `NotAcquiredError` when the time is over, with `LockLostError` if the lock was lost before, with
+   * `NotRunError` or another `LockError` if the command could not be asked for: it did not run. Rejects with the
+   * command's own error; with the library's error if the connection ended before the command's reply: it may have run,
+   * and is not sent again. Not with `token`, `atLeast`, `replicas` and `slot`, nor inside of `using` of a lock that its
+   * owner may acquire again.
    */
   async run<T = unknown>(command: readonly Word[], options?: RunOptions): Promise<T> {
     this.checkRun(command, options);
@@ -167,7 +168,7 @@ export abstract class LockBase<
     const lease = settings.lease ?? RUN_LEASE_MS;
     const holds = this.perHold(undefined);
     const count = { before: 0, holds, otherMode: false, owned: this.owned(token), tokenUsedBefore: false };
-    const how = { lease, session: settings.session, coalesce: false, onQueued, inner: command };
+    const how = { lease, atLeast: 0, session: settings.session, coalesce: false, onQueued, inner: command };
     const request: Request = { family, lock: this.name, token, ...count, ...how };
     const own = settings.session ? new OwnTransport(connections, family.key) : undefined;
     let granted: Granted | Done | undefined;
@@ -203,7 +204,9 @@ export abstract class LockBase<
     checkedOptions("run", options, NAMES.run);
     const { token, atLeast, replicas } = this.settings;
     if (token !== undefined || atLeast > 0 || replicas > 0 || this.family.slots) {
-      throw new RangeError("run goes without token, atLeast, replicas and slot: its owner holds for one command");
+      throw new RangeError(
+        "run cannot be combined with token, atLeast, replicas or slot: its owner holds for one command only",
+      );
     }
     if (this.family.reentrant && this.outer(undefined) !== undefined) {
       throw new LockError("run would wait for the hold of this caller: use its exec", this.name);
@@ -220,7 +223,7 @@ export abstract class LockBase<
   async fromToken(token: string | Buffer): Promise<Hold> {
     const { settings } = this;
     checkedOwner(settings.atLeast, token);
-    if (settings.session) throw new RangeError("a session moves with an acquire by its token: leave session out");
+    if (settings.session) throw new RangeError("a session is moved by an acquire with its token: omit session");
     const bytes = bytesOf(token);
     const hold = (await this.holdOf(token)) ?? (bytes && (await this.holdOf(bytes)));
     if (hold === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
@@ -252,7 +255,7 @@ export abstract class LockBase<
    */
   async info({ count = 100 }: { count?: number } = {}): Promise<Info> {
     const { connections, family } = this;
-    const each = family.keys.map((key) => protocol.info(connections, key, this.name, checkedMs("count", count, 0)));
+    const each = family.keys.map((key) => protocol.info(connections, key, this.name, checkedCount(count)));
     return this.infoOf(await Promise.all(each));
   }
 
@@ -268,7 +271,7 @@ export abstract class LockBase<
   /** Refuses `tellHolder` of `tryAcquire`: null has no holder. */
   protected checkTry(options: object | undefined): void {
     if ((options as AcquireOptions | undefined)?.tellHolder !== undefined) {
-      throw new TypeError("tryAcquire returns null, which has no holder: leave tellHolder out, or use acquire");
+      throw new TypeError("tryAcquire returns null, with no holder: omit tellHolder, or use acquire");
     }
   }
 
@@ -301,7 +304,7 @@ export abstract class LockBase<
   protected checkOnce(): void {
     this.checkCoalesce();
     if (this.settings.lease === null)
-      throw new RangeError("once needs a lease: else a maker that dies keeps all waiting");
+      throw new RangeError("once needs a lease: without one, a caller that dies would keep all others waiting");
   }
 
   /** undefined: not granted in time. `Done` only with COALESCE. */
@@ -371,10 +374,10 @@ export abstract class LockBase<
   /** The state of an owner that acquires again what it holds. */
   private outer(within: Hold | undefined): Owned | undefined {
     if (within !== undefined && !this.context.made.has(within.kept)) {
-      throw new TypeError("within: it must be a hold of this same lock object");
+      throw new TypeError("within: it must be a hold of the same lock object");
     }
     const outer = within?.kept ?? this.context.storage.getStore();
-    if (within !== undefined && within.kept.over) throw new LockError("within: it was released", this.name);
+    if (within !== undefined && within.kept.over) throw new LockError("within: the hold was released", this.name);
     return outer?.over === false ? outer : undefined;
   }
 
@@ -389,10 +392,10 @@ export abstract class LockBase<
     asked.owner = owned.token;
     const nested = owned.keepers.length > 0 || owned.fence > 0;
     if (nested && owned.lost) {
-      throw new LockLostError("what is held was lost: release it before it is acquired again", this.name);
+      throw new LockLostError("the current hold was lost: release it before acquiring again", this.name);
     }
     const before = owned.of(family.mode);
-    if (family.slots && before > 0) throw new LockError("this owner has its slot already: release it first", this.name);
+    if (family.slots && before > 0) throw new LockError("this owner already has a slot: release it first", this.name);
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
@@ -406,6 +409,7 @@ export abstract class LockBase<
       owned,
       otherMode: owned.holdsBeside(family.mode),
       lease,
+      atLeast: settings.atLeast,
       session,
       coalesce,
       onQueued: () => {
@@ -433,7 +437,7 @@ export abstract class LockBase<
   private async givenBack(owned: Owned, request: Request): Promise<LockLostError> {
     await protocol.releaseAll(this.connections, request);
     owned.lose();
-    return new LockLostError("the lock was lost before it was acquired again: given back", this.name);
+    return new LockLostError("the lock was lost before it was acquired again, so the new hold was released", this.name);
   }
 
   /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */

@@ -144,7 +144,7 @@ export class Semaphore extends LockBase<PermitOptions> {
     if (!Number.isInteger(permits) || permits < 1 || permits > this.limit) {
       throw new RangeError(`permits must be from 1 to ${this.limit}`);
     }
-    if (this.family.slots && permits > 1) throw new RangeError("a slot is one permit: leave permits out");
+    if (this.family.slots && permits > 1) throw new RangeError("a slot is one permit: omit permits");
     return permits;
   }
 }

@@ -1,9 +1,13 @@
 /** node-redis: createClient, createCluster and createSentinel. */
 
+import { errorMonitor } from "node:events";
+
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
+import { Failures, NotReadyError } from "./causes.js";
 import { Patience, type Unanswered } from "./clock.js";
-import { isReply, Trouble } from "./replies.js";
+import { Outsiders, type Outsider } from "./outsiders.js";
+import { isDenied, isReply, Trouble } from "./replies.js";
 
 /** The parts of a node-redis client that are used: node-redis is no dependency of this package. */
 export interface NodeRedisClient {
@@ -19,8 +23,8 @@ interface Prefixing {
 
 interface Client extends NodeRedisClient, Prefixing {
   readonly isReady: boolean;
-  readonly options?: { socket?: object };
-  on(event: string, listener: (...args: never[]) => void): unknown;
+  readonly options?: { socket?: { host?: string } };
+  on(event: string | symbol, listener: (...args: never[]) => void): unknown;
   once(event: string, listener: (...args: never[]) => void): unknown;
   duplicate(overrides: object): Client;
   connect(): Promise<unknown>;
@@ -31,6 +35,11 @@ interface Client extends NodeRedisClient, Prefixing {
 
 interface ClusterNode {
   readonly address: string;
+  readonly host?: string;
+  readonly port?: number;
+  readonly readonly?: boolean;
+  /** Since `nodeClient` made it. */
+  client?: Client;
 }
 
 interface Cluster extends NodeRedisClient, Prefixing {
@@ -43,6 +52,7 @@ interface Cluster extends NodeRedisClient, Prefixing {
 
 interface Sentinel extends NodeRedisClient, Prefixing {
   readonly isReady: boolean;
+  on: Client["on"];
   _execute<T>(isReadonly: boolean, use: (client: Client) => Promise<T>): Promise<T>;
 }
 
@@ -81,14 +91,10 @@ class OnceCommand implements Unanswered {
   }
 
   get length(): number {
-    if (this.queued && !this.sent && !this.isWritable()) throw new Error("The connection has ended");
+    if (this.queued && !this.sent && !this.isWritable()) throw new NotReadyError("The connection is not ready");
     if (this.givenUp) return 1;
     if (this.queued) this.sent = true;
     return this.words;
-  }
-
-  get stage(): "unanswered" | "unsent" {
-    return this.sent ? "unanswered" : "unsent";
   }
 
   giveUp(trouble: Trouble): void {
@@ -106,6 +112,7 @@ Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 const RAW = { typeMapping: { 36: Buffer } };
 
 class ClientNode implements Node {
+  readonly failures = new Failures();
   private readonly patience = new Patience<OnceCommand>(
     UNSENT_MS,
     () => this.client.isReady,
@@ -121,10 +128,24 @@ class ClientNode implements Node {
     readonly replaceable: boolean,
     /** Commands queued earlier are written with the handshake, before the client is ready. */
     private readonly isWritable: () => boolean = () => client.isReady,
-  ) {}
+  ) {
+    client.on(errorMonitor, (error: unknown) => this.failures.record(error));
+    client.on("ready", () => this.failures.clear());
+    this.failures.onDenial((trouble) => {
+      for (const command of this.patience.requests) if (!command.sent) this.giveUp(command, trouble);
+    });
+  }
 
   get ended(): boolean {
     return !this.client.isOpen;
+  }
+
+  get host(): string {
+    return this.client.options?.socket?.host ?? "";
+  }
+
+  get isBusy(): boolean {
+    return this.patience.requests.size > 0;
   }
 
   onInterrupted(tell: () => void): void {
@@ -194,8 +215,10 @@ class ClientNode implements Node {
       get ended() {
         return ended;
       },
+      host: node.host,
       send: (words, withinMs) => node.send(words, withinMs),
-      packet: (parts) => node.packet(parts),
+      sendAsking: (words, withinMs) => node.sendAsking(words, withinMs),
+      packet: (parts, how) => node.packet(parts, how),
       onEnd: (tell) => void tells.push(tell),
       close: () => {
         close();
@@ -211,8 +234,11 @@ class ClientNode implements Node {
   }
 
   private trouble(error: unknown, command: OnceCommand): Trouble {
+    if (error instanceof Trouble) return error;
     if (isReply(error)) return new Trouble(error, "refused");
-    return new Trouble(error, !command.sent && this.ended && !this.replaceable ? "closed" : command.stage);
+    if (command.sent) return new Trouble(error, "unanswered");
+    if (this.ended && !this.replaceable) return new Trouble(error, "closed");
+    return new Trouble(this.failures.recent ?? error, "unsent");
   }
 }
 
@@ -238,13 +264,15 @@ class ClientSubscriber implements Subscriber {
   private readonly connecting: Promise<unknown>;
   private readonly message: (text: string) => void;
   private readonly destroy: () => void;
+  private readonly failures = new Failures();
 
   constructor(
     private readonly client: Client,
     events: SubscriberEvents,
   ) {
     this.message = (text) => events.message(text);
-    client.on("error", () => undefined);
+    client.on("error", (error: unknown) => this.failures.record(error));
+    client.on("ready", () => this.failures.clear());
     client.on("reconnecting", events.interrupted);
     client.on("end", events.interrupted);
     this.destroy = closing(client);
@@ -260,7 +288,7 @@ class ClientSubscriber implements Subscriber {
     const subscribing = this.ready().then(() =>
       sharded ? this.client.sSubscribe(channel, this.message) : this.client.subscribe(channel, this.message),
     );
-    await inTime(subscribing);
+    await this.failures.inTime(UNSENT_MS, subscribing);
   }
 
   /** While it reconnects, node-redis treats a channel of the old connection as subscribed. */
@@ -281,14 +309,14 @@ class Nodes {
 
   constructor(
     private readonly replaceable: boolean,
-    private readonly ended?: () => void,
+    private readonly made?: (client: Client) => void,
   ) {}
 
   of(client: Client): Node {
     let node = this.known.get(client);
     if (node === undefined) {
       this.known.set(client, (node = new ClientNode(client, this.replaceable)));
-      if (this.ended !== undefined) client.on("end", this.ended);
+      this.made?.(client);
     }
     return node;
   }
@@ -302,6 +330,10 @@ class Single implements Route {
   constructor(private readonly client: Client) {
     this.keyPrefix = client._keyPrefix ?? "";
     this.only = new Nodes(false).of(client);
+  }
+
+  get failures(): Failures {
+    return this.only.failures;
   }
 
   onEnd(tell: () => void): void {
@@ -321,15 +353,29 @@ class Single implements Route {
 
 class BySentinel implements Route {
   readonly clustered = false;
+  readonly failures = new Failures();
   readonly keyPrefix: string | Buffer;
   private readonly tells: (() => void)[] = [];
   /** A sentinel client has no event for its end, but its connections have; it is not ready any more by then. */
-  private readonly nodes = new Nodes(true, () => {
-    if (!this.sentinel.isReady) for (const tell of this.tells) tell();
+  private readonly nodes = new Nodes(true, (client) => {
+    client.on("end", () => {
+      if (!this.sentinel.isReady) for (const tell of this.tells) tell();
+    });
+    // The sentinel client passes on no error of these.
+    client.on(errorMonitor, (error: unknown) => this.failed(error));
+    client.on("ready", () => this.failures.clear());
   });
+  /** The library tells nothing of its further attempts: a refused user is one until there is a connection. */
+  private refusal: unknown;
 
   constructor(private readonly sentinel: Sentinel) {
     this.keyPrefix = sentinel._keyPrefix ?? "";
+    sentinel.on(errorMonitor, (error: unknown) => this.failed(error));
+  }
+
+  private failed(error: unknown): void {
+    this.failures.record(error);
+    if (isDenied(error)) this.refusal = error;
   }
 
   onEnd(tell: () => void): void {
@@ -339,7 +385,14 @@ class BySentinel implements Route {
   async node(): Promise<Node> {
     if (!this.sentinel.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
     // Used only to get the client: sendCommand would resend commands without a reply.
-    return this.nodes.of(await inTime(this.sentinel._execute(false, async (client) => client)));
+    const leased = this.sentinel._execute(false, async (client) => client);
+    try {
+      const client = await this.failures.inTime(UNSENT_MS, leased);
+      if (client.isReady) this.refusal = undefined;
+      return this.nodes.of(client);
+    } catch (error) {
+      throw error instanceof Trouble && this.refusal !== undefined ? new Trouble(this.refusal, "unsent") : error;
+    }
   }
 
   async nodeAt(): Promise<undefined> {
@@ -351,11 +404,18 @@ class BySentinel implements Route {
 
 class Clustered implements Route {
   readonly clustered = true;
+  readonly failures = new Failures();
   readonly keyPrefix: string | Buffer;
   private readonly nodes = new Nodes(true);
+  private readonly outsiders = new Outsiders((address) => this.outsider(address));
 
   constructor(private readonly cluster: Cluster) {
     this.keyPrefix = cluster._keyPrefix ?? "";
+    this.onEnd(() => this.outsiders.close());
+    cluster.on(errorMonitor, (error: unknown) => this.failures.record(error));
+    cluster.on("node-error", (error: unknown, { host, port }: { host?: string; port?: number }) =>
+      this.failures.record(error, `${host}:${port}`),
+    );
   }
 
   onEnd(tell: () => void): void {
@@ -366,38 +426,41 @@ class Clustered implements Route {
     if (!this.cluster.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
     const shard = this.cluster.slots[slot];
     if (shard !== undefined) {
-      const node = this.nodes.of(await inTime(this.cluster.nodeClient(shard.master)));
+      const node = this.nodes.of(await this.inTime(this.cluster.nodeClient(shard.master)));
       if (!node.ended) return node;
     }
     await this.refresh().catch(() => undefined);
-    throw new Trouble(new Error(`No node serves slot ${slot}`), "unsent");
+    throw new Trouble(this.failures.recent ?? new Error(`No node serves slot ${slot}`), "unsent");
+  }
+
+  private inTime<T>(promise: Promise<T>): Promise<T> {
+    return this.failures.inTime(UNSENT_MS, promise);
   }
 
   async nodeAt(address: string): Promise<Node | undefined> {
-    const node = this.cluster.nodeByAddress.get(address);
-    return node === undefined ? undefined : this.nodes.of(await inTime(this.cluster.nodeClient(node)));
+    const known = this.cluster.nodeByAddress.get(address);
+    if (known === undefined) return this.outsiders.node(address);
+    return this.nodes.of(await this.inTime(this.cluster.nodeClient(known)));
+  }
+
+  /** As node-redis makes its connections to nodes, but of a node that is in none of its lists. */
+  private outsider(address: string): Outsider {
+    const colon = address.lastIndexOf(":");
+    const [host, port] = [address.slice(0, colon), Number(address.slice(colon + 1))];
+    const made: ClusterNode = { address, host, port, readonly: false };
+    const connecting = this.cluster.nodeClient(made);
+    const close = made.client === undefined ? undefined : closing(made.client);
+    connecting.catch(() => undefined);
+    return {
+      node: async () => this.nodes.of(await this.inTime(this.cluster.nodeClient(made))),
+      close: () => close?.(),
+    };
   }
 
   async refresh(): Promise<void> {
     const some = this.cluster.nodeByAddress.values().next().value;
     if (some === undefined) return;
-    await inTime(this.cluster.nodeClient(some).then((client) => this.cluster._slots.rediscover(client)));
-  }
-}
-
-/** Limits what the library awaits before it has a connection to the time that a request may wait for one. */
-async function inTime<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => undefined);
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error("Not connected in time")), UNSENT_MS);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } catch (error) {
-    throw new Trouble(error, isReply(error) ? "refused" : "unsent");
-  } finally {
-    clearTimeout(timer);
+    await this.inTime(this.cluster.nodeClient(some).then((client) => this.cluster._slots.rediscover(client)));
   }
 }
 
@@ -409,5 +472,5 @@ export function nodeRedisRoute(client: NodeRedisClient): Route {
   if ("nodeClient" in client) return new Clustered(client as Cluster);
   if ("getMasterNode" in client) return new BySentinel(client as unknown as Sentinel);
   if ("duplicate" in client) return new Single(client as Client);
-  throw new TypeError("node-redis: give a createClient, createCluster or createSentinel client, not a pool");
+  throw new TypeError("node-redis: pass a client of createClient, createCluster or createSentinel, not a pool");
 }

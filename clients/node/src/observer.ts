@@ -60,7 +60,7 @@ export class Observed {
 }
 
 const warn = (error: unknown): void =>
-  process.emitWarning(`an observer has thrown: ${shown(error)}`, "RedisLockWarning");
+  process.emitWarning(`an observer threw an error: ${shown(error)}`, "RedisLockWarning");
 
 /** Anything can be thrown, or be the reason of a signal: also what has no string form. Never throws. */
 export function shown(error: unknown): string {

@@ -39,7 +39,7 @@ export async function once<T>(making: Making<T>): Promise<T> {
     value = await read();
     // Done but not there (it was evicted, or the lock was held for something else): ask again.
     if (answer === undefined && (value === null || value === undefined)) {
-      const message = `not there after ${waitMs} ms: another caller holds the lock "${lock}"`;
+      const message = `no value after ${waitMs} ms: another caller holds the lock "${lock}"`;
       throw new NotMadeError(message, lock, await making.holder());
     }
   }

@@ -39,8 +39,7 @@ export class Operations implements HoldActions {
 
   async extend(owned: Owned, leaseMs: number | undefined): Promise<void> {
     const { connections, family, lock } = this;
-    if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
-    const lease = leaseMs ?? this.lease;
+    const lease = leaseMs === undefined ? this.lease : checkedMs("lease", leaseMs);
     if (owned.over) throw new LockError(`the lock "${lock}" was released`, lock);
     if (!(await protocol.renew(connections, family, owned, lease))) {
       owned.lose();
@@ -59,7 +58,7 @@ export class Operations implements HoldActions {
   async exec(owned: Owned, command: Word[]): Promise<unknown> {
     const { connections, family, lock } = this;
     try {
-      if (owned.over) throw new LockLostError(`the lock "${lock}" was given back`, lock);
+      if (owned.over) throw new LockLostError(`the lock "${lock}" was released`, lock);
       return await protocol.execute(connections, family, owned, command);
     } catch (error) {
       if (error instanceof LockLostError) owned.lose();

@@ -26,7 +26,7 @@ export interface ReentrantOptions extends AcquireOptions {
 }
 
 export interface LockOptions {
-  /** The time it is held without a renewal; null: without a deadline. 30,000 */
+  /** The time it is held without a renewal, up to lock.max-lease; null: without a deadline. 30,000 */
   lease?: number | null;
   /** How long to wait: 0: not at all, Infinity: for ever. Infinity */
   wait?: number;
@@ -40,7 +40,8 @@ export interface LockOptions {
   replicaTimeout?: number;
   /**
    * At most once per interval: a release earlier than this after the grant does not free the lock, but sets its lease
-   * to the rest of the time. 0. Needs a lease; not with `session`, nor with a token of the caller's own.
+   * to the rest of the time. 0. At most lock.max-lease. Needs a lease; not with `session`, nor with a token of the
+   * caller's own.
    */
   atLeast?: number;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
@@ -107,7 +108,7 @@ const MEANT: Record<string, string> = {
 export function checkedOptions(of: string, options: unknown, names: readonly string[]): void {
   if (options === undefined) return;
   if (typeof options !== "object" || options === null || Array.isArray(options)) {
-    throw new TypeError(`the options of ${of} are an object, not ${shown(options)}`);
+    throw new TypeError(`the options of ${of} must be an object, not ${shown(options)}`);
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue;
@@ -119,11 +120,11 @@ export function checkedOptions(of: string, options: unknown, names: readonly str
 /** Refuses what `String` would make a name of: undefined, an object, a list. */
 export function checkedName(name: unknown): void {
   if ((typeof name === "string" || Buffer.isBuffer(name)) && name.length > 0) return;
-  throw new TypeError(`the name of a lock is a string or a Buffer, and not empty, not ${shown(name)}`);
+  throw new TypeError(`the name of a lock must be a string or a Buffer, and not empty, not ${shown(name)}`);
 }
 
 export function checkedNames(names: unknown): void {
-  if (!Array.isArray(names)) throw new TypeError(`the names of a MultiLock are an array, not ${shown(names)}`);
+  if (!Array.isArray(names)) throw new TypeError(`the names of a MultiLock must be an array, not ${shown(names)}`);
   if (names.length === 0) throw new RangeError("a MultiLock needs at least one name");
   names.forEach(checkedName);
 }
@@ -131,7 +132,7 @@ export function checkedNames(names: unknown): void {
 export function checkedLimit(limit: unknown): void {
   if (Number.isInteger(limit) && (limit as number) >= 1) return;
   const call = "new Semaphore(client, name, limit, options)";
-  throw new TypeError(`the limit of a semaphore is a whole number of 1 or more, not ${shown(limit)}: ${call}`);
+  throw new TypeError(`the limit of a semaphore must be a whole number of 1 or more, not ${shown(limit)}: ${call}`);
 }
 
 const shown = (value: unknown): string => inspect(value, { depth: 1, breakLength: Infinity });
@@ -140,21 +141,23 @@ export function settingsOf(options: MutexOptions): Settings {
   const { lease = 30_000, wait = Infinity, autoRenew, session = false, atLeast = 0, token } = options;
   const { replicas = 0, replicaTimeout = 1000, mixed = false, pollInterval = 100, tellHolder = false } = options;
   if (lease === null && (session || autoRenew)) {
-    throw new RangeError("session and autoRenew need a lease: it is what is renewed");
+    throw new RangeError("session and autoRenew need a lease to renew");
   }
-  if (session && autoRenew) throw new RangeError("with session the server renews: leave autoRenew out");
-  if (mixed && session) throw new RangeError("mixed polls, and a session is bound while waiting: use one of them");
-  checkedMs("atLeast", atLeast, 0);
+  if (session && autoRenew) throw new RangeError("with session, the server renews the lease: omit autoRenew");
+  if (mixed && session) throw new RangeError("mixed polls, but a session is bound while waiting: use only one of them");
   if (atLeast > 0 && lease === null) throw new RangeError("atLeast needs a lease");
-  if (atLeast > 0 && session) throw new RangeError("a session ends with its connection: leave atLeast out");
+  if (atLeast > 0 && session) throw new RangeError("a session ends with its connection: omit atLeast");
   checkedOwner(atLeast, token);
-  if (lease !== null) checkedMs("lease", lease, 1);
   checkedWait(wait);
-  checkedMs("replicaTimeout", replicaTimeout, 1);
+  const times = {
+    lease: lease === null ? null : checkedMs("lease", lease),
+    // 0: the default.
+    atLeast: atLeast === 0 ? 0 : checkedMs("atLeast", atLeast),
+    replicaTimeout: checkedMs("replicaTimeout", replicaTimeout),
+  };
   if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a whole number, 0 or more");
-  if (!(pollInterval > 0)) throw new RangeError("pollInterval must be more than 0 ms");
-  const pollMs = mixed ? pollInterval : undefined;
-  return { lease, wait, autoRenew, session, replicas, replicaTimeout, atLeast, token, tellHolder, pollMs };
+  const pollMs = checkedMs("pollInterval", pollInterval);
+  return { ...times, wait, autoRenew, session, replicas, token, tellHolder, pollMs: mixed ? pollMs : undefined };
 }
 
 /** Rejects a token with `atLeast`: its owner would be granted the lock again, so no interval would be kept. */
@@ -163,17 +166,22 @@ export function checkedOwner(atLeast: number, token: string | Buffer | undefined
 }
 
 export function checkedCoalesce({ atLeast, pollMs }: Settings): void {
-  if (atLeast > 0) throw new RangeError("coalesce needs releases that free the lock: leave atLeast out");
-  if (pollMs !== undefined) throw new RangeError("coalesce waits in the queue: leave mixed out");
+  if (atLeast > 0) throw new RangeError("coalesce needs releases that free the lock: omit atLeast");
+  if (pollMs !== undefined) throw new RangeError("coalesce waits in the queue: omit mixed");
 }
 
 export function checkedWait(wait: number): number {
-  if (!(wait >= 0)) throw new RangeError(`wait must be 0 ms or more, not ${wait}`);
+  if (typeof wait !== "number" || !(wait >= 0)) throw new RangeError(`wait must be 0 ms or more, not ${wait}`);
   return wait;
 }
 
-export function checkedMs(name: string, ms: number, least: number): number {
-  if (!Number.isInteger(ms) || ms < least)
-    throw new RangeError(`${name} must be whole milliseconds, at least ${least}`);
-  return ms;
+/** Rounded up to whole milliseconds, and at most what can be sent as such: then the server says what it allows. */
+export function checkedMs(name: string, ms: number): number {
+  if (typeof ms !== "number" || !(ms > 0)) throw new RangeError(`${name} must be more than 0 ms, not ${shown(ms)}`);
+  return Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER);
+}
+
+export function checkedCount(count: number): number {
+  if (!Number.isSafeInteger(count) || count < 0) throw new RangeError("count must be a whole number, 0 or more");
+  return count;
 }

@@ -6,6 +6,7 @@
  */
 
 import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
+import { explain, NotReadyError } from "./causes.js";
 import type { OwnConnection, Part, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
@@ -13,7 +14,8 @@ import type { Family, Lease, Work } from "./families.js";
 import type { Notice, Waiter } from "./inbox.js";
 import { lockInfo, type LockInfo } from "./info.js";
 import type { Done, Granted, Owned } from "./owned.js";
-import { isNotLoaded, translated, Trouble } from "./replies.js";
+import { makeToken } from "./tokens.js";
+import { isNotLoaded, notRun, translated, Trouble } from "./replies.js";
 
 /** The interval at which a queued request is resent: the most that a lost message costs. */
 export const SLICE_MS = 5000;
@@ -55,6 +57,8 @@ export interface Request {
   /** True if the owner holds it in another mode, too. */
   otherMode: boolean;
   lease: Lease;
+  /** 0: none. */
+  atLeast: number;
   session: boolean;
   /** A release by the holder answers this request too: the shared work was done. */
   coalesce: boolean;
@@ -178,7 +182,7 @@ async function ask(
     if (answered === undefined || answered.done) return answered;
     // Without an answer about the owner's other mode, the grant is asked for again or withdrawn.
     asking.open = true;
-    const wasLost = await abortable(lostBefore(connections, request, answered, ends), signal);
+    const wasLost = await abortable(wasLostBefore(connections, request, answered, ends), signal);
     asking.open = false;
     return wasLost ? { ...answered, wasLost } : answered;
   };
@@ -187,14 +191,19 @@ async function ask(
     request.owned.fence === 0 ? asked : asked.then(checked);
   const resend = waitMs === 0 ? new Resend(RESEND_MS) : undefined;
   let backoff: Backoff | undefined;
+  let retries: Retries | undefined;
+  // The acquire itself shows that the server takes a time up to the lease.
+  let isProven = request.atLeast <= (request.lease ?? Infinity);
   try {
     for (;;) {
       signal?.throwIfAborted();
       let answered: Granted | Done | undefined;
       try {
+        if (!isProven) await abortable(prove(connections, request, ends), signal);
+        isProven = true;
         // A caller that does not wait has the time that its attempts take.
         answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
-        backoff = undefined;
+        backoff = retries = undefined;
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
         if (error.code === "WRONGTYPE" && pollMs === undefined) throw await wrongType(connections, request, error);
@@ -203,6 +212,7 @@ async function ask(
         } else if (!error.heals || (resend?.over() ?? now() >= ends)) {
           throw error;
         } else {
+          (retries ??= new Retries(connections, `the request for the lock "${request.lock}"`)).after(error);
           await (resend?.pause(signal) ?? pause((backoff ??= new Backoff()).next(ends), signal));
           continue;
         }
@@ -218,15 +228,57 @@ async function ask(
       }
     }
   } catch (error) {
+    if (signal?.aborted && error === signal.reason) explain(error, retries?.cause ?? connections.failure);
     // What was tried since the time was over counts for the time that the caller is kept.
     const keptMs = waitMs === 0 ? KEPT_MS : Math.min(KEPT_MS, ends + KEPT_MS - now());
     if (asking.open) await withdraw(connections, request, own, keptMs);
+    if (request.inner !== undefined && error instanceof Trouble) throw notRun(error, request.lock);
     throw translated(error, request.lock);
   }
 }
 
+/**
+ * Finds an `atLeast` that the server will refuse, above lock.max-lease, before the work runs: only its release would
+ * find it. It renews with that time as an owner that holds nothing, which changes nothing.
+ */
+async function prove(connections: Connections, { family, atLeast }: Request, ends: number): Promise<void> {
+  try {
+    await connections.send(family.key, family.renew(makeToken(), atLeast), within(ends));
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    // The acquire tells of a key that is something else.
+    if (error.meansLost) return;
+    const [, more] = /invalid expire time in '[^']*' command(?:: )?(.*)/.exec(error.message) ?? [];
+    if (more !== undefined) throw new RangeError(`atLeast is too long: ${more}`, { cause: error.error });
+    throw error;
+  }
+}
+
+/** Why a request is sent again. The first time is a warning, as its caller may wait for ever. */
+class Retries {
+  cause: unknown;
+  private readonly began = now();
+  private isTold = false;
+
+  constructor(
+    private readonly connections: Connections,
+    private readonly what: string,
+  ) {}
+
+  after(trouble: Trouble): void {
+    this.cause = trouble.error;
+    // Redirections are part of every move of a slot, and a grace period of every start that has one.
+    // Of a library that is about to connect the next error says more.
+    const maySettle = trouble.stage === "redirected" || trouble.error instanceof NotReadyError;
+    const isUsual = trouble.code === "GRACE" || (maySettle && now() - this.began < RESEND_MS);
+    if (this.isTold || isUsual) return;
+    this.isTold = true;
+    this.connections.warn(`${this.what} failed`, trouble);
+  }
+}
+
 /** True if what the owner held before this grant was lost. */
-async function lostBefore(
+async function wasLostBefore(
   connections: Connections,
   { family, token, owned, otherMode }: Request,
   granted: Granted,
@@ -350,7 +402,7 @@ class AskingByMessage extends Sending {
     try {
       return await abortable(abortable(this.connections.listen(this.request.family.key), over.signal), this.signal);
     } catch (error) {
-      if (now() >= ends && !this.signal?.aborted) return undefined;
+      if (now() >= ends && !this.signal?.aborted && !(error instanceof Trouble)) return undefined;
       throw error;
     } finally {
       timer?.stop();
@@ -581,9 +633,10 @@ class AskingToRun implements Asking {
     if (executed.mayHaveRun) throw executed.error;
     // WRONGTYPE of the lock's key, which the release reports too, or of the command's own.
     const isNoLock = executed.code === "WRONGTYPE" && released instanceof Trouble && released.meansLost;
-    if (executed.code !== "NOTHELD" && !isNoLock && executed.heals) throw executed;
+    const isLost = executed.code === "NOTHELD" || isNoLock;
+    if (!isLost && !executed.isOfCommand) throw executed;
     this.open = false;
-    const error = executed.code === "NOTHELD" || isNoLock ? notRun(lock, executed) : ownError(executed, lock);
+    const error = isLost ? lostBefore(lock, executed) : ownError(executed, lock);
     return { ...granted, ran: { reply: undefined, error, isReleased } };
   }
 }
@@ -621,9 +674,11 @@ export class OwnTransport {
   private async packetInTime(parts: readonly Part[], ends: number): Promise<unknown[]> {
     const connection = await this.open(ends);
     const replies = await connection.packet(parts);
-    if (!replies.some((reply) => reply instanceof Trouble && reply.stage !== "refused")) return replies;
+    const isOver = (reply: unknown): boolean =>
+      reply instanceof Trouble && (reply.stage !== "refused" || reply.isRedirection);
+    if (!replies.some(isOver)) return replies;
     this.drop();
-    return this.connections.allRedirected(replies, this.key);
+    return this.connections.allRedirected(replies, this.key, connection);
   }
 
   private async sendInTime(command: readonly Word[], ends: number): Promise<unknown> {
@@ -632,7 +687,7 @@ export class OwnTransport {
       return await connection.send(command, Math.max(1, ends - now()));
     } catch (error) {
       this.drop();
-      throw await this.connections.redirected(error, this.key);
+      throw await this.connections.redirected(error, this.key, connection);
     }
   }
 
@@ -642,7 +697,7 @@ export class OwnTransport {
       // The caller gave up meanwhile: the request must not follow its own withdrawal.
       if (this.isClosed) {
         opened.close();
-        throw new Trouble(new Error("The request was given up"), "unsent");
+        throw new Trouble(new Error("The request was cancelled"), "unsent");
       }
       this.connection = opened;
     }
@@ -671,7 +726,7 @@ export class OwnTransport {
 async function wrongType(connections: Connections, request: Request, trouble: Trouble): Promise<Error> {
   const { key } = request.family;
   const found = String(await connections.send(key, ["TYPE", key], LATE_MS));
-  const hint = found === "string" ? "; a SET NX client may hold it: mixed: true takes turns with such clients" : "";
+  const hint = found === "string" ? "; a SET NX client may hold it: mixed: true shares the lock with such clients" : "";
   const message = `the key "${request.lock}" is a ${found}, not a lock${hint}`;
   return new WrongTypeError(message, request.lock, { cause: trouble.error });
 }
@@ -764,7 +819,7 @@ export function replicated(
       const confirmed = Number(await abortable(reply, signal));
       if (confirmed >= replicas) return;
       const message = `${confirmed} of ${replicas} replicas confirmed the grant within ${replicaTimeout} ms`;
-      throw new NotReplicatedError(`${message}: given back`, request.lock);
+      throw new NotReplicatedError(`${message}: the lock was released`, request.lock);
     } catch (error) {
       await withdraw(connections, request);
       throw translated(error, request.lock);
@@ -812,7 +867,7 @@ export async function release(
       if (error.meansLost) {
         const each = family
           .releaseEach(owned.token)
-          .map((words) => undone(connections, family.key, words, owned.lease));
+          .map((words) => undone(connections, words[1] as Word, words, owned.lease));
         await ending(connections, { family, token: owned.token }, Promise.all(each));
         return false;
       }
@@ -897,24 +952,34 @@ export async function holder(connections: Connections, family: Family): Promise<
   return held?.holders[0]?.owner;
 }
 
-/** LOCK.EXEC. Resent only if it certainly did not run. */
+/**
+ * LOCK.EXEC. Resent only if it certainly did not run: for a second, and while its slot moves as long as the hold lasts,
+ * because neither node runs a command on several keys of which one does not exist.
+ */
 export async function execute(
   connections: Connections,
   family: Family,
   owned: Owned,
   command: Word[],
 ): Promise<unknown> {
-  try {
-    const reply = await repeated(
-      (trouble) => trouble.heals && !trouble.mayHaveRun,
-      () => connections.send(family.key, execution(family, owned.token, command), undefined),
-    );
-    return await connections.decoded(family.key, String(command[0]), reply);
-  } catch (error) {
-    if (error instanceof Trouble && (error.code === "NOTHELD" || (await isNoLock(error, connections, family, owned)))) {
-      throw notRun(owned.lock, error);
+  const words = execution(family, owned.token, command);
+  const resend = new Resend(RESEND_MS);
+  const backoff = new Backoff();
+  const retries = new Retries(connections, `a command under the lock "${owned.lock}"`);
+  for (;;) {
+    try {
+      const reply = await connections.send(family.key, words, undefined);
+      return await connections.decoded(family.key, String(command[0]), reply);
+    } catch (error) {
+      if (!(error instanceof Trouble)) throw error;
+      if (error.mayHaveRun) throw error.error;
+      const isLost = error.code === "NOTHELD" || (await isNoLock(error, connections, family, owned));
+      if (isLost || (error.stage === "redirected" && (owned.lost || owned.over))) throw lostBefore(owned.lock, error);
+      if (error.isOfCommand) throw ownError(error, owned.lock);
+      if (!error.heals || (error.stage !== "redirected" && resend.over())) throw notRun(error, owned.lock);
+      retries.after(error);
     }
-    throw ownError(error, owned.lock);
+    await pause(backoff.next(Infinity));
   }
 }
 
@@ -925,7 +990,7 @@ const execution = (family: Family, token: Word, command: readonly Word[]): Word[
   ...command,
 ];
 
-function notRun(lock: string, trouble: Trouble): LockLostError {
+function lostBefore(lock: string, trouble: Trouble): LockLostError {
   const message = `the lock "${lock}" is no longer held, so the command did not run`;
   return new LockLostError(message, lock, { cause: trouble.error });
 }
@@ -939,8 +1004,9 @@ function ownError(error: unknown, lock: string): unknown {
 /** Ends a hold whose release failed, in the background: no caller waits for it. */
 export function giveBack(connections: Connections, request: Request): void {
   const { family, token, lease } = request;
-  const each = [family.release(token, 0, "done"), ...family.releaseEach(token)];
-  const work = Promise.all(each.map((words) => undone(connections, family.key, words, lease)));
+  const all = undone(connections, family.key, family.release(token, 0, "done"), lease);
+  const each = family.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, lease));
+  const work = Promise.all([all, ...each]);
   connections.endings.add(family.keys, token, work);
 }
 

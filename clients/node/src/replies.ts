@@ -5,6 +5,7 @@ import {
   LockError,
   MaxWaitersError,
   ModuleNotLoadedError,
+  NotRunError,
   WaitCancelledError,
   WrongKindError,
   WrongTypeError,
@@ -14,11 +15,12 @@ import {
  * Why a request has no result.
  *
  * - `refused`: the server answered with an error.
+ * - `redirected`: a node of a cluster answered that another one has the key, or none while its slot moves. Not run.
  * - `unsent`: it was not sent, as there was no connection.
  * - `unanswered`: it was sent, and the server may have executed it.
  * - `closed`: the application closed the client; a retry is useless.
  */
-export type Stage = "refused" | "unsent" | "unanswered" | "closed";
+export type Stage = "refused" | "redirected" | "unsent" | "unanswered" | "closed";
 
 /** Carries the client library's error through the protocol; a caller never sees it. */
 export class Trouble extends Error {
@@ -34,14 +36,34 @@ export class Trouble extends Error {
     return this.stage === "refused" ? (this.message.split(" ", 1)[0] ?? "") : "";
   }
 
+  /** True if in a cluster the request belongs to another node, or to none while its slot moves. */
+  get isRedirection(): boolean {
+    return this.code === "ASK" || this.code === "MOVED" || this.code === "TRYAGAIN";
+  }
+
+  /** True if a client of one server met a node of a cluster: the key, or the channel of a wait, is another node's. */
+  get isOfClusterNode(): boolean {
+    const isOfChannel = this.code === "CROSSSLOT" && this.message.includes("NOTIFY");
+    return isOfChannel || this.code === "ASK" || this.code === "MOVED";
+  }
+
   get mayHaveRun(): boolean {
     return this.stage === "unanswered";
   }
 
   /** True if the same request may succeed in a moment: on another connection, node or primary. */
   get heals(): boolean {
+    if (isDenied(this.error)) return false;
     if (this.stage !== "refused") return this.stage !== "closed";
     return HEALING.has(this.code) || (this.code === "UNBLOCKED" && this.message.includes(DEMOTED));
+  }
+
+  /**
+   * True if this reply to LOCK.EXEC is the command's own error, and no refusal after which nothing was run. Outside of
+   * a cluster TRYAGAIN is the command's, on a key that is adopted.
+   */
+  get isOfCommand(): boolean {
+    return this.stage === "refused" && !this.isOfClusterNode && (!this.heals || this.code === "TRYAGAIN");
   }
 
   /** True if the reply to release, renew or exec says that the lock is no longer ours. */
@@ -54,12 +76,26 @@ const HEALING = new Set("NOREPLICAS MISCONF GRACE BUSY MASTERDOWN CLUSTERDOWN TR
 // Redis's message when the server became a replica.
 const DEMOTED = "instance state changed";
 
+// Replies about the user, also where a library quotes them in an error of its own.
+const DENIED = /(^|[:\s-])(WRONGPASS|NOAUTH|NOPERM|DENIED|ERR AUTH|ERR Client sent AUTH)\b/;
+
+/** True if the server, or a sentinel, has refused the user, even in the causes of an error: a retry cannot help. */
+export function isDenied(error: unknown, depth = 5): boolean {
+  if (!(error instanceof Error) || depth === 0) return false;
+  const { cause, lastNodeError, errors = [] } = error as Error & { lastNodeError?: unknown; errors?: unknown[] };
+  return DENIED.test(error.message) || [cause, lastNodeError, ...errors].some((each) => isDenied(each, depth - 1));
+}
+
 // Inside of LOCK.EXEC, an unknown command says nothing about the module.
 const UNKNOWN = /unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\./i;
 
 const NOT_LOADED =
   "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, " +
   "or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it";
+
+const OF_CLUSTER_NODE =
+  "the server is a node of a cluster: create the client with `new Cluster` of ioredis, or `createCluster` of " +
+  "node-redis";
 
 const OURS: Record<string, new (message: string, lock: string, options?: { cause?: unknown }) => LockError> = {
   DEADLOCK: DeadlockError,
@@ -80,9 +116,26 @@ export function translated(error: unknown, lock: string): unknown {
   if (isNotLoaded(error)) {
     return new ModuleNotLoadedError(NOT_LOADED, lock, { cause: error.error });
   }
+  if (error.stage === "redirected") {
+    return new LockError(`the slot of the lock "${lock}" is moving: ${error.message}`, lock, { cause: error.error });
+  }
+  if (error.isOfClusterNode) {
+    return new LockError(`${OF_CLUSTER_NODE} (${error.message})`, lock, { cause: error.error });
+  }
   const kind = OURS[error.code];
   if (kind === undefined) return error.error;
   return new kind(error.message.slice(error.code.length + 1), lock, { cause: error.error });
+}
+
+/**
+ * The error of a command that certainly did not run, where the caller could take it for the command's own. Other errors
+ * of a lock say so by their class.
+ */
+export function notRun(trouble: Trouble, lock: string): LockError {
+  const error = translated(trouble, lock);
+  if (error instanceof LockError && error.constructor !== LockError) return error;
+  const why = error instanceof Error ? error.message : String(error);
+  return new NotRunError(`the command did not run: ${why}`, lock, { cause: trouble.error });
 }
 
 /** True if an error from a library is the server's own reply: an upper-case code, then a sentence. */

@@ -114,3 +114,29 @@ it("the README's programs are typed strictly, as an ES module and as CommonJS", 
     rmSync(folder, { recursive: true });
   }
 });
+
+it("the leader of the example queues again after a refusal, and says so", { timeout: 90_000 }, async () => {
+  const server = await Server.start();
+  const env = { ...process.env, REDIS_PORT: String(server.port) };
+  await server.ask("LOCK.ACQUIRE", "leader", "other", "PX", 600_000);
+  const leader = spawn(process.execPath, [join(PACKAGE, "build/examples/leader.js")], { env });
+  const ended = once(leader, "close");
+  let printed = "";
+  leader.stdout.on("data", (data) => (printed += data));
+  leader.stderr.on("data", (data) => (printed += data));
+  try {
+    const waiter = await eventually(async () => (await server.waiters("leader"))[0], "the waiter");
+    assert.equal(await server.ask("LOCK.CANCEL", "leader", waiter), 1);
+    await eventually(() => printed.includes("queueing again"), "the line of the log");
+    await server.ask("CONFIG", "SET", "maxmemory", "1");
+    await eventually(() => printed.includes("OOM"), "a refusal while it asks again");
+    await server.ask("CONFIG", "SET", "maxmemory", "0");
+    await eventually(async () => (await server.waiters("leader")).length, "the waiter again");
+    await server.ask("LOCK.RELEASE", "leader", "other");
+    await ended;
+    assert.match(printed, /leading\n$/);
+  } finally {
+    leader.kill("SIGKILL");
+    await server.stop();
+  }
+});

@@ -52,7 +52,10 @@ suite("giving up", (each) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const warnings: Error[] = [];
-    const warned = (warning: Error): void => void warnings.push(warning);
+    // Other tests of this process break connections, which is a warning of the client.
+    const warned = (warning: Error): void => {
+      if (warning.name !== "RedisLockWarning") warnings.push(warning);
+    };
     process.on("warning", warned);
     const giveUp = new AbortController();
     const { signal } = giveUp;

@@ -31,13 +31,18 @@ export interface ConnectOptions {
   password?: string;
 }
 
+export interface User {
+  username?: string;
+  password?: string;
+}
+
 export interface Library {
   readonly name: string;
   readonly of: "ioredis" | "node-redis";
   readonly major: 5 | 6;
   connect(port: number, options?: ConnectOptions): Promise<Connected>;
-  cluster(port: number, keyPrefix?: string): Promise<Connected>;
-  sentinel(port: number, keyPrefix?: string): Promise<Connected>;
+  cluster(port: number, keyPrefix?: string, user?: User): Promise<Connected>;
+  sentinel(port: number, keyPrefix?: string, user?: User): Promise<Connected>;
 }
 
 const quiet = <T extends { on(event: string, listener: () => void): unknown }>(client: T): T => {
@@ -66,14 +71,15 @@ function ioredis(major: 5 | 6, { Redis, Cluster }: Ioredis, RESP?: 2): Library {
       await client.connect().catch(() => undefined);
       return connected(client);
     },
-    async cluster(port, keyPrefix) {
-      const client = quiet(new Cluster([{ host: "127.0.0.1", port }], keyPrefix === undefined ? {} : { keyPrefix }));
+    async cluster(port, keyPrefix, user = {}) {
+      const prefix = keyPrefix === undefined ? {} : { keyPrefix };
+      const client = quiet(new Cluster([{ host: "127.0.0.1", port }], { ...prefix, redisOptions: user }));
       await new Promise((done) => client.once("ready", done));
       return connected(client);
     },
-    async sentinel(port, keyPrefix = "") {
+    async sentinel(port, keyPrefix = "", user = {}) {
       const sentinels = [{ host: "127.0.0.1", port }];
-      return connected(quiet(new Redis({ sentinels, name: "main", retryStrategy: () => 20, keyPrefix })));
+      return connected(quiet(new Redis({ sentinels, name: "main", retryStrategy: () => 20, keyPrefix, ...user })));
     },
   };
 }
@@ -109,9 +115,9 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
         close: () => client.close(),
       };
     },
-    async cluster(port, keyPrefix) {
+    async cluster(port, keyPrefix, user = {}) {
       const rootNodes = [{ url: `redis://127.0.0.1:${port}` }];
-      const client = quiet(createCluster({ ...protocol, ...prefixed(keyPrefix), rootNodes }));
+      const client = quiet(createCluster({ ...protocol, ...prefixed(keyPrefix), rootNodes, defaults: user }));
       await client.connect();
       return {
         client,
@@ -121,9 +127,10 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
         close: () => client.close(),
       };
     },
-    async sentinel(port, keyPrefix) {
+    async sentinel(port, keyPrefix, user = {}) {
       const sentinelRootNodes = [{ host: "127.0.0.1", port }];
-      const client = quiet(createSentinel({ ...protocol, ...prefixed(keyPrefix), name: "main", sentinelRootNodes }));
+      const options = { ...protocol, ...prefixed(keyPrefix), name: "main", sentinelRootNodes };
+      const client = quiet(createSentinel({ ...options, nodeClientOptions: user }));
       await client.connect();
       return {
         client,
@@ -136,7 +143,7 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
   };
 }
 
-/** Both majors of both, each with the protocol that it has by default. The newer ones need Node 20. */
+/** Both majors of both, the older one first, each with the protocol that it has by default. The newer need Node 20. */
 export const libraries: Library[] = [ioredis(5, ioredis5), nodeRedis(5, redis5)];
 /** With the protocol that is not their default. */
 export const otherProtocols: Library[] = [nodeRedis(5, redis5, 3)];
@@ -144,3 +151,5 @@ if (Number(process.versions.node.split(".")[0]) >= 20) {
   libraries.push(ioredis(6, require("ioredis-6")), nodeRedis(6, require("redis-6")));
   otherProtocols.push(ioredis(6, require("ioredis-6"), 2), nodeRedis(6, require("redis-6"), 2));
 }
+/** Those of a test run: the newest of both, or with EVERY_VERSION=yes all. */
+export const tested = process.env["EVERY_VERSION"] === "yes" ? libraries : libraries.slice(-2);

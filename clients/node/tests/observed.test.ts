@@ -285,7 +285,7 @@ suite("observed", (each) => {
     await eventually(() => new Set(warnings).size === told.length, "the warnings");
     process.off("warning", warned);
     // Tests of other libraries run beside this one.
-    const expected = told.map((what) => `RedisLockWarning: an observer has thrown: ${what}`);
+    const expected = told.map((what) => `RedisLockWarning: an observer threw an error: ${what}`);
     assert.deepEqual(new Set(warnings), new Set(expected));
   });
 
@@ -321,7 +321,7 @@ it("the debug log says key, owner, fence and how long it took", { timeout: 60_00
     const env = { ...process.env, REDIS_PORT: String(server.port), NODE_DEBUG: "redis-lock" };
     const { stderr } = await run(process.execPath, [program], { env });
     assert.match(stderr, /^REDIS-LOCK \d+: granted mutex report to \S+:\d+:[0-9a-f]{16}, fence \d+, after \d+ ms$/m);
-    assert.match(stderr, /^REDIS-LOCK \d+: released mutex report to \S+, fence \d+, held for 1\d\d ms$/m);
+    assert.match(stderr, /^REDIS-LOCK \d+: released mutex report to \S+, fence \d+, held for [1-9]\d\d+ ms$/m);
   } finally {
     await server.stop();
   }

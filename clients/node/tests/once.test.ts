@@ -132,7 +132,7 @@ suite("once", (each) => {
     for (const wait of [300, 0]) {
       const began = performance.now();
       await assert.rejects(lock.once(value.read, value.make, { wait }), (error: Error) => {
-        return error instanceof NotMadeError && error.message.includes(`not there after ${wait} ms`);
+        return error instanceof NotMadeError && error.message.includes(`no value after ${wait} ms`);
       });
       assert.ok(performance.now() - began >= wait - 1);
     }

@@ -27,7 +27,7 @@ it("an unknown or misplaced option of a lock", () => {
   // @ts-expect-error
   refused(() => new Semaphore(redis, "x", 3, { limit: 3 }), /limit \(here: the third argument of Semaphore\)/);
   // @ts-expect-error
-  refused(() => new Lock(redis, "x", 5000), /are an object, not 5000/);
+  refused(() => new Lock(redis, "x", 5000), /must be an object, not 5000/);
   const options = { lease: 5000, wait: 0, autoRenew: true, mixed: true, pollInterval: 50, replicas: 0 };
   assert.equal(new Lock(redis, "x", options).name, "x");
 });
@@ -43,7 +43,7 @@ it("a semaphore without its limit", () => {
 
 it("a name that is none", () => {
   // @ts-expect-error
-  refused(() => new MultiLock(redis, "ab"), /are an array, not 'ab'/);
+  refused(() => new MultiLock(redis, "ab"), /must be an array, not 'ab'/);
   // @ts-expect-error
   refused(() => new MultiLock(redis, ["a", undefined]), /not undefined/);
   assert.throws(() => new MultiLock(redis, []), RangeError);
@@ -62,7 +62,7 @@ it("an unknown or misplaced option of an acquire", async () => {
     // @ts-expect-error
     [() => lock.tryAcquire({ lease: 5 }), /lease/],
     // @ts-expect-error
-    [() => lock.tryAcquire({ tellHolder: true }), /no holder: leave tellHolder out/],
+    [() => lock.tryAcquire({ tellHolder: true }), /no holder: omit tellHolder/],
     // @ts-expect-error
     [() => lock.tryAcquire({ coalesce: true, tellHolder: false }), /no holder/],
     // @ts-expect-error
@@ -74,7 +74,7 @@ it("an unknown or misplaced option of an acquire", async () => {
     // @ts-expect-error
     [() => lock.once(() => 1, () => 1, { timeout: 5 }), /once has no option timeout/], // prettier-ignore
     // @ts-expect-error
-    [() => lock.acquire(5000), /are an object, not 5000/],
+    [() => lock.acquire(5000), /must be an object, not 5000/],
     // @ts-expect-error
     [() => new RWLock(redis, "x").read.acquire({ permits: 2 }), /permits/],
     // @ts-expect-error

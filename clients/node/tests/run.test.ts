@@ -8,6 +8,7 @@ import {
   LockLostError,
   MultiLock,
   NotAcquiredError,
+  NotRunError,
   observe,
   RLock,
   RWLock,
@@ -220,7 +221,7 @@ suite("run", (each) => {
       new Lock(client, "k", { replicas: 1 }),
       new Semaphore(client, "k", 3, { slot: true }),
     ]) {
-      await assert.rejects(lock.run(["INCR", "n"]), /run goes without/);
+      await assert.rejects(lock.run(["INCR", "n"]), /run cannot be combined/);
     }
     await assert.rejects(new Lock(client, "k").run([]), /the command of run/);
     await assert.rejects(new Lock(client, "k").run(["INCR", "n"], { token: "mine" } as object), /no option token/);
@@ -325,6 +326,70 @@ suite("run", (each) => {
       assert.equal(await waiting, 1);
     });
     assert.equal(await source.calls("incr"), 0);
+  });
+
+  each("it is not run while its slot moves and a key of it does not exist, and says so", async (world) => {
+    const cluster = await world.cluster();
+    const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
+    const { slot, source, target } = await cluster.of("k");
+    await cluster.markMoving(slot, source, target);
+    const execs = async (): Promise<number> =>
+      (await source.redirections("lock.exec")) + (await target.redirections("lock.exec"));
+    for (const session of [false, true]) {
+      const lock = new Lock(client, "k", { lease: 120_000, session });
+      for (const wait of [0, 700]) {
+        const asked = await execs();
+        const began = performance.now();
+        await assert.rejects(lock.run(["INCR", "{k}n"], { wait }), (error: Error) => {
+          return error instanceof NotRunError && /^the command did not run: the slot of the lock/.test(error.message);
+        });
+        assert.ok(performance.now() - began < wait + 3000);
+        assert.ok((await execs()) - asked < 20, "with pauses");
+      }
+    }
+    const holds = await new Lock(client, "{k}held", { lease: 120_000 }).acquire();
+    const short = await new Lock(client, "{k}short", { lease: 700 }).acquire();
+    await assert.rejects(short.exec("INCR", "{k}n"), LockLostError);
+    const executing = [
+      holds.exec("INCR", "{k}n"),
+      new Lock(client, "k").run(["INCR", "{k}n"]),
+      new Lock(client, "{k}session", { session: true }).run(["INCR", "{k}n"]),
+      new Lock(client, "{k}polls", { mixed: true }).run(["INCR", "{k}n"]),
+    ];
+    const asked = await execs();
+    await eventually(async () => (await execs()) > asked + 10, "some tries");
+    for (const each of executing) assert.ok(await isPending(each));
+    assert.equal((await source.calls("incr")) + (await target.calls("incr")), 0);
+    await cluster.moveSlot(slot, source, target);
+    assert.deepEqual((await Promise.all(executing)).sort(), [1, 2, 3, 4]);
+    await holds.release();
+  });
+
+  each("a command that could not be sent did not run", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, end } = await world.connect(proxy, { reconnectMs: 300 });
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    await server.ask("ACL", "SETUSER", "default", "-lock.acquire");
+    await assert.rejects(new Lock(client, "k2").run(["INCR", "n"]), (error: Error) => {
+      return error instanceof NotRunError && /NOPERM/.test(error.message) && /NOPERM/.test(String(error.cause));
+    });
+    // The command's own.
+    await server.ask("ACL", "SETUSER", "default", "+lock.acquire", "-incr");
+    for (const running of [hold.exec("INCR", "n"), new Lock(client, "k2").run(["INCR", "n"])]) {
+      await assert.rejects(running, (error: Error) => !(error instanceof LockError) && /NOPERM/.test(error.message));
+    }
+    await server.ask("ACL", "SETUSER", "default", "+incr");
+    proxy.refuse();
+    // What is written to a connection that is about to end may have run.
+    const seen = client as { isReady?: boolean; status?: string };
+    await eventually(() => seen.isReady === false || seen.status === "reconnecting", "the loss of the connection");
+    await assert.rejects(hold.exec("INCR", "n"), NotRunError);
+    await assert.rejects(new Lock(client, "k2").run(["INCR", "n"], { wait: 100 }), NotRunError);
+    await end();
+    await assert.rejects(hold.exec("INCR", "n"), NotRunError);
+    await assert.rejects(new Lock(client, "k2").run(["INCR", "n"]), NotRunError);
+    assert.equal(await server.ask("GET", "n"), null);
   });
 
   each("a key that has moved says nothing of another one of its slot", async (world) => {

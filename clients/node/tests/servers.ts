@@ -171,6 +171,12 @@ export class Server {
     return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
   }
 
+  /** How often a command was refused before it ran, such as by a redirection. */
+  async redirections(command: string): Promise<number> {
+    const stats = (await this.admin.info("commandstats")) as string;
+    return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:.*rejected_calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  }
+
   /** How many connections there are beside this one. */
   async connections(): Promise<number> {
     const list = (await this.ask("CLIENT", "LIST")) as string;
@@ -209,11 +215,13 @@ export class Server {
 
 /** Two primaries that share the slots. */
 export class Cluster {
+  private static readonly options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
+  private readonly added: Server[] = [];
+
   private constructor(readonly nodes: [Server, Server]) {}
 
   static async start(): Promise<Cluster> {
-    const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
-    const [first, second] = [await Server.start(options), await Server.start(options)];
+    const [first, second] = [await Server.start(Cluster.options), await Server.start(Cluster.options)];
     await first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191);
     await second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383);
     await second.ask("CLUSTER", "SET-CONFIG-EPOCH", 2);
@@ -234,6 +242,21 @@ export class Cluster {
     return slot < 8192 ? { slot, source: first, target: second } : { slot, source: second, target: first };
   }
 
+  /** A node without slots, which no client knows. */
+  async grow(): Promise<Server> {
+    const third = await Server.start(Cluster.options);
+    this.added.push(third);
+    await third.ask("CLUSTER", "SET-CONFIG-EPOCH", 3);
+    await this.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", third.port);
+    for (const node of [...this.nodes, third]) {
+      await eventually(async () => {
+        const info = (await node.ask("CLUSTER", "INFO")) as string;
+        return info.includes("cluster_state:ok") && info.includes("cluster_known_nodes:3");
+      }, "a cluster of three");
+    }
+    return third;
+  }
+
   /** The slot is on its way; its keys are still where they were. */
   async markMoving(slot: number, source: Server, target: Server): Promise<void> {
     await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", await source.ask("CLUSTER", "MYID"));
@@ -251,7 +274,7 @@ export class Cluster {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.nodes.map((node) => node.stop()));
+    await Promise.all([...this.nodes, ...this.added].map((node) => node.stop()));
   }
 }
 

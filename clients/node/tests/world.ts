@@ -2,7 +2,7 @@
 
 import { after, describe, it } from "node:test";
 
-import { libraries, type Connected, type ConnectOptions, type Library } from "./libraries.js";
+import { tested, type Connected, type ConnectOptions, type Library } from "./libraries.js";
 import { Cluster, Proxy, Server } from "./servers.js";
 
 export class World {
@@ -37,6 +37,10 @@ export class World {
     return connected;
   }
 
+  atEnd(end: () => Promise<unknown>): void {
+    this.ends.push(end);
+  }
+
   async end(): Promise<void> {
     for (const end of this.ends.reverse()) await end();
   }
@@ -56,7 +60,7 @@ export function suite(title: string, cases: (each: Case) => void): void {
       setTimeout(leave, 10_000).unref();
     });
     cases((name, body) => {
-      for (const library of libraries) {
+      for (const library of tested) {
         it(`${name}: ${library.name}`, { timeout: 90_000 }, async () => {
           const world = new World(library);
           try {

@@ -1,15 +1,28 @@
-"""One leader, for as long as its process lives: asyncio, bound to a connection."""
+"""One leader at a time, for as long as its process lives: asyncio, bound to a connection.
+
+A loss, and a refusal (LOCK.CANCEL, a full queue, a full memory), end no process: it queues again after a pause.
+"""
 
 import asyncio
+import logging
 
 import redis.asyncio
 import redislock.asyncio
+from redis.exceptions import RedisError
 
 
 async def main() -> None:
     async with redis.asyncio.Redis() as client:
-        async with redislock.asyncio.Lock(client, "leader", timeout=10, session=True) as lock:
-            print("leading, until", "a loss" if await lock.wait_lost(1) else "it is enough")
+        lock = redislock.asyncio.Lock(client, "leader", timeout=10, session=True)
+        while True:
+            try:
+                async with lock:
+                    print("leading", flush=True)
+                    # The work of the leader, until it is lost.
+                    await lock.wait_lost()
+            except RedisError as error:
+                logging.warning("not leading, queueing again: %s: %s", type(error).__name__, error)
+                await asyncio.sleep(5)
 
 
 asyncio.run(main())

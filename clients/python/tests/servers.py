@@ -63,31 +63,44 @@ class Server:
     """A redis-server of its own port and directory."""
 
     def __init__(self, *options: str, module: bool = True, port: Optional[int] = None, sentinel: bool = False) -> None:
-        self.port = port or free_port()
         self.dir = tempfile.mkdtemp(prefix="redislock-")
+        self._options = ["--sentinel"] if sentinel else ["--save", "", "--appendonly", "no"]
+        if not sentinel:
+            self._options += ["--repl-diskless-sync-delay", "0"]
+            self._options += ["--loadmodule", MODULE] if module else []
+        self._options += options
+        while True:
+            self._start(port or free_port())
+            try:
+                until(self._answers, f"a server on port {self.port}")
+                return
+            except BaseException:
+                # Another process may have taken the port since it was found to be free.
+                is_taken = port is None and "Address already in use" in self._log_text()
+                self._end()
+                if not is_taken:
+                    shutil.rmtree(self.dir, ignore_errors=True)
+                    raise
+
+    def _start(self, port: int) -> None:
+        self.port = port
         config = Path(self.dir, "redis.conf")
-        config.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self.dir}\n")
-        words = [SERVER, str(config)]
-        if sentinel:
-            words += ["--sentinel"]
-        else:
-            words += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
-            words += ["--loadmodule", MODULE] if module else []
+        config.write_text(f"port {port}\nbind 127.0.0.1\ndir {self.dir}\n")
         self._log = open(Path(self.dir, "log"), "wb")
-        self.process = subprocess.Popen([*words, *options], stdout=self._log, stderr=self._log)
+        self.process = subprocess.Popen([SERVER, str(config), *self._options], stdout=self._log, stderr=self._log)
         # redis-py 5 does not reconnect by itself.
         again: Any = {"retry": Retry(ConstantBackoff(0.05), 5), "retry_on_error": [redis.ConnectionError]}
-        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, **again)
-        try:
-            until(self._answers, f"a server on port {self.port}")
-        except BaseException:
-            self.stop()
-            raise
+        self.admin = redis.Redis(port=port, decode_responses=True, protocol=2, **again)
+
+    def _log_text(self) -> str:
+        return Path(self.dir, "log").read_text()
 
     def _answers(self) -> bool:
-        assert self.process.poll() is None, Path(self.dir, "log").read_text()
+        """This server answers, not another one on the same port."""
+        assert self.process.poll() is None, self._log_text()
         try:
-            return bool(self.admin.ping())
+            info: Any = self.admin.info("server")
+            return bool(info["process_id"] == self.process.pid and self.admin.ping())
         except redis.ConnectionError:
             return False
 
@@ -119,11 +132,14 @@ class Server:
         stats: Any = self.admin.info("commandstats")
         return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
 
-    def stop(self) -> None:
+    def _end(self) -> None:
         self.admin.close()
         self.process.kill()
         self.process.wait()
         self._log.close()
+
+    def stop(self) -> None:
+        self._end()
         shutil.rmtree(self.dir, ignore_errors=True)
 
 

@@ -10,13 +10,42 @@ from typing import Any
 import pytest
 import redislock.asyncio
 from apis import AsyncioApi
-from redis.exceptions import LockNotOwnedError
+from redis.exceptions import LockError, LockNotOwnedError
 from redislock import NotReplicatedError
 from redislock._families import Mutex
 from redislock._hold import clock
 from redislock._protocol import Release
 from servers import Proxy, Server, eventually
 from test_conformance import background
+
+
+async def test_a_time_that_the_server_refuses_is_refused_before_the_work(api: Any, server: Server) -> None:
+    server.admin.config_set("lock.max-lease", 60_000)
+    try:
+        client = api.client(server.port)
+        locks = [
+            api.locks.Lock(client, "k", timeout=30, at_least=61),
+            api.locks.RLock(client, "r", timeout=30, at_least=61),
+            api.locks.RWLock(client, "rw", timeout=30, at_least=10**400).write(),
+            api.locks.Semaphore(client, "s", 2, timeout=30, at_least=61),
+            api.locks.MultiLock(client, ["a", "b"], timeout=30, at_least=61, auto_renew=True),
+        ]
+        if api.name == "asyncio":
+            locks.append(api.locks.Lock(client, "k", timeout=30, at_least=61, shared=True))
+        for lock in locks:
+            with pytest.raises(LockError, match="rejected at_least.*max-lease"):
+                await api.actor().do(lock.acquire, blocking_timeout=20)
+        assert not server.admin.keys()
+        # Up to it, all is well; and a key that is no lock is the acquire's own error.
+        lock, actor = api.locks.Lock(client, "k", timeout=30, at_least=60), api.actor()
+        assert await actor.do(lock.acquire)
+        await actor.do(lock.release)
+        assert 50_000 < server.holders("k")[0]["ttl"] <= 60_000
+        server.admin.set("string", "x")
+        with pytest.raises(api.locks.WrongTypeError):
+            await actor.do(api.locks.Lock(client, "string", timeout=30, at_least=60).acquire)
+    finally:
+        server.admin.config_set("lock.max-lease", 31_536_000_000)
 
 
 async def test_renewals_end_with_the_release_and_the_end_of_the_rest_is_no_loss(api: Any, server: Server) -> None:
@@ -122,22 +151,23 @@ async def test_a_hold_that_is_known_to_be_lost_fails_though_the_server_keeps_it(
     assert await actor.do(lock.wait_lost, 30)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    assert server.calls("lock.renew") == 1 and 0 < server.holders("k")[0]["ttl"] <= 60_000
+    # With that of the acquire.
+    assert server.calls("lock.renew") == 2 and 0 < server.holders("k")[0]["ttl"] <= 60_000
 
 
 async def test_a_renewal_under_way_does_not_overwrite_the_release(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         lock = api.locks.Lock(client, "k", timeout=3, at_least=60, auto_renew=True)
-        proxy.delay_request(b"LOCK.RENEW")
         assert await actor.do(lock.acquire)
+        proxy.delay_request(b"LOCK.RENEW")
         await eventually(lambda: proxy.delays, "a renewal")
         releasing = actor.start(lock.release)
         # Without the wait for the renewal the release would be done by now.
         await asyncio.wait([releasing], timeout=0.3)
         proxy.deliver()
         await releasing
-        await eventually(lambda: server.calls("lock.renew") == 2, "both renewals")
+        await eventually(lambda: server.calls("lock.renew") == 3, "both renewals, behind that of the acquire")
         assert server.holders("k")[0]["ttl"] > 3_000
         await eventually(lambda: background(api) == 0, "no thread or task left")
 
@@ -147,8 +177,8 @@ async def test_a_release_that_is_cancelled_behind_a_renewal_under_way_keeps_the_
     try:
         async with Proxy(server.port) as proxy:
             lock = redislock.asyncio.Lock(api.client(proxy.port), "k", timeout=3, at_least=60, auto_renew=True)
-            proxy.delay_request(b"LOCK.RENEW")
             assert await lock.acquire()
+            proxy.delay_request(b"LOCK.RENEW")
             await eventually(lambda: proxy.delays, "a renewal")
             releasing = asyncio.ensure_future(lock.release())
             await asyncio.sleep(0.05)
@@ -157,7 +187,7 @@ async def test_a_release_that_is_cancelled_behind_a_renewal_under_way_keeps_the_
             proxy.deliver()
             with pytest.raises(asyncio.CancelledError):
                 await releasing
-            await eventually(lambda: server.calls("lock.renew") == 2, "both renewals")
+            await eventually(lambda: server.calls("lock.renew") == 3, "both renewals, behind that of the acquire")
             assert server.holders("k")[0]["ttl"] > 3_000
             await eventually(lambda: background(api) == 0, "no task left")
     finally:
@@ -185,9 +215,9 @@ async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> 
 
         chosen = on_lost if api.name == "sync" else on_lost_async
         lock = api.locks.Lock(api.client(proxy.port), "k", on_lost=chosen, **named)
+        assert await actor.do(lock.acquire)
         if local:
             proxy.delay_request(b"LOCK.RENEW")
-        assert await actor.do(lock.acquire)
         server.ask("LOCK.BREAK", "k")
         await eventually(lambda: told, "the loss")
         assert told[0] < 4

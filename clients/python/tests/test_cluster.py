@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import logging
 from typing import Any, Iterator
 
 import pytest
+from redis.exceptions import AskError, TryAgainError
 from servers import Cluster, Server, eventually, until
 
 # One cluster for all.
@@ -62,7 +65,9 @@ def migration(cluster: Cluster) -> Iterator[Migration]:
     made.undo()
 
 
-async def test_a_free_lock_of_a_moving_slot_is_taken_at_the_new_node(api: Any, migration: Migration) -> None:
+async def test_a_free_lock_of_a_moving_slot_is_taken_at_the_new_node(
+    api: Any, migration: Migration, caplog: Any
+) -> None:
     source, target, key = migration.source, migration.target, migration.key
     client, actor, rival = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor(), api.actor()
     migration.begin()
@@ -80,6 +85,8 @@ async def test_a_free_lock_of_a_moving_slot_is_taken_at_the_new_node(api: Any, m
     migration.end()
     await rival.do(other.release)
     assert target.info(key) is None
+    # A redirection is part of every move.
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 async def test_a_waiter_follows_a_lock_that_moves(api: Any, migration: Migration) -> None:
@@ -167,6 +174,54 @@ async def test_run_follows_a_slot_that_moves(api: Any, migration: Migration) -> 
     migration.end()
     assert await actor.do(lock.run, "INCR", counter) == 4
     assert source.calls("incr") == 1 and target.calls("incr") == 3 and target.info(key) is None
+
+
+async def test_a_command_that_no_node_runs_while_its_slot_moves_did_not_run(
+    api: Any, migration: Migration, monkeypatch: Any
+) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client = api.closes(api.cluster(host="127.0.0.1", port=source.port))
+    counter = f"{{{key}}}:new"
+    held, brief = (api.locks.Lock(client, f"{{{key}}}:{name}", timeout=60) for name in ("held", "brief"))
+    holder = api.actor()
+    assert await holder.do(held.acquire) and await holder.do(brief.acquire)
+    migration.begin()
+    # One lock is at the node that gives the slot away, others are free; the counter exists nowhere.
+    monkeypatch.setattr("redislock._protocol.RELEASE_S", 1.5)
+
+    async def says_so(call: Any, actor: Any, **options: Any) -> None:
+        before = redirections(source) + redirections(target)
+        with pytest.raises(api.locks.NotRunError) as error:
+            await actor.do(call, "INCR", counter, **options)
+        assert isinstance(error.value.__cause__, (AskError, TryAgainError))
+        # After pauses that grow to 250 ms.
+        assert 2 <= redirections(source) + redirections(target) - before < 120
+
+    await says_so(api.locks.Lock(client, key, timeout=60).run, api.actor(), blocking_timeout=1.5)
+    await says_so(api.locks.Lock(client, key, timeout=60).run, api.actor(), blocking=False)
+    await says_so(api.locks.Lock(client, key, timeout=60, session=True).run, api.actor(), blocking_timeout=1.5)
+    await says_so(api.locks.RLock(client, f"{{{key}}}:r", timeout=60).run, api.actor(), blocking_timeout=1.5)
+    await says_so(held.exec, holder)
+    assert await holder.do(brief.extend, 1, replace_ttl=True)
+    with pytest.raises(api.locks.LockNotOwnedError):
+        await holder.do(brief.exec, "INCR", counter)
+    # And it runs when the slot has arrived.
+    monkeypatch.undo()
+    before = redirections(source) + redirections(target)
+    lock = api.locks.Lock(client, key, timeout=60)
+    running = [api.actor().start(lock.run, "INCR", counter), holder.start(held.exec, "INCR", counter)]
+    await eventually(lambda: redirections(source) + redirections(target) > before + 12, "redirections")
+    migration.move_keys()
+    migration.end()
+    assert sorted(await asyncio.gather(*running)) == [1, 2]
+    await holder.do(held.release)
+    await eventually(lambda: target.info(key) is None, "the end of the hold")
+
+
+def redirections(server: Server) -> int:
+    """How often the node has sent a request elsewhere."""
+    stats: Any = server.admin.info("errorstats")
+    return sum(int(stats.get(f"errorstat_{name}", {}).get("count", 0)) for name in ("ASK", "TRYAGAIN"))
 
 
 def refused(server: Server, command: str) -> int:

@@ -556,7 +556,9 @@ async def test_at_least(api: Any, server: Server) -> None:
         assert (at_least - 1) * 1000 - 500 < server.admin.pttl("k") <= at_least * 1000
         assert await actor.do(lock.locked) and not await actor.do(lock.owned)
         assert await actor.do(lambda: lock.grant is None and not lock.lost)
-        assert server.calls("lock.renew") == renewals + 1 and server.calls("lock.release") == 0
+        # A time that is longer than the lease is shown to the server before.
+        renewals += 1 if at_least < timeout else 2
+        assert server.calls("lock.renew") == renewals and server.calls("lock.release") == 0
         other = api.locks.Lock(client, "k", timeout=60)
         assert not await rival.do(other.acquire, blocking=False)
         if at_least == 1:
@@ -923,5 +925,5 @@ async def test_once_maker_loses_its_lock(api: Any, server: Server, caplog: Any) 
     server.ask("LOCK.BREAK", "fill")
     assert await first == await second == "second" and slow.makers == other.makers == 1
     await eventually(lambda: background(api) == 0, "no thread or task left")
-    assert [grant.fence for grant in told] == [fence] and "fill: lost while the work was done" in caplog.text
+    assert [grant.fence for grant in told] == [fence] and "fill: lost during the work" in caplog.text
     assert server.info("fill") is None

@@ -27,9 +27,9 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_client_of_the_other_kind_is_refused(family: str) -> None:
-    with pytest.raises(TypeError, match=r"class of redislock.asyncio$"):
+    with pytest.raises(TypeError, match=r"class from redislock.asyncio$"):
         FAMILIES[family](redislock, redis.asyncio.Redis())
-    with pytest.raises(TypeError, match=r"class of redislock$"):
+    with pytest.raises(TypeError, match=r"class from redislock$"):
         FAMILIES[family](redislock.asyncio, redis.Redis())
 
 

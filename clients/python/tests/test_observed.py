@@ -170,7 +170,7 @@ async def test_a_loss_is_told_once_and_a_failed_release_with_its_error(api: Any,
 
 
 def test_an_observer_is_a_function(api: Any, server: Server) -> None:
-    with pytest.raises(TypeError, match="an observer is a function, not 'print'"):
+    with pytest.raises(TypeError, match="an observer must be a function, not 'print'"):
         api.locks.observe(api.client(server.port), "print")
 
 

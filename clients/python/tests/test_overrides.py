@@ -25,12 +25,12 @@ SCRIPTS = {
 async def test_a_script_is_refused(api: Any, server: Server, name: str) -> None:
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60)
     assert not hasattr(lock, name)
-    with pytest.raises(AttributeError, match=f"{name} is redis-py's"):
+    with pytest.raises(AttributeError, match=f"{name} belongs to redis-py"):
         setattr(lock, name, object())
     for family in (api.locks.Lock, api.locks.RLock, api.locks.Semaphore, api.locks.MultiLock):
-        with pytest.raises(TypeError, match=f"Mine: {name} is redis-py's"):
+        with pytest.raises(TypeError, match=f"Mine: {name} belongs to redis-py"):
             type("Mine", (family,), {name: object()})
-        with pytest.raises(TypeError, match=f"Mine: {name} is redis-py's"):
+        with pytest.raises(TypeError, match=f"Mine: {name} belongs to redis-py"):
             type("Mine", (type("Mixin", (), {name: object()}), family), {})
 
 

@@ -64,7 +64,9 @@ class Buyer:
             raise Declined
 
     def pays(self) -> "Buyer":
-        until(self.paying.is_set, "the payment")
+        until(lambda: self.paying.is_set() or self.error is not None, "the payment")
+        if self.error is not None:
+            raise self.error
         return self
 
     def buys(self) -> Optional[bool]:

@@ -71,9 +71,9 @@ async def test_acquire_wait_and_release(api: Any, server: TlsServer) -> None:
     lock, other = api.locks.Lock(client, "k", timeout=60), api.locks.Lock(client, "k", timeout=60)
     assert await holder.do(lock.acquire)
     # A second slice of the wait, with a time-out of the socket and without.
-    for socket_timeout in (0.6, None):
+    for socket_timeout in (1.2, None):
         patient = api.client(server.tls_port, socket_timeout=socket_timeout, **server.client_options)
-        assert not await waiter.do(api.locks.Lock(patient, "k").acquire, blocking_timeout=1)
+        assert not await waiter.do(api.locks.Lock(patient, "k").acquire, blocking_timeout=2)
     waiting = waiter.start(other.acquire)
     await eventually(lambda: server.waiters("k"), "a waiter")
     await holder.do(lock.release)

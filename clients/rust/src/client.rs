@@ -13,6 +13,7 @@ use crate::lock::Lock;
 use crate::node::Node;
 use crate::observer::{Observed, Observer};
 use crate::protocol;
+use crate::server::Server;
 use crate::servers::{Cluster, Sentinel, Servers};
 use crate::transport::Transport;
 
@@ -148,14 +149,35 @@ impl Client {
         self.connector.background.settled().await;
     }
 
-    /// A new connection for the caller to each server that has keys (one, or a cluster's primaries), with its address.
+    /// Each server that has keys, as the servers name them now: one, or a cluster's primaries. A primary that is down
+    /// is among them until another node has taken over from it.
+    ///
+    /// # Errors
+    /// [`Error::Redis`] if no sentinel, or no node of the cluster, can be asked.
+    pub async fn servers(&self) -> Result<Vec<Server>> {
+        let Connector { servers, timeouts, .. } = &self.connector;
+        servers.look_again();
+        let nodes = servers.primaries(timeouts.connect).await?;
+        Ok(nodes.into_iter().map(|node| Server::new(node, timeouts.connect)).collect())
+    }
+
+    /// The server that has `key`.
+    ///
+    /// # Errors
+    /// As [`Client::servers`].
+    pub async fn server_of(&self, key: impl AsRef<[u8]>) -> Result<Server> {
+        let Connector { servers, timeouts, .. } = &self.connector;
+        Ok(Server::new(servers.node_of(key.as_ref(), timeouts.connect).await?, timeouts.connect))
+    }
+
+    /// A new connection for the caller to each of the [`Client::servers`], with its address.
     ///
     /// # Errors
     /// [`Error::Redis`] if one of them cannot be reached.
     pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
-        for node in self.connector.servers.primaries(self.connector.timeouts.connect).await? {
-            connections.push((node.name(), node.connect(self.connector.timeouts.connect).await?));
+        for server in self.servers().await? {
+            connections.push((server.name(), server.connect().await?));
         }
         Ok(connections)
     }
@@ -165,8 +187,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connections`].
     pub async fn connection(&self, key: impl AsRef<[u8]>) -> Result<MultiplexedConnection> {
-        let node = self.connector.servers.node_of(key.as_ref(), self.connector.timeouts.connect).await?;
-        Ok(node.connect(self.connector.timeouts.connect).await?)
+        self.server_of(key).await?.connect().await
     }
 }
 

@@ -23,16 +23,16 @@ pub enum Error {
     #[error("{0}")]
     WrongType(String),
     /// The key is a lock of another family.
-    #[error("lock of another kind: {0}")]
+    #[error("lock of another type: {0}")]
     WrongKind(String),
     /// The server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allow.
     #[error("too many waiters: {0}")]
     MaxWaiters(String),
     /// An operator ended the wait (LOCK.CANCEL, CLIENT UNBLOCK … ERROR), or a newer request of the same token did.
-    #[error("the wait was ended: {0}")]
+    #[error("the wait was cancelled: {0}")]
     Cancelled(String),
     /// Fewer replicas than asked for confirmed the grant in time; the lock was released again.
-    #[error("{confirmed} of {wanted} replicas confirmed the grant within {within:?}: released again")]
+    #[error("{confirmed} of {wanted} replicas confirmed the grant within {within:?}: released")]
     NotReplicated {
         /// The number of replicas that confirmed.
         confirmed: i64,
@@ -51,11 +51,16 @@ pub enum Error {
     },
     /// The time was over, and the value that another caller makes was not there yet
     /// ([`Lock::once`](crate::Lock::once)).
-    #[error("not there within {within:?}: another caller holds the lock")]
+    #[error("no value within {within:?}: another caller holds the lock")]
     NotMade {
         /// The time limit of the call.
         within: Duration,
     },
+    /// The command of a [`Lock::run`](crate::Lock::run) or [`Guard::exec`](crate::Guard::exec) did not run, and may be
+    /// sent again. This is why: the last failure of the connection, a refusal of the server, or the redirection while a
+    /// slot of a cluster moves. Every other error except [`Error::Redis`] says that it did not run, too.
+    #[error("the command did not run: {0}")]
+    NotRun(#[source] RedisError),
     /// The server does not know the lock commands.
     #[error(
         "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart \
@@ -73,7 +78,7 @@ pub enum Error {
 fn held_by(holder: &Option<Owner>) -> String {
     match holder {
         Some(holder) => format!("held by {holder}"),
-        None => "held by another owner, or was until now".to_string(),
+        None => "held by another owner, or was until a moment ago".to_string(),
     }
 }
 
@@ -85,22 +90,49 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
+    /// The error is the server's reply to the command.
+    pub(crate) is_reply: bool,
 }
 
 impl Failure {
     /// The command was not sent.
     pub(crate) fn unsent(error: RedisError) -> Failure {
-        Failure { error, may_have_run: false }
+        Failure { error, may_have_run: false, is_reply: false }
     }
 
     /// The command was sent. A reply that cannot be parsed means that it ran.
     pub(crate) fn sent(error: RedisError) -> Failure {
         let may_have_run = is_connection_failure(&error);
-        Failure { error, may_have_run }
+        Failure { error, may_have_run, is_reply: !may_have_run }
     }
 
     pub(crate) fn code(&self) -> &str {
         self.error.code().unwrap_or_default()
+    }
+
+    /// True if the request belongs to another node of a cluster, or to none while its slot moves. Nothing was run.
+    pub(crate) fn is_redirection(&self) -> bool {
+        matches!(self.code(), "ASK" | "MOVED" | "TRYAGAIN")
+    }
+
+    /// True if only a node of a cluster answers so: the key belongs to another node, or keys and a channel to several.
+    pub(crate) fn is_of_cluster_node(&self) -> bool {
+        matches!(self.code(), "ASK" | "MOVED" | "CROSSSLOT")
+    }
+
+    /// The error for a client of one server, which knows no other node.
+    pub(crate) fn of_cluster_node(self) -> Failure {
+        let message = "the server is a node of a cluster: create the client with Client::cluster";
+        let error = RedisError::from((ErrorKind::InvalidClientConfig, message, self.error.to_string()));
+        Failure { error, may_have_run: false, is_reply: false }
+    }
+
+    /// The error where a command certainly did not run.
+    pub(crate) fn not_run(self) -> Error {
+        match Error::from(self) {
+            Error::Redis(error) => Error::NotRun(error),
+            error => error,
+        }
     }
 
     /// True if the same request may succeed in a moment: on another connection, node or primary.
@@ -167,7 +199,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 
 /// A reply that no version of the module gives.
 pub(crate) fn unexpected(reply: &redis::Value) -> RedisError {
-    RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the lock module", format!("{reply:?}")))
+    RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply from the lock module", format!("{reply:?}")))
 }
 
 #[cfg(test)]

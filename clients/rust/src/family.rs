@@ -154,7 +154,7 @@ impl Family {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Family::Semaphore { limit, permits, .. } if *permits == 0 || permits > limit => {
-                Err(Error::Usage("permits are from 1 to the semaphore's limit"))
+                Err(Error::Usage("permits must be from 1 to the limit of the semaphore"))
             }
             Family::Slot { limit: 0, .. } => Err(Error::Usage("a semaphore has at least one slot")),
             Family::Several { keys } if keys.is_empty() => Err(Error::Usage("a multi-lock needs at least one key")),
@@ -295,9 +295,9 @@ fn push_lease(command: &mut Cmd, lease: Lease) {
     };
 }
 
-/// At least 1: the server takes no shorter time.
-pub(crate) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+/// Rounded up, at least 1: the server takes no shorter time. At most what it can read.
+pub(crate) fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
 }
 
 pub(crate) fn integer(reply: &Value) -> RedisResult<i64> {

@@ -21,7 +21,7 @@ use crate::turn::Prompt;
 /// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
 /// in the background, until the server has confirmed that or the lease is over (for 10 s where its owner keeps other
 /// holds), and reports no error.
-#[must_use = "a guard that is dropped gives the lock back"]
+#[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
     hold: Arc<Hold>,
     family: Family,
@@ -165,7 +165,7 @@ impl Guard {
     /// Hands the lock over to another process: nothing is released, and this client stops renewing it. The other
     /// process makes a guard of the token by [`Guard::from_token`], within the lease. A session's lock ends with its
     /// connection: if this is its only guard, here.
-    #[must_use = "what is handed on is given back by its token"]
+    #[must_use = "a transferred hold must be released by its token"]
     pub fn into_token(self) -> Vec<u8> {
         self.set_end(End::Nothing);
         if self.hold.holds_only(self.family.mode()) && self.holds() == self.holds {
@@ -177,14 +177,15 @@ impl Guard {
     /// Adds to the rest of the lease, by the server's clock.
     ///
     /// # Errors
-    /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] if the server could not be
-    /// asked for a second.
+    /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease and for a time of zero, [`Error::Redis`] if the
+    /// server could not be asked for a second, or if the lease is longer than `lock.max-lease`.
     pub async fn extend(&self, by: Duration) -> Result<()> {
+        checked(by)?;
         let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
             return self.lost_now();
         };
-        let Some(left) = held.left else { return Err(Error::Usage("a lock without a lease has nothing to extend")) };
-        self.renew(left + by).await
+        let Some(left) = held.left else { return Err(Error::Usage("a lock without a lease cannot be extended")) };
+        self.renew(left.saturating_add(by)).await
     }
 
     /// Restarts the lease from now, with this length.
@@ -192,6 +193,7 @@ impl Guard {
     /// # Errors
     /// As [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
+        checked(lease)?;
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
             Ownership::Held => {
                 self.hold.renewed_with(lease);
@@ -207,10 +209,11 @@ impl Guard {
     /// slot.
     ///
     /// # Errors
-    /// [`Error::LockLost`] if it was lost: the command did not run. [`Error::Redis`]: the command's own error, or a
-    /// broken connection; then the command may have run.
+    /// [`Error::LockLost`] if it was lost, [`Error::NotRun`] if it could not be asked for: the command did not run.
+    /// [`Error::Redis`]: the command's own error, or a broken connection; then the command may have run. While the slot
+    /// of its keys moves it is sent again as long as the guard holds.
     pub async fn exec<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        match protocol::execute(&self.transport(), &self.family, &self.hold.token, command).await {
+        match protocol::execute(&self.transport(), &self.family, &self.hold, command).await {
             Ok(reply) => Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?),
             Err(Error::LockLost) => self.lost_now(),
             Err(error) => Err(error),
@@ -224,6 +227,13 @@ impl Guard {
 
     fn transport(&self) -> Transport {
         Transport::pooled(&self.hold.connector, self.family.key())
+    }
+}
+
+fn checked(lease: Duration) -> Result<()> {
+    match lease {
+        Duration::ZERO => Err(Error::Usage("a lease must be greater than zero")),
+        _ => Ok(()),
     }
 }
 

@@ -19,6 +19,7 @@ mod opentelemetry;
 mod pause;
 mod protocol;
 mod renewal;
+mod server;
 mod servers;
 mod token;
 mod transport;
@@ -36,4 +37,5 @@ pub use once::Coalesced;
 #[cfg(feature = "opentelemetry")]
 pub use opentelemetry::OpenTelemetry;
 pub use redis;
+pub use server::Server;
 pub use token::{make_token, Owner};

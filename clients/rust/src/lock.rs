@@ -25,7 +25,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// What to lock, and how: made by [`Client`](crate::Client), changed by its methods, and acquired any number of times.
 ///
-/// A clone is another owner, unless [`Lock::token`] is set.
+/// A clone is another owner, unless [`Lock::token`] is set. Options apply in order: a later one replaces an earlier
+/// one, and turns off what it excludes, so that a lock may be the template of others.
 pub struct Lock {
     connector: Connector,
     family: Family,
@@ -46,7 +47,6 @@ enum Renewal {
     None,
     Client,
     Server,
-    Both,
 }
 
 #[derive(Clone)]
@@ -103,10 +103,20 @@ impl Lock {
         }
     }
 
-    /// How long the lock is held without a renewal. Default: 30 s; 1 ms to `lock.max-lease`. None: without a deadline
-    /// (PERSIST), not with [`Lock::auto_renew`] and [`Lock::session`].
+    /// How long the lock is held without a renewal. Default: 30 s; more than zero, up to `lock.max-lease`, rounded up
+    /// to whole milliseconds. None: without a deadline (PERSIST), which excludes [`Lock::auto_renew`],
+    /// [`Lock::session`] and [`Lock::at_least`]; each of these sets the default lease again.
     pub fn lease(mut self, lease: impl Into<Option<Duration>>) -> Lock {
         self.lease = lease.into();
+        if self.lease.is_none() {
+            (self.renewal, self.at_least) = (Renewal::None, None);
+        }
+        self
+    }
+
+    /// Restores a lease for an option that needs one.
+    fn leased(mut self) -> Lock {
+        self.lease = self.lease.or(Some(DEFAULT_LEASE));
         self
     }
 
@@ -119,29 +129,42 @@ impl Lock {
     /// dies leaves the lock to [`Lock::lease`], shorter or longer.
     ///
     /// [`Lock::replicas`] confirm the grant, not the release: if a failover must not end the time early, make the lease
-    /// as long. It needs a lease. Not with [`Lock::session`], which ends with its connection, nor with [`Lock::token`]:
-    /// that owner would be granted the lock again.
-    pub fn at_least(mut self, time: Duration) -> Lock {
-        self.at_least = (time > Duration::ZERO).then_some(time);
-        self
+    /// as long. A time above `lock.max-lease` fails before the lock is requested. It excludes [`Lock::session`], which
+    /// ends with its connection, and [`Lock::token`]: that owner would be granted the lock again.
+    pub fn at_least(mut self, time: impl Into<Option<Duration>>) -> Lock {
+        self.at_least = time.into();
+        if self.at_least.is_none() {
+            return self;
+        }
+        if self.renewal == Renewal::Server {
+            self.renewal = Renewal::None;
+        }
+        if let Owner::Token(_) = self.owner {
+            self.owner = Owner::New;
+        }
+        self.leased()
     }
 
     /// A background task renews the lease after each third of it, until the guard is gone.
+    ///
+    /// It excludes [`Lock::session`].
     pub fn auto_renew(mut self) -> Lock {
-        self.renewal = match self.renewal {
-            Renewal::None | Renewal::Client => Renewal::Client,
-            Renewal::Server | Renewal::Both => Renewal::Both,
-        };
-        self
+        self.renewal = Renewal::Client;
+        self.leased()
     }
 
     /// Binds the lock to a dedicated connection: the server renews it while the connection lives, and releases it when
     /// the connection ends.
+    ///
+    /// It excludes [`Lock::auto_renew`], [`Lock::at_least`] and [`Lock::mixed`].
     pub fn session(mut self) -> Lock {
-        self.renewal = match self.renewal {
-            Renewal::None | Renewal::Server => Renewal::Server,
-            Renewal::Client | Renewal::Both => Renewal::Both,
-        };
+        (self.renewal, self.at_least, self.poll) = (Renewal::Server, None, None);
+        self.leased()
+    }
+
+    /// Holds the lock for its lease and no longer, as a lock does without [`Lock::auto_renew`] and [`Lock::session`].
+    pub fn no_renewal(mut self) -> Lock {
+        self.renewal = Renewal::None;
         self
     }
 
@@ -154,9 +177,12 @@ impl Lock {
 
     /// Beside old clients that hold the key as a string (`SET key … NX`): polls after each `poll`, half of it more or
     /// less, and never waits in the server's queue, so that both sides progress. Grants are not in order of arrival:
-    /// remove this option when the last old client is gone. Not with [`Lock::session`].
-    pub fn mixed(mut self, poll: Duration) -> Lock {
-        self.poll = Some(poll);
+    /// remove this option when the last old client is gone. It excludes [`Lock::session`].
+    pub fn mixed(mut self, poll: impl Into<Option<Duration>>) -> Lock {
+        self.poll = poll.into();
+        if self.poll.is_some() && self.renewal == Renewal::Server {
+            self.renewal = Renewal::None;
+        }
         self
     }
 
@@ -168,9 +194,10 @@ impl Lock {
     }
 
     /// The owner, in place of a new one for each acquire (`host:pid:random`): 1 to 1,024 bytes, any bytes. One owner is
-    /// one line of execution: two acquires at the same time with one token share one hold.
+    /// one line of execution: two acquires at the same time with one token share one hold. It excludes
+    /// [`Lock::at_least`] and [`Lock::as_owner_of`].
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Lock {
-        self.owner = Owner::Token(token.into());
+        (self.owner, self.at_least) = (Owner::Token(token.into()), None);
         self
     }
 
@@ -239,9 +266,11 @@ impl Lock {
     /// [`Lock::at_least`], [`Lock::replicas`] and slots, nor while this `Lock` of a reentrant mutex holds it.
     ///
     /// # Errors
-    /// [`Error::LockLost`] if the lock was lost before the command, which did not run. [`Error::Redis`]: the command's
-    /// own error, or a connection that ended before the replies to the packet, also while it waited: then the command
-    /// may have run, and is not sent again. Otherwise as [`Lock::acquire`].
+    /// [`Error::LockLost`] if the lock was lost before the command, [`Error::NotRun`] if the command could not be asked
+    /// for: it did not run. [`Error::Redis`]: the command's own error, or a connection that ended before the replies to
+    /// the packet, also while it waited: then the command may have run, and is not sent again. Otherwise as
+    /// [`Lock::acquire`]: it did not run. While the slot of its keys moves it is sent again until the wait is over,
+    /// because neither node runs a command on several keys of which one does not exist.
     pub async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         let ran = self.run_in_turn(command, Wait::ForEver).await?;
         Ok(ran.expect("it ends with a grant or an error"))
@@ -332,6 +361,7 @@ impl Lock {
             beside: None,
             // Without a deadline a process that dies meanwhile would leave it behind.
             lease: self.lease.or(Some(DEFAULT_LEASE)),
+            at_least: None,
             session: if self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce: Coalesce::Off,
             inner: Some(command.clone()),
@@ -366,13 +396,13 @@ impl Lock {
 
     fn check_run(&self) -> Result<()> {
         if self.replicas.is_some() {
-            return Err(Error::Usage("run goes without replicas: its command cannot wait for them"));
+            return Err(Error::Usage("run cannot be combined with replicas: its command cannot wait for them"));
         }
         if !matches!(self.owner, Owner::New) || self.at_least.is_some() {
-            return Err(Error::Usage("run is an owner of its own, for one command: leave token and at_least out"));
+            return Err(Error::Usage("run has its own owner, for one command only: omit token and at_least"));
         }
         if matches!(self.family, Family::Slot { .. }) {
-            return Err(Error::Usage("run goes without a slot, which its command cannot know"));
+            return Err(Error::Usage("run cannot be combined with a slot, which its command cannot know"));
         }
         match self.held.peek().and_then(|held| held.upgrade()) {
             Some(hold) if !hold.is_over() => {
@@ -445,6 +475,7 @@ impl Lock {
             holds: before + self.family.step(),
             beside: (beside > 0).then(|| hold.fence()),
             lease: self.lease,
+            at_least: self.at_least,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce,
             inner: None,
@@ -521,7 +552,7 @@ impl Lock {
                 hold.bind(transport);
                 tokio::spawn(session_loop(weak, family, given, ended))
             }
-            Renewal::None | Renewal::Both => return,
+            Renewal::None => return,
         };
         hold.renewed_by(task.abort_handle(), length);
     }
@@ -530,14 +561,16 @@ impl Lock {
     fn check_coalesced(&self) -> Result<()> {
         match &self.family {
             Family::Mutex { .. } if self.poll.is_none() && self.at_least.is_none() => Ok(()),
-            _ => Err(Error::Usage("only a mutex coalesces, without mixed and at_least")),
+            _ => Err(Error::Usage("coalescing needs a mutex, without mixed and at_least")),
         }
     }
 
     pub(crate) fn check_once(&self) -> Result<()> {
         match self.lease {
             Some(_) => Ok(()),
-            None => Err(Error::Usage("once needs a lease: a maker that dies would keep all others waiting")),
+            None => {
+                Err(Error::Usage("once needs a lease: without one, a caller that dies would keep all others waiting"))
+            }
         }
     }
 
@@ -547,24 +580,15 @@ impl Lock {
 
     fn check(&self) -> Result<()> {
         self.family.check()?;
-        if self.renewal == Renewal::Both {
-            return Err(Error::Usage("with session the server renews: leave auto_renew out"));
-        }
-        if self.renewal != Renewal::None && self.lease.is_none() {
-            return Err(Error::Usage("session and auto_renew need a lease: it is what is renewed"));
-        }
-        if self.at_least.is_some() && (self.renewal == Renewal::Server || self.lease.is_none()) {
-            return Err(Error::Usage("at_least leaves the lock to its lease: it needs one, and no session"));
-        }
-        if self.at_least.is_some() && matches!(self.owner, Owner::Token(_)) {
-            return Err(Error::Usage("at_least goes without a token: its owner would be granted the lock again"));
-        }
-        if self.renewal == Renewal::Server && self.poll.is_some() {
-            return Err(Error::Usage("mixed polls, and a session is bound while waiting: use one of them"));
+        let times = [self.lease, self.at_least, self.poll, self.replicas.map(|(_, within)| within)];
+        if times.into_iter().flatten().any(|time| time.is_zero()) {
+            return Err(Error::Usage(
+                "the lease and the times of at_least, mixed and replicas must be greater than zero",
+            ));
         }
         match &self.owner {
             Owner::Of(_) if !self.family.is_reentrant() => {
-                Err(Error::Usage("only a reentrant or read/write lock is taken again by its owner"))
+                Err(Error::Usage("only a reentrant or read/write lock can be acquired again by its owner"))
             }
             _ => Ok(()),
         }
@@ -597,7 +621,9 @@ impl Guard {
     pub async fn from_token(lock: &Lock, token: impl Into<Vec<u8>>) -> Result<Guard> {
         lock.check()?;
         if lock.renewal == Renewal::Server || lock.at_least.is_some() {
-            return Err(Error::Usage("session and at_least begin with a grant: from_token goes without them"));
+            return Err(Error::Usage(
+                "session and at_least start at the grant: from_token cannot be combined with them",
+            ));
         }
         let (family, hold) = (&lock.family, lock.new_hold(token.into()));
         let transport = Transport::pooled(&lock.connector, family.key());

@@ -8,7 +8,9 @@ use std::sync::Mutex as StdMutex;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+};
 use tokio::sync::{watch, Mutex};
 
 /// The most connections that are kept for the next wait, and for how long.
@@ -61,7 +63,12 @@ impl Node {
 
     /// A new connection, within `limit`.
     pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
-        self.client.get_multiplexed_async_connection_with_config(&config(limit)).await
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config(limit)).await;
+        connected.map_err(|error| if error.is_timeout() { self.no_connection(limit) } else { error })
+    }
+
+    fn no_connection(&self, limit: Duration) -> RedisError {
+        io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {} within {limit:?}", self.name())).into()
     }
 
     /// A new connection that reports its end. In RESP3: only there the redis crate reports it.
@@ -103,7 +110,7 @@ impl Node {
             Ok((shared.generation, connection))
         });
         // Other callers may be connecting: the limit includes the wait for them.
-        connected.await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into()))
+        connected.await.unwrap_or_else(|_| Err(self.no_connection(limit)))
     }
 
     fn known(&self) -> Option<(u64, MultiplexedConnection)> {

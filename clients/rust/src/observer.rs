@@ -5,6 +5,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 
+use redis::RedisError;
+
 use crate::family::Family;
 use crate::token::Owner;
 
@@ -96,6 +98,15 @@ impl Observed {
         if _told.is_err() {
             tracing::error!(target: "redis_lock", ?event, "the observer panicked");
         }
+    }
+}
+
+/// A request for a lock, or a command under it, is sent again.
+pub(crate) fn warn_of_a_retry(_family: &Family, _token: &[u8], _error: &RedisError) {
+    #[cfg(feature = "tracing")]
+    {
+        let (key, owner, error) = (_family.name(), Owner::new(_token), _error);
+        tracing::warn!(target: "redis_lock", key, %owner, %error, "the request failed: retrying");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::protocol::Coalesce;
 
 /// How an acquire with COALESCE ended.
 #[derive(Debug)]
-#[must_use = "a guard that is dropped gives the lock back"]
+#[must_use = "dropping a guard releases the lock"]
 pub enum Coalesced {
     /// The work is this caller's. [`Guard::release`] reports it as done to the requests that wait with COALESCE;
     /// [`Guard::release_failed`], or dropping the guard, grants the lock to the next of them.

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::token::random_between;
+use crate::token::jittered;
 
 /// BLOCK without a reply time-out.
 const SLICE: Duration = Duration::from_secs(5);
+/// The server takes no BLOCK beyond its clock's range.
+const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 
 /// How long an acquire goes on.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,7 @@ pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
     match reply_timeout {
         None => SLICE,
         Some(timeout) if timeout < Duration::from_secs(1) => timeout / 2,
-        Some(timeout) => (timeout * 3 / 4).min(timeout - Duration::from_millis(500)),
+        Some(timeout) => (timeout / 4 * 3).min(timeout - Duration::from_millis(500)).min(LONGEST_SLICE),
     }
 }
 
@@ -58,7 +60,7 @@ impl Backoff {
     }
 
     pub(crate) fn next(&mut self, until: Option<Instant>) -> Duration {
-        let pause = self.longest.mul_f64(random_between(0.5, 1.0));
+        let pause = jittered(self.longest, 0.5, 1.0);
         self.longest = (self.longest * 2).min(self.last);
         match until {
             Some(until) => pause.min(until.saturating_duration_since(Instant::now())),
@@ -118,6 +120,7 @@ mod tests {
     #[test]
     fn a_slice_ends_before_the_reply_is_late() {
         assert_eq!(slice_of(None), SLICE);
+        assert_eq!(slice_of(Some(Duration::MAX)), LONGEST_SLICE);
         for ms in [50, 500, 990, 1000, 1500, 2000, 5000, 30_000, 600_000] {
             let timeout = Duration::from_millis(ms);
             let slice = slice_of(Some(timeout));

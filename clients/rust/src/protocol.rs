@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -18,8 +18,9 @@ use crate::error::{is_unknown_command, Error, Failure, Result};
 use crate::family::{answer, held, integer, milliseconds, Answer, Family, Held, Lease, Work};
 use crate::hold::{Granted, Hold};
 use crate::info::{info, Info};
+use crate::observer::warn_of_a_retry;
 use crate::pause::{slice_of, Backoff, Resend, Wait};
-use crate::token::random_between;
+use crate::token::{jittered, make_token};
 use crate::transport::{ReplyTime, Transport};
 
 /// Later than this, no reply to BLOCK will come.
@@ -48,6 +49,7 @@ pub(crate) struct Request {
     /// follows the loss of those holds.
     pub(crate) beside: Option<u64>,
     pub(crate) lease: Lease,
+    pub(crate) at_least: Option<Duration>,
     pub(crate) session: Session,
     pub(crate) coalesce: Coalesce,
     /// A command to run under the grant, which is given back behind it.
@@ -172,25 +174,55 @@ pub(crate) async fn acquire(
     cleanup: &mut Cleanup,
 ) -> Result<Acquired> {
     let background = cleanup.connector.background.clone();
-    // Pinned: a future that is passed on is moved.
-    let asking = pin!(async {
-        if !background.is_settled() {
-            let owner = request.owner();
-            let settled = Box::pin(background.settled_for(&owner));
-            match wait {
-                Wait::Not => tokio::time::timeout(RESEND, settled).await.map_err(|_| late())?,
-                Wait::Until(_) | Wait::ForEver => settled.await,
+    let mut retries = Retries::default();
+    {
+        // Pinned: a future that is passed on is moved.
+        let asking = pin!(async {
+            if !background.is_settled() {
+                let owner = request.owner();
+                let settled = Box::pin(background.settled_for(&owner));
+                match wait {
+                    Wait::Not => tokio::time::timeout(RESEND, settled).await.map_err(|_| late(None))?,
+                    Wait::Until(_) | Wait::ForEver => settled.await,
+                }
             }
+            ask(transport, request, wait, poll, cleanup, &mut retries).await
+        });
+        let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
+        // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
+        if let Ok(acquired) = tokio::time::timeout_at(last.into(), asking).await {
+            return acquired;
         }
-        ask(transport, request, wait, poll, cleanup).await
-    });
-    let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
-    // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
-    tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| Err(late()))
+    }
+    Err(late(retries.cause))
 }
 
-fn late() -> Error {
-    Error::Redis(io::Error::new(io::ErrorKind::TimedOut, "no reply within the time to wait").into())
+/// `cause`: of the attempt before.
+fn late(cause: Option<RedisError>) -> Error {
+    let late = "no reply within the time to wait".to_string();
+    let words = cause.map_or_else(|| late.clone(), |cause| format!("{late}; the previous attempt: {cause}"));
+    Error::Redis(io::Error::new(io::ErrorKind::TimedOut, words).into())
+}
+
+/// Why a request is sent again. The first time is logged, as its caller may wait without a limit.
+#[derive(Default)]
+struct Retries {
+    cause: Option<RedisError>,
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl Retries {
+    fn after(&mut self, failure: Failure, family: &Family, token: &[u8]) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        // Redirections are part of every move of a slot, and a grace period of every start that has one.
+        let is_usual = failure.code() == "GRACE" || (failure.is_redirection() && since.elapsed() < RESEND);
+        if !self.is_told && !is_usual {
+            self.is_told = true;
+            warn_of_a_retry(family, token, &failure.error);
+        }
+        self.cause = Some(failure.error);
+    }
 }
 
 async fn ask(
@@ -199,6 +231,7 @@ async fn ask(
     wait: Wait,
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
+    retries: &mut Retries,
 ) -> Result<Acquired> {
     let waits = poll.is_none() && !matches!(wait, Wait::Not);
     // A command goes over the shared connection first, without BLOCK: packets of many tasks are written together. Of 48
@@ -206,11 +239,25 @@ async fn ask(
     let mut tries = waits && request.inner.is_some();
     let mut resend = Resend::within(RESEND);
     let mut backoff = Backoff::new();
+    let mut unproven = request.at_least;
+    let ended = |failure: Failure| if request.inner.is_some() { failure.not_run() } else { failure.into() };
     loop {
         let was_there = cleanup.is_uncertain;
         cleanup.is_uncertain = true;
         let mut is_left = false;
-        let acquired = match ask_once(transport, request, wait, waits && !tries, &mut is_left).await {
+        let asked = match unproven {
+            Some(time) => Box::pin(prove(transport, request, time)).await,
+            None => Ok(()),
+        };
+        let asked = match asked {
+            Ok(()) => {
+                unproven = None;
+                ask_once(transport, request, wait, waits && !tries, &mut is_left).await
+            }
+            // Nothing was requested yet.
+            Err(failure) => Err(Failure { may_have_run: false, ..failure }),
+        };
+        let acquired = match asked {
             Ok(acquired) => acquired,
             Err(failure) => {
                 cleanup.is_uncertain = was_there || failure.may_have_run || is_left;
@@ -220,22 +267,25 @@ async fn ask(
                     "WRONGTYPE" if poll.is_none() => return Err(Box::pin(wrong_type(transport, request)).await),
                     "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
                     "GRACE" if tries => Acquired::NotGranted,
-                    _ if !failure.is_transient() => return Err(failure.into()),
+                    _ if !failure.is_transient() => return Err(ended(failure)),
                     _ if matches!(wait, Wait::Not) => {
                         if resend.is_over() {
-                            return Err(failure.into());
+                            return Err(ended(failure));
                         }
+                        retries.after(failure, &request.family, &request.token);
                         resend.pause().await;
                         continue;
                     }
-                    _ if wait.is_over() => return Err(failure.into()),
+                    _ if wait.is_over() => return Err(ended(failure)),
                     _ => {
+                        retries.after(failure, &request.family, &request.token);
                         tokio::time::sleep(backoff.next(wait.ends())).await;
                         continue;
                     }
                 }
             }
         };
+        *retries = Retries::default();
         if let Acquired::Granted(_) = acquired {
             return Ok(acquired);
         }
@@ -255,8 +305,8 @@ async fn ask(
             (_, Some(poll)) => {
                 // Half to one and a half of the interval: old and new clients that poll in step would starve each
                 // other.
-                let pause = poll.mul_f64(random_between(0.5, 1.5));
-                if wait.ends().is_some_and(|ends| Instant::now() + pause > ends) {
+                let pause = jittered(poll, 0.5, 1.5);
+                if wait.ends().is_some_and(|ends| ends.saturating_duration_since(Instant::now()) < pause) {
                     return Ok(Acquired::NotGranted);
                 }
                 tokio::time::sleep(pause).await;
@@ -264,6 +314,18 @@ async fn ask(
             (_, None) if wait.is_over() => return Ok(Acquired::NotGranted),
             (_, None) => {}
         }
+    }
+}
+
+/// Finds an `at_least` that the server will refuse, above `lock.max-lease` or of a user that may not renew, before the
+/// work runs: only its release would find it. It renews with that time as an owner that holds nothing, which changes
+/// nothing.
+async fn prove(transport: &Transport, request: &Request, time: Duration) -> std::result::Result<(), Failure> {
+    let command = request.family.renew(&make_token(), Some(time));
+    match transport.send(&command, ReplyTime::Immediate, Some(LATE)).await {
+        // The acquire tells of a key that is something else.
+        Err(failure) if !failure.means_lost() => Err(failure),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -281,7 +343,7 @@ async fn ask_once(
         wait.ends().map_or(slice, |ends| slice.min(ends.saturating_duration_since(sent)))
     });
     let time = if waits { ReplyTime::Blocking } else { ReplyTime::Immediate };
-    let limit = block.map(|block| block + LATE);
+    let limit = block.map(|block| block.saturating_add(LATE));
     let (reply, ran) = match &request.inner {
         None => (transport.send(&request.command(block), time, limit).await?, None),
         Some(inner) => {
@@ -302,7 +364,7 @@ async fn ask_once(
     let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received, holds: None };
     if let Some((executed, released)) = ran {
         *is_left = released.is_err();
-        return Ok(Acquired::Ran(granted, result_of(executed, &released)?));
+        return Ok(Acquired::Ran(granted, result_of(transport, executed, &released)?));
     }
     // The lease began with the grant, which may be a slice later than the request: if that matters, the server is asked
     // how much is left.
@@ -331,6 +393,7 @@ async fn ask_once(
 /// # Errors
 /// The command did not run, and may be sent again with its request.
 fn result_of(
+    transport: &Transport,
     executed: std::result::Result<Value, Failure>,
     released: &std::result::Result<Value, Failure>,
 ) -> std::result::Result<Result<Value>, Failure> {
@@ -342,7 +405,7 @@ fn result_of(
         "NOTHELD" => Error::LockLost,
         // Of the lock's key, which the release reports too, or of the command's own.
         "WRONGTYPE" if released.as_ref().is_err_and(Failure::means_lost) => Error::LockLost,
-        _ if failure.is_transient() => return Err(failure),
+        _ if !transport.is_of_command(&failure) => return Err(failure),
         _ => own_error(failure),
     }))
 }
@@ -363,7 +426,7 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
         Err(failure) => return failure.into(),
     };
     let hint = match found.as_str() {
-        "string" => "; a SET NX client may hold it: `mixed` takes turns with such clients",
+        "string" => "; a SET NX client may hold it: `mixed` shares the lock with such clients",
         _ => "",
     };
     Error::WrongType(format!("the key '{}' is a {found}, not a lock{hint}", request.family.name()))
@@ -395,18 +458,20 @@ async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>
 
 /// Waits until this many replicas have received the grant, which was made on this same connection.
 pub(crate) async fn replicated(transport: &Transport, replicas: u32, within: Duration) -> Result<()> {
-    let until = Instant::now() + within;
+    // Beyond the clock's range it has no end.
+    let until = Instant::now().checked_add(within);
     loop {
-        let wait = slice_of(transport.reply_timeout()).min(until.saturating_duration_since(Instant::now()));
+        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let wait = slice_of(transport.reply_timeout()).min(left);
         let mut command = redis::cmd("WAIT");
         command.arg(replicas).arg(milliseconds(wait));
         // The cleanup after a reply that does not come is part of the time.
-        let reply = transport.send(&command, ReplyTime::Blocking, Some(wait + LATE - KEPT)).await?;
+        let reply = transport.send(&command, ReplyTime::Blocking, Some(wait.saturating_add(LATE - KEPT))).await?;
         let confirmed = integer(&reply)?;
         if confirmed >= i64::from(replicas) {
             return Ok(());
         }
-        if Instant::now() >= until {
+        if until.is_some_and(|until| Instant::now() >= until) {
             return Err(Error::NotReplicated { confirmed, wanted: replicas, within });
         }
     }
@@ -447,8 +512,7 @@ pub(crate) async fn release(
         let kept = kept_until.map(|until| until.saturating_duration_since(Instant::now()));
         let kept = kept.filter(|left| !left.is_zero());
         let command = match kept {
-            // Rounded up: a lease has whole milliseconds.
-            Some(left) => family.renew(token, Some(left + Duration::from_millis(1))),
+            Some(left) => family.renew(token, Some(left)),
             None => family.release(token, holds, work),
         };
         let reply = match transport.send(&command, ReplyTime::Immediate, None).await {
@@ -548,25 +612,36 @@ pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<O
     Ok(waited_for)
 }
 
-/// LOCK.EXEC. Resent only if it certainly did not run.
-pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8], inner: &Cmd) -> Result<Value> {
-    let command = family.exec(token, inner);
+/// LOCK.EXEC. Resent only if it certainly did not run: for a second, and while its slot moves as long as the hold
+/// lasts, because neither node runs a command on several keys of which one does not exist.
+pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold, inner: &Cmd) -> Result<Value> {
+    let command = family.exec(&hold.token, inner);
     let mut resend = Resend::within(RESEND);
+    let mut backoff = Backoff::new();
+    let mut retries = Retries::default();
     loop {
         match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => return Ok(reply),
             Err(failure) if failure.code() == "NOTHELD" => return Err(Error::LockLost),
             // WRONGTYPE of the lock's own key, or of the command's.
             Err(failure) if failure.code() == "WRONGTYPE" => {
-                return match ask_held(transport, family, token).await? {
+                return match ask_held(transport, family, &hold.token).await? {
                     Some(_) => Err(Error::Redis(failure.error)),
                     None => Err(Error::LockLost),
                 };
             }
-            Err(failure) if failure.is_transient() && !failure.may_have_run && !resend.is_over() => {
-                resend.pause().await
+            Err(failure) if failure.may_have_run || transport.is_of_command(&failure) => {
+                return Err(own_error(failure))
             }
-            Err(failure) => return Err(own_error(failure)),
+            Err(failure) if failure.is_redirection() => {
+                if hold.is_lost() || hold.is_over() {
+                    return Err(Error::LockLost);
+                }
+                retries.after(failure, family, &hold.token);
+            }
+            Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.not_run()),
+            Err(failure) => retries.after(failure, family, &hold.token),
         }
+        tokio::time::sleep(backoff.next(None)).await;
     }
 }

@@ -44,7 +44,16 @@ impl Servers {
     pub(crate) fn named(&self, address: Address) -> RedisResult<Arc<Node>> {
         match self {
             Servers::Cluster(cluster) => cluster.map().node(&cluster.node, address),
-            _ => Err(RedisError::from((ErrorKind::InvalidClientConfig, "the server is a cluster's node"))),
+            _ => Err(RedisError::from((ErrorKind::InvalidClientConfig, "the server is a cluster node"))),
+        }
+    }
+
+    /// The primaries are looked up before the next command.
+    pub(crate) fn look_again(&self) {
+        match self {
+            Servers::Single(_) => {}
+            Servers::Sentinel(sentinel) => sentinel.found().is_stale = true,
+            Servers::Cluster(cluster) => cluster.map().is_stale = true,
         }
     }
 
@@ -90,7 +99,7 @@ impl Sentinel {
     /// `node`: how to connect to the primary; its address is not used.
     pub(crate) fn new(sentinels: Vec<ConnectionInfo>, name: String, node: ConnectionInfo) -> RedisResult<Sentinel> {
         if sentinels.is_empty() {
-            return Err(RedisError::from((ErrorKind::EmptySentinelList, "at least one sentinel is needed")));
+            return Err(RedisError::from((ErrorKind::EmptySentinelList, "at least one sentinel is required")));
         }
         let sentinels = connected(sentinels)?;
         let found = StdMutex::new(Found { node: Arc::new(Node::new(node.clone())?), is_stale: true });
@@ -126,7 +135,7 @@ impl Sentinel {
             Ok(found) => found.ok_or_else(|| self.unknown()),
             Err(error) if error.detail().is_some_and(|words| words.contains("unknown command")) => {
                 let asked: Vec<String> = self.sentinels.iter().map(|sentinel| sentinel.name()).collect();
-                let words = format!("{} is a server and no sentinel (port 26379, mostly)", asked.join(", "));
+                let words = format!("{} is a server, not a Sentinel (usually on port 26379)", asked.join(", "));
                 // Of this kind: asking again cannot help.
                 Err(io::Error::new(io::ErrorKind::InvalidData, words).into())
             }
@@ -167,7 +176,7 @@ impl Cluster {
     /// `seeds`: one or more nodes of the cluster. The first one's credentials and TLS apply to all.
     pub(crate) fn new(seeds: Vec<ConnectionInfo>) -> RedisResult<Cluster> {
         let Some(node) = seeds.first().cloned() else {
-            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is needed")));
+            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is required")));
         };
         let seeds = connected(seeds)?;
         let map = Map { is_stale: true, nodes: HashMap::new(), owners: vec![None; SLOTS], addresses: Vec::new() };
@@ -220,7 +229,7 @@ impl Cluster {
             _ => None,
         };
         let Some(ranges) = first_answer(known, command, limit, ranges).await? else {
-            let error = io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster knows of slots");
+            let error = io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster has slot information");
             return Err(error.into());
         };
         let mut map = self.map();
@@ -270,7 +279,7 @@ fn connected(servers: Vec<ConnectionInfo>) -> RedisResult<Vec<Arc<Node>>> {
 
 /// Waits until no other caller asks. The limit includes that: the other caller's node may not answer.
 async fn only_one(asking: &Mutex<()>, limit: Duration) -> RedisResult<tokio::sync::MutexGuard<'_, ()>> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no server has told in time which one has the key").into();
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no server reported in time which one has the key").into();
     tokio::time::timeout(limit, asking.lock()).await.map_err(late)
 }
 
@@ -307,9 +316,10 @@ async fn first_answer<T>(
 
 /// Connects and asks, within `limit`.
 async fn ask(node: &Node, command: &Cmd, limit: Duration) -> RedisResult<Value> {
-    let until = Instant::now() + limit;
+    let began = Instant::now();
     let (generation, mut connection) = node.shared(limit).await?;
-    let asked = tokio::time::timeout_at(until, command.query_async(&mut connection)).await;
+    let left = limit.saturating_sub(began.elapsed());
+    let asked = tokio::time::timeout(left, command.query_async(&mut connection)).await;
     let reply = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     if reply.is_err() {
         node.forget(generation);

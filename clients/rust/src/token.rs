@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::process;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 const LONGEST: usize = 38;
 
@@ -59,6 +60,11 @@ pub(crate) fn random_between(low: f64, high: f64) -> f64 {
     // 53 bits fit into the fraction of an f64.
     let fraction = (random(process::id()) >> 11) as f64 / (1u64 << 53) as f64;
     low + (high - low) * fraction
+}
+
+/// Multiplied by a random number in `low..high`; at most what a Duration holds.
+pub(crate) fn jittered(time: Duration, low: f64, high: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * random_between(low, high)).unwrap_or(Duration::MAX)
 }
 
 /// An owner, or token: any bytes, nearly always text. Shown as text, with other bytes as `\xff`.

@@ -14,7 +14,7 @@ use tokio::sync::{watch, Mutex};
 use crate::connector::Connector;
 use crate::error::{is_connection_failure, Failure};
 use crate::node::{Address, Node};
-use crate::servers::redirected;
+use crate::servers::{redirected, Servers};
 
 pub(crate) struct Transport {
     connector: Connector,
@@ -28,6 +28,9 @@ pub(crate) struct Transport {
 #[derive(Default)]
 struct Own {
     connection: Option<(Arc<Node>, MultiplexedConnection)>,
+    /// It was made where an ASK has sent a request: until the slot has moved there, each command of the key needs
+    /// ASKING, and that does no harm afterwards.
+    asked: Option<Address>,
     /// Only of a session: true after its connection has ended.
     ended: Option<watch::Receiver<bool>>,
     kind: OwnKind,
@@ -90,6 +93,13 @@ impl Transport {
         }
     }
 
+    /// True if the error reply to LOCK.EXEC is the command's own, and no refusal after which nothing was run. Outside
+    /// of a cluster TRYAGAIN is the command's, on a key that is adopted.
+    pub(crate) fn is_of_command(&self, failure: &Failure) -> bool {
+        let is_cluster = matches!(*self.connector.servers, Servers::Cluster(_));
+        failure.is_reply && (!failure.is_transient() || (failure.code() == "TRYAGAIN" && !is_cluster))
+    }
+
     pub(crate) fn reply_timeout(&self) -> Option<Duration> {
         self.connector.timeouts.reply
     }
@@ -107,8 +117,7 @@ impl Transport {
             // No command of another caller may come between ASKING and this one.
             _ => self.send_alone(&node, &asked, command, limit).await,
         };
-        self.note(&node, &reply);
-        reply
+        reply.map_err(|failure| self.noted(&node, failure))
     }
 
     /// Sends commands in one packet and returns their replies, errors among them. As [`Transport::send`], but never
@@ -143,14 +152,10 @@ impl Transport {
         };
         match replies {
             Ok(replies) => {
-                replies.iter().for_each(|reply| self.note(&node, reply));
-                Ok(replies)
+                let noted = |reply: Result<Value, Failure>| reply.map_err(|failure| self.noted(&node, failure));
+                Ok(replies.into_iter().map(noted).collect())
             }
-            Err(failure) => {
-                let failed = Err(failure);
-                self.note(&node, &failed);
-                failed.map(|_: Value| Vec::new())
-            }
+            Err(failure) => Err(self.noted(&node, failure)),
         }
     }
 
@@ -204,18 +209,21 @@ impl Transport {
         };
         let connected = match &own.connection {
             Some((to, _)) if Arc::ptr_eq(to, &node) => Ok(()),
-            _ => self.connect_own(own, &node).await.map_err(Failure::unsent),
+            _ => {
+                own.asked = None;
+                self.connect_own(own, &node).await.map_err(Failure::unsent)
+            }
         };
+        own.asked = asked.or(own.asked.take());
         let reply = match (connected, &mut own.connection) {
-            (Ok(()), Some((_, connection))) => exchange(connection, &asked, command, limit).await,
+            (Ok(()), Some((_, connection))) => exchange(connection, &own.asked, command, limit).await,
             (Err(failure), _) => Err(failure),
             (Ok(()), None) => unreachable!("connect_own puts one there"),
         };
         if !is_answered(&reply) {
             own.connection = None;
         }
-        self.note(&node, &reply);
-        reply
+        reply.map_err(|failure| self.noted(&node, failure))
     }
 
     async fn connect_own(&self, own: &mut Own, node: &Arc<Node>) -> RedisResult<()> {
@@ -224,6 +232,9 @@ impl Transport {
         let connection = match own.kind {
             OwnKind::Kept => node.take(limit).await?,
             OwnKind::Watched | OwnKind::Pinned => {
+                // It logs in by AUTH, as the connection of the release will. RESP3 logs in by HELLO, which takes any
+                // password where the user has none: the session would begin, and its release be refused.
+                node.shared(limit).await?;
                 let (connection, ended) = node.connect_watched(limit).await?;
                 own.ended = Some(ended);
                 connection
@@ -240,9 +251,11 @@ impl Transport {
         }
     }
 
-    /// Learns from an error where to send the next request.
-    fn note(&self, node: &Arc<Node>, reply: &Result<Value, Failure>) {
-        let Err(failure) = reply else { return };
+    /// Learns from an error where to send the next request. Returns the error that the caller gets.
+    fn noted(&self, node: &Arc<Node>, failure: Failure) -> Failure {
+        if !matches!(*self.connector.servers, Servers::Cluster(_)) && failure.is_of_cluster_node() {
+            return failure.of_cluster_node();
+        }
         let redirection = || {
             let (target, slot) = failure.error.redirect_node()?;
             let host = node.address().map(|(host, _)| host).unwrap_or_default();
@@ -255,6 +268,7 @@ impl Transport {
             _ if failure.is_transient() => self.connector.servers.suspect(node),
             _ => {}
         }
+        failure
     }
 }
 

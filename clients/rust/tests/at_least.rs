@@ -216,3 +216,31 @@ async fn at_least_counts_from_the_grant_and_not_from_the_request() {
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert_kept(&server, "k", before);
 }
+
+#[tokio::test]
+async fn a_time_above_the_longest_lease_is_refused_before_the_work_runs() {
+    let server = Server::builder().module_args("max-lease 60000").start();
+    let client = client_of(server.port());
+    let (lease, longest) = (Duration::from_secs(10), Duration::from_secs(60));
+    let locks = [
+        client.mutex("k"),
+        client.mutex("k").auto_renew(),
+        client.mutex("k").mixed(LONG),
+        client.reentrant("k"),
+        client.semaphore("k", 3),
+        client.multi_lock(["k", "k2"]),
+    ];
+    for lock in locks {
+        let lock = lock.lease(lease).at_least(longest + Duration::from_nanos(1));
+        for error in [lock.acquire().await.unwrap_err(), lock.try_acquire().await.unwrap_err()] {
+            assert!(error.to_string().contains("more than lock.max-lease (60000)"), "{error}");
+        }
+        assert_eq!(server.client().run("DBSIZE").int(), 0);
+    }
+    client.mutex("k").lease(lease).at_least(longest).acquire().await.unwrap().release().await.unwrap();
+    assert!(server.client().pttl("k") > 50_000);
+    // The acquire tells of a key that is something else.
+    server.client().run("SET k v");
+    let refused = client.mutex("k").lease(lease).at_least(longest).acquire().await;
+    assert!(matches!(refused, Err(Error::WrongType(_))), "{refused:?}");
+}

@@ -58,6 +58,22 @@ impl Cluster {
         }
     }
 
+    /// A node without slots, which no client knows.
+    pub fn grow(&self) -> Server {
+        let third = Server::builder().cluster().config("cluster-node-timeout 60000").start();
+        expect_ok(&third, "CLUSTER SET-CONFIG-EPOCH 3");
+        let bus = third.client().run("CONFIG GET cluster-port");
+        let bus = bus.get("cluster-port").text();
+        expect_ok(&self.nodes[0], &format!("CLUSTER MEET 127.0.0.1 {} {bus}", third.port()));
+        for node in self.nodes.iter().chain([&third]) {
+            until("a cluster of three", || {
+                let info = Info::parse(node.client().run("CLUSTER INFO").text());
+                info.text("cluster_state") == "ok" && info.number("cluster_known_nodes") == 3
+            });
+        }
+        third
+    }
+
     /// By one node; the client finds the other.
     pub fn client(&self) -> Client {
         Client::cluster([("127.0.0.1", self.nodes[0].port())]).expect("an address")
@@ -114,6 +130,26 @@ async fn keys_of_both_nodes_are_found() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_down_is_named_and_keeps_no_caller_from_the_others() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client();
+    let [first, second] = cluster.nodes.each_ref().map(|node| format!("127.0.0.1:{}", node.port()));
+    // The client's own node: from here on it asks the other one.
+    client.servers().await.unwrap();
+    cluster.nodes[0].kill();
+    let mut answered = Vec::new();
+    for server in client.servers().await.unwrap() {
+        answered.push((server.name(), server.connect().await.is_ok()));
+    }
+    answered.sort();
+    let mut expected = [(first.clone(), false), (second.clone(), true)];
+    expected.sort();
+    assert_eq!(answered, expected);
+    let names = [client.server_of("k").await.unwrap().name(), client.server_of("foo").await.unwrap().name()];
+    assert_eq!(names, [first, second]);
+}
+
+#[tokio::test]
 async fn a_silent_node_holds_up_no_caller_of_another_one() {
     let cluster = Cluster::start();
     let [near, far] = &cluster.nodes;
@@ -146,4 +182,72 @@ async fn a_silent_node_holds_up_no_caller_of_another_one() {
         assert!(!failing.is_finished());
         failing.abort();
     }
+}
+
+/// A command to the node to which a slot is on its way.
+fn asking(node: &Server, line: &str) -> Reply {
+    node.client().pipeline(&["ASKING", line]).pop().expect("two replies")
+}
+
+#[tokio::test]
+async fn a_free_lock_of_the_first_slot_of_a_new_node_is_asked_for_there() {
+    let cluster = Cluster::start();
+    let client = cluster.client();
+    // It knows the cluster as it was.
+    client.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    let third = cluster.grow();
+    let (slot, source, _) = cluster.of_key("k");
+    cluster.begin_to_move(slot, source, &third);
+    let ways = [
+        client.mutex("k"),
+        client.mutex("k").token("mine"),
+        client.mutex("k").mixed(Duration::from_millis(20)),
+        client.mutex("k").session(),
+        client.reentrant("k"),
+        client.write_lock("k"),
+        client.semaphore("k", 1),
+        // Of several keys neither node grants any before the slot has moved.
+        client.multi_lock(["k"]),
+    ];
+    for (number, lock) in ways.into_iter().enumerate() {
+        let lock = lock.lease(LONG);
+        let guard = lock.acquire_within(LONG).await.unwrap().unwrap_or_else(|| panic!("{number}"));
+        assert!(!asking(&third, "LOCK.INFO k").is_nil());
+        let next = lock.clone();
+        if number == 1 {
+            // The token holds it already.
+            guard.release().await.unwrap();
+        } else {
+            let waiting = tokio::spawn(async move { next.acquire().await });
+            if number != 2 {
+                eventually("a waiter", || asking(&third, "LOCK.WAITERS k COUNT 0").items().len() == 1).await;
+            }
+            guard.release().await.unwrap();
+            waiting.await.unwrap().unwrap().release().await.unwrap();
+        }
+        assert!(asking(&third, "LOCK.INFO k").is_nil());
+    }
+    asking(&third, "SET {k}n 0");
+    let incr = redis::cmd("INCR").arg("{k}n").to_owned();
+    assert_eq!(client.mutex("k").run::<i64>(&incr).await.unwrap(), 1);
+    assert_eq!(client.mutex("k").session().run::<i64>(&incr).await.unwrap(), 2);
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    assert_eq!(guard.exec::<i64>(&incr).await.unwrap(), 3);
+    // It is checked after a third of the lease, at a node that does not own the slot yet, and renews nothing.
+    let lease = Duration::from_secs(6);
+    let session = client.mutex("{k}session").session().lease(lease).acquire().await.unwrap();
+    let checks = third.calls("lock.held");
+    eventually("a check of the session", || third.calls("lock.held") > checks).await;
+    assert!(!session.is_lost());
+    cluster.finish_to_move(slot, source, &third);
+    expect_ok(
+        &cluster.nodes[usize::from(source.port() == cluster.nodes[0].port())],
+        &format!("CLUSTER SETSLOT {slot} NODE {}", id(&third)),
+    );
+    assert_eq!(guard.exec::<i64>(&incr).await.unwrap(), 4);
+    assert!(client.mutex("k").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let checks = third.calls("lock.held");
+    eventually("a check of the session", || third.calls("lock.held") > checks).await;
+    session.release().await.unwrap();
 }

@@ -175,6 +175,18 @@ async fn user_password_and_database_are_those_of_the_url() {
     assert!(matches!(refused, Error::Redis(_)), "{refused}");
 }
 
+/// HELLO, which begins the connection of a session, takes any password where the default user has none; AUTH does not.
+#[tokio::test]
+async fn a_password_for_a_server_without_one_is_refused_before_the_grant_also_with_a_session() {
+    let server = Server::start();
+    let client = Client::open(format!("redis://:secret@127.0.0.1:{}", server.port())).unwrap();
+    for lock in [client.mutex("k"), client.mutex("k").session()] {
+        let refused = lock.acquire().await.unwrap_err();
+        assert!(matches!(refused, Error::Redis(_)), "{refused}");
+        assert!(server.is_free("k"));
+    }
+}
+
 #[tokio::test]
 async fn every_connection_has_the_database_and_the_user_of_the_callers_client() {
     let server = Server::start();

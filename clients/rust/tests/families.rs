@@ -415,14 +415,6 @@ async fn options_that_make_no_sense_are_refused_before_anything_is_sent() {
     let guard = client.mutex("k").acquire().await.unwrap();
     let mutex = || client.mutex("x");
     let refused = [
-        mutex().lease(None).session(),
-        mutex().lease(None).auto_renew(),
-        mutex().session().auto_renew(),
-        mutex().auto_renew().session(),
-        mutex().session().mixed(LONG),
-        mutex().session().at_least(LONG),
-        mutex().lease(None).at_least(LONG),
-        mutex().token("me").at_least(LONG),
         mutex().as_owner_of(&guard),
         client.semaphore("x", 1).permits(2),
         client.semaphore("x", 0),
@@ -436,6 +428,46 @@ async fn options_that_make_no_sense_are_refused_before_anything_is_sent() {
     }
     assert_eq!(server.calls("lock.acquire"), 1);
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_later_option_replaces_an_earlier_one_that_it_excludes() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let mutex = || client.mutex("x").lease(LONG);
+    let has_sessions = || server.client().run("INFO lock").text().contains("lock_sessions:1\r");
+    for (lock, is_session) in [
+        (mutex().auto_renew().session(), true),
+        (mutex().session().auto_renew(), false),
+        (mutex().session().no_renewal(), false),
+        (mutex().session().lease(None), false),
+        (mutex().session().mixed(LONG), false),
+        (mutex().mixed(LONG).session(), true),
+        (mutex().at_least(LONG).session(), true),
+        (mutex().session().at_least(LONG), false),
+        (mutex().token("me").at_least(LONG), false),
+        (mutex().at_least(LONG).token("me"), false),
+        (mutex().lease(None).session(), true),
+        (mutex().lease(None).auto_renew(), false),
+        (mutex().lease(None).at_least(LONG), false),
+        (mutex().at_least(LONG).lease(None), false),
+    ] {
+        let number = server.calls("lock.acquire");
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(has_sessions(), is_session, "{number}");
+        let (is_mine, pttl) = (guard.token() == b"me", server.client().pttl("x"));
+        guard.release().await.unwrap();
+        // The last of the options counts.
+        let (keeps, has_lease) = (!server.is_free("x"), pttl > 0);
+        let expected = match number {
+            3 | 13 => (false, false, false),
+            7 | 8 | 12 => (true, false, true),
+            9 => (false, true, true),
+            _ => (false, false, true),
+        };
+        assert_eq!((keeps, is_mine, has_lease), expected, "{number}");
+        server.client().run("DEL x");
+    }
 }
 
 #[tokio::test]

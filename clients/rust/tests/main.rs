@@ -4,9 +4,11 @@
 
 mod at_least;
 mod cancellation;
+mod causes;
 mod cluster;
 mod conformance;
 mod connections;
+mod durations;
 mod families;
 mod imports;
 mod mixed;
@@ -17,4 +19,5 @@ mod readme;
 mod run;
 mod servers;
 mod shutdown;
+mod storm;
 mod tls;

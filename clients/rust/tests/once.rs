@@ -159,7 +159,7 @@ async fn once_in_time() {
     let (began, wait) = (Instant::now(), Duration::from_millis(300));
     let error = cache.once(wait).await.unwrap_err();
     assert!(matches!(error, Error::NotMade { within } if within == wait) && began.elapsed() >= wait, "{error}");
-    assert_eq!(error.to_string(), "not there within 300ms: another caller holds the lock");
+    assert_eq!(error.to_string(), "no value within 300ms: another caller holds the lock");
     // Done but not there: the caller asks again, and makes it.
     let caller = cache.spawn_once();
     until_waiters(&server, 1).await;
@@ -238,7 +238,7 @@ async fn once_maker_fails() {
         assert!(matches!(failed, Err(Failed::Work)) && looks == fails_at && server.is_free("k"), "{failed:?}");
     }
     // Without a lease, a maker that dies would keep all others waiting.
-    for unusable in [cache.lock().lease(None), cache.lock().lease(None).auto_renew()] {
+    for unusable in [cache.lock().lease(None), cache.lock().auto_renew().lease(None)] {
         let failed: std::result::Result<(), Failed> = unusable.once(LONG, async || Ok(None), async |_| Ok(())).await;
         assert!(matches!(failed, Err(Failed::Lock(Error::Usage(_)))), "{failed:?}");
     }

@@ -318,3 +318,77 @@ async fn it_follows_a_slot_that_moves() {
     assert_eq!(lock.run::<i64>(&counter).await.unwrap(), 4);
     assert_eq!((source.calls("incr"), target.calls("incr")), (1, 3));
 }
+
+#[tokio::test]
+async fn it_is_not_run_while_its_slot_moves_and_a_key_of_it_does_not_exist_and_says_so() {
+    let cluster = Cluster::start();
+    let client = cluster.client();
+    let (slot, source, target) = cluster.of_key("k");
+    cluster.begin_to_move(slot, source, target);
+    let tries = || source.rejected("lock.exec") + target.rejected("lock.exec");
+    let counter = cmd("INCR").arg("{k}n").to_owned();
+    for lock in [client.mutex("k").lease(LONG), client.mutex("k").session()] {
+        let asked = tries();
+        let within = Duration::from_millis(700);
+        for ran in [lock.try_run::<i64>(&counter).await, lock.run_within::<i64>(&counter, within).await] {
+            let error = ran.unwrap_err();
+            assert!(matches!(&error, Error::NotRun(_)), "{error:?}");
+            assert!(error.to_string().starts_with("the command did not run: "), "{error}");
+        }
+        assert!(tries() - asked < 40, "with pauses");
+    }
+    let short = client.mutex("{k}short").lease(Duration::from_millis(700)).acquire().await.unwrap();
+    assert!(matches!(short.exec::<i64>(&counter).await, Err(Error::LockLost)));
+    let guard = client.mutex("{k}held").lease(LONG).acquire().await.unwrap();
+    let mut running = tokio::task::JoinSet::new();
+    for lock in [client.mutex("k"), client.mutex("{k}s").session(), client.mutex("{k}m").mixed(LONG / 1000)] {
+        let counter = counter.clone();
+        running.spawn(async move { lock.run::<i64>(&counter).await });
+    }
+    running.spawn({
+        let counter = counter.clone();
+        async move { guard.exec::<i64>(&counter).await }
+    });
+    let asked = tries();
+    eventually("some tries", || tries() > asked + 10).await;
+    assert!(running.try_join_next().is_none());
+    assert_eq!(source.calls("incr") + target.calls("incr"), 0);
+    // The locks of now have moved with it.
+    cluster.begin_to_move(slot, source, target);
+    cluster.finish_to_move(slot, source, target);
+    let mut counts: Vec<i64> = running.join_all().await.into_iter().map(|ran| ran.unwrap()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_command_that_could_not_be_sent_did_not_run() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    server.client().run("ACL SETUSER default -lock.acquire");
+    let refused = client.mutex("k2").run::<i64>(&incr()).await.unwrap_err();
+    assert!(matches!(&refused, Error::NotRun(cause) if cause.code() == Some("NOPERM")), "{refused:?}");
+    // The command's own.
+    server.client().run("ACL SETUSER default +lock.acquire -incr");
+    for ran in [guard.exec::<i64>(&incr()).await, client.mutex("k2").run::<i64>(&incr()).await] {
+        assert!(matches!(&ran, Err(Error::Redis(error)) if error.code() == Some("NOPERM")), "{ran:?}");
+    }
+    server.client().run("ACL SETUSER default +incr");
+    proxy.disconnect();
+    drop(proxy);
+    // What is written to a connection that is about to end may have run.
+    assert!(guard.is_held().await.is_err());
+    let within = Duration::from_millis(100);
+    let ran = [
+        guard.exec::<i64>(&incr()).await.map(Some),
+        client.mutex("k2").try_run::<i64>(&incr()).await,
+        client.mutex("k2").run_within::<i64>(&incr(), within).await,
+    ];
+    for ran in ran {
+        assert!(matches!(ran, Err(Error::NotRun(_))), "{ran:?}");
+    }
+    assert_eq!(count(&server), 0);
+    let _ = guard.into_token();
+}

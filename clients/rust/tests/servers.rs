@@ -85,6 +85,14 @@ pub trait Observed {
         assert!(self.observed().client().cmd(&["LOCK.BREAK", key]).int() > 0);
     }
 
+    /// How often a command was refused before it ran, such as by a redirection.
+    fn rejected(&self, command: &str) -> i64 {
+        let stats = self.observed().client().cmd(&["INFO", "commandstats"]);
+        let line = Info::parse(stats.text()).find(&format!("cmdstat_{command}")).map(String::from);
+        let rejected = line.as_deref().and_then(|line| line.split_once("rejected_calls=")?.1.split(',').next());
+        rejected.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+
     /// How often a command has run.
     fn calls(&self, command: &str) -> i64 {
         let stats = self.observed().client().cmd(&["INFO", "commandstats"]);

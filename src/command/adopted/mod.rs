@@ -5,6 +5,7 @@
 
 mod originals;
 mod patterns;
+pub mod seen;
 
 pub use originals::{Original, OriginalCommand, Places, ORIGINALS};
-pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, MOST_PATTERNS};
+pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, Mode, PatternRow, MOST_PATTERNS};

@@ -27,6 +27,8 @@ pub enum Original {
     MSetNx,
     DelIfEq,
     DelEx,
+    Del,
+    Unlink,
     Get,
     GetRange,
     MGet,
@@ -69,35 +71,107 @@ const READS: &str = "readonly fast";
 
 /// All of them, in the order of [`Original`].
 pub const ORIGINALS: &[OriginalCommand] = &[
-    of(Original::Set, "SET", -3, Places::First, WAITS, "With NX acquires a mutex; otherwise the token holds it now."),
+    of(
+        Original::Set,
+        "SET",
+        -3,
+        Places::First,
+        WAITS,
+        "With NX, acquires a mutex; otherwise makes the token its holder.",
+    ),
     of(Original::SetNx, "SETNX", 3, Places::First, GRANTS, "Acquires a mutex without a lease."),
-    of(Original::SetEx, "SETEX", 4, Places::First, GRANTS, "The token holds the mutex now, for some seconds."),
-    of(Original::PSetEx, "PSETEX", 4, Places::First, GRANTS, "The token holds the mutex now, for some milliseconds."),
-    of(Original::GetSet, "GETSET", 3, Places::First, GRANTS, "The token holds the mutex now; tells which one did."),
-    of(Original::GetDel, "GETDEL", 2, Places::First, FREES, "Releases a mutex and tells its token."),
-    of(Original::MSet, "MSET", -3, Places::Pairs, GRANTS, "Each token holds its mutex now, all or nothing."),
-    of(Original::MSetNx, "MSETNX", -3, Places::Pairs, GRANTS, "Acquires several mutexes, all or nothing."),
+    of(
+        Original::SetEx,
+        "SETEX",
+        4,
+        Places::First,
+        GRANTS,
+        "Makes the token the holder of a mutex, with a lease in seconds.",
+    ),
+    of(
+        Original::PSetEx,
+        "PSETEX",
+        4,
+        Places::First,
+        GRANTS,
+        "Makes the token the holder of a mutex, with a lease in milliseconds.",
+    ),
+    of(
+        Original::GetSet,
+        "GETSET",
+        3,
+        Places::First,
+        GRANTS,
+        "Makes the token the holder of a mutex and returns the previous token.",
+    ),
+    of(Original::GetDel, "GETDEL", 2, Places::First, FREES, "Releases a mutex and returns its token."),
+    of(Original::MSet, "MSET", -3, Places::Pairs, GRANTS, "Makes each token the holder of its mutex, all or nothing."),
+    of(Original::MSetNx, "MSETNX", -3, Places::Pairs, GRANTS, "Acquires multiple mutexes, all or nothing."),
     of(Original::DelIfEq, "DELIFEQ", 3, Places::First, FREES, "Releases a mutex if the token holds it."),
-    of(Original::DelEx, "DELEX", -2, Places::First, FREES, "With IFEQ releases a mutex if the token holds it."),
-    of(Original::Get, "GET", 2, Places::First, READS, "Tells the token that holds a mutex."),
-    of(Original::GetRange, "GETRANGE", 4, Places::First, READS, "Tells a part of the token that holds a mutex."),
-    of(Original::MGet, "MGET", -2, Places::All, READS, "Tells the tokens that hold mutexes, beside strings."),
-    of(Original::HSet, "HSET", -4, Places::First, GRANTS, "The owner holds the reentrant mutex so often."),
-    of(Original::HSetNx, "HSETNX", 4, Places::First, GRANTS, "The same of an owner that does not hold it."),
+    of(Original::DelEx, "DELEX", -2, Places::First, FREES, "With IFEQ, releases a mutex if the token holds it."),
+    of(
+        Original::Del,
+        "DEL",
+        -2,
+        Places::All,
+        FREES,
+        "Removes keys; outside of scripts, keeps those with a native hold.",
+    ),
+    of(Original::Unlink, "UNLINK", -2, Places::All, FREES, "The same."),
+    of(Original::Get, "GET", 2, Places::First, READS, "Returns the token that holds a mutex."),
+    of(Original::GetRange, "GETRANGE", 4, Places::First, READS, "Returns a part of the token that holds a mutex."),
+    of(
+        Original::MGet,
+        "MGET",
+        -2,
+        Places::All,
+        READS,
+        "Returns the tokens that hold mutexes, and the values of strings.",
+    ),
+    of(Original::HSet, "HSET", -4, Places::First, GRANTS, "Sets the number of the owner's holds of a reentrant mutex."),
+    of(
+        Original::HSetNx,
+        "HSETNX",
+        4,
+        Places::First,
+        GRANTS,
+        "As HSET, for an owner that does not hold the reentrant mutex.",
+    ),
     of(
         Original::HIncrBy,
         "HINCRBY",
         4,
         Places::First,
         FREES,
-        "The owner holds the reentrant mutex so much more often.",
+        "Changes the number of the owner's holds of a reentrant mutex.",
     ),
-    of(Original::HDel, "HDEL", -3, Places::First, FREES, "Releases a reentrant mutex, however often it is held."),
-    of(Original::HExists, "HEXISTS", 3, Places::First, READS, "Tells whether the owner holds the reentrant mutex."),
-    of(Original::HGet, "HGET", 3, Places::First, READS, "Tells how often the owner holds the reentrant mutex."),
-    of(Original::HLen, "HLEN", 2, Places::First, READS, "Tells how many owners hold a reentrant mutex: 1 or 0."),
-    of(Original::HKeys, "HKEYS", 2, Places::First, READS, "Tells the owner that holds a reentrant mutex."),
-    of(Original::HGetAll, "HGETALL", 2, Places::First, READS, "Tells the owner of a reentrant mutex and its holds."),
+    of(Original::HDel, "HDEL", -3, Places::First, FREES, "Releases all of the owner's holds of a reentrant mutex."),
+    of(Original::HExists, "HEXISTS", 3, Places::First, READS, "Returns whether the owner holds the reentrant mutex."),
+    of(
+        Original::HGet,
+        "HGET",
+        3,
+        Places::First,
+        READS,
+        "Returns the number of the owner's holds of a reentrant mutex.",
+    ),
+    of(
+        Original::HLen,
+        "HLEN",
+        2,
+        Places::First,
+        READS,
+        "Returns the number of owners that hold a reentrant mutex: 1 or 0.",
+    ),
+    of(Original::HKeys, "HKEYS", 2, Places::First, READS, "Returns the owner that holds a reentrant mutex."),
+    of(
+        Original::HGetAll,
+        "HGETALL",
+        2,
+        Places::First,
+        READS,
+        "Returns the owner of a reentrant mutex and the number of its holds.",
+    ),
 ];
 
 const fn of(
@@ -144,6 +218,7 @@ impl Original {
             return match [a | 0x20, b | 0x20, c | 0x20] {
                 [b'g', b'e', b't'] => Some(Get),
                 [b's', b'e', b't'] => Some(Set),
+                [b'd', b'e', b'l'] => Some(Del),
                 _ => None,
             };
         }
@@ -159,7 +234,8 @@ impl Original {
                 .or_else(|| is("HKEYS", HKeys)),
             6 => (is("PSETEX", PSetEx).or_else(|| is("GETSET", GetSet)).or_else(|| is("GETDEL", GetDel)))
                 .or_else(|| is("MSETNX", MSetNx))
-                .or_else(|| is("HSETNX", HSetNx)),
+                .or_else(|| is("HSETNX", HSetNx))
+                .or_else(|| is("UNLINK", Unlink)),
             7 => (is("HINCRBY", HIncrBy).or_else(|| is("HEXISTS", HExists)).or_else(|| is("DELIFEQ", DelIfEq)))
                 .or_else(|| is("HGETALL", HGetAll)),
             8 => is("GETRANGE", GetRange),
@@ -180,14 +256,14 @@ mod tests {
             assert_eq!(Original::named(command.name.to_ascii_lowercase().as_bytes()), Some(command.original));
             assert!(command.summary.ends_with('.'));
         }
-        for name in ["", "DEL", "HMSET", "HVALS", "GETX", "SETX", "LOCK.ACQUIRE", "GETEX", "MSETEX", "SUBSTR"] {
+        for name in ["", "DELS", "HMSET", "HVALS", "GETX", "SETX", "LOCK.ACQUIRE", "GETEX", "MSETEX", "SUBSTR"] {
             assert_eq!(Original::named(name.as_bytes()), None, "{name}");
         }
     }
 
     #[test]
     fn only_commands_with_options_or_several_keys_or_fields_take_more_arguments() {
-        let more = ["SET", "MSET", "MSETNX", "DELEX", "MGET", "HSET", "HDEL"];
+        let more = ["SET", "MSET", "MSETNX", "DELEX", "DEL", "UNLINK", "MGET", "HSET", "HDEL"];
         for command in ORIGINALS {
             let fewest = command.arity.unsigned_abs() as usize;
             let takes_more = more.contains(&command.name);

@@ -4,12 +4,16 @@
 use lock::value::claim::Family;
 
 use super::originals::{Original, Places};
+use super::seen::{self, Seen, Shadow};
 use crate::catalog::Container;
+use crate::parse::Argument;
 
 /// The patterns of the setting, and its former patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedKeys {
     patterns: Vec<Pattern>,
+    /// Of `lock.adopt-observe`: the locks that were seen.
+    shadow: Shadow,
 }
 
 /// A pattern.
@@ -21,6 +25,94 @@ struct Pattern {
     family: Family,
     /// False: the setting had it before. Native locks there are answered until they have ended.
     is_set: bool,
+    /// What clients do on keys that match.
+    seen: Seen,
+}
+
+/// What is done on the keys of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `lock.adopt`.
+    Adopt,
+    /// `lock.adopt-observe`.
+    Observe,
+    /// `lock.adopt` had it before.
+    Former,
+}
+
+impl Mode {
+    /// As the report has it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Adopt => "adopt",
+            Mode::Observe => "observe",
+            Mode::Former => "former",
+        }
+    }
+}
+
+/// A pattern for the report.
+#[derive(Clone, Debug)]
+pub struct PatternRow {
+    glob: Box<[u8]>,
+    literal: usize,
+    /// What is done on its keys.
+    pub mode: Mode,
+    /// Whether it is for locks in a hash.
+    pub is_hash: bool,
+    /// What was seen.
+    pub seen: Seen,
+}
+
+impl PatternRow {
+    /// As it stands in the setting.
+    pub fn text(&self) -> Vec<u8> {
+        [if self.is_hash { &b"hash:"[..] } else { b"" }, &self.glob].concat()
+    }
+
+    /// Whether it matches every key.
+    pub fn matches_all(&self) -> bool {
+        matches_all(&self.glob)
+    }
+
+    /// Whether it matches this key.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        matches(&self.glob, key)
+    }
+
+    /// How many bytes the key has in common with the fixed beginning of the pattern.
+    pub fn in_common(&self, key: &[u8]) -> usize {
+        self.glob[..self.literal].iter().zip(key).take_while(|(one, other)| one == other).count()
+    }
+
+    /// A key that matches, for a question about permissions. Not exact for a class.
+    pub fn example(&self) -> Vec<u8> {
+        let letters = self.glob.iter().filter(|byte| !b"[]^\\".contains(byte));
+        letters.map(|byte| if b"*?".contains(byte) { b'x' } else { *byte }).collect()
+    }
+}
+
+/// The pattern whose row counts a command on the key. Where patterns for both families match, as in
+/// `lock:* hash:lock:*`, it is the one of the command's family; `None`: the command fits both.
+fn counted_on<'p>(
+    patterns: &'p mut [Pattern],
+    key: &[u8],
+    family: impl FnOnce() -> Option<Family>,
+) -> Option<&'p mut Pattern> {
+    let first = |of: Family| patterns.iter().position(|pattern| pattern.family == of && pattern.matches(key));
+    let position = match (first(Family::Mutex), first(Family::Reentrant)) {
+        (Some(mutex), Some(hash)) => match family() {
+            Some(Family::Reentrant) => hash,
+            Some(_) => mutex,
+            None => mutex.min(hash),
+        },
+        (mutex, hash) => mutex.or(hash)?,
+    };
+    patterns.get_mut(position)
+}
+
+fn matches_all(glob: &[u8]) -> bool {
+    !glob.is_empty() && glob.iter().all(|byte| *byte == b'*')
 }
 
 /// Why the setting does not take patterns.
@@ -38,7 +130,7 @@ pub const MOST_PATTERNS: usize = 256;
 impl AdoptedKeys {
     /// No pattern.
     pub const fn none() -> AdoptedKeys {
-        AdoptedKeys { patterns: Vec::new() }
+        AdoptedKeys { patterns: Vec::new(), shadow: Shadow::none() }
     }
 
     /// These patterns from now on; the present ones become former ones.
@@ -46,21 +138,87 @@ impl AdoptedKeys {
     /// # Errors
     /// `hash:` without a pattern behind it, or too many patterns.
     pub fn change(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPatterns> {
-        let words = setting.split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|word| !word.is_empty());
-        let set = words.map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
         let former = self.patterns.iter().map(|former| Pattern { is_set: false, ..former.clone() });
+        self.with_patterns(patterns_of(setting)?.into_iter().chain(former))
+    }
+
+    /// These patterns from now on, and no others: nothing remains of an observed pattern.
+    ///
+    /// # Errors
+    /// As [`AdoptedKeys::change`].
+    pub fn observe(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPatterns> {
+        self.with_patterns(patterns_of(setting)?)
+    }
+
+    /// Counters go on.
+    fn with_patterns(&self, all: impl IntoIterator<Item = Pattern>) -> Result<AdoptedKeys, BadPatterns> {
         let mut patterns: Vec<Pattern> = Vec::new();
-        for pattern in set.into_iter().chain(former) {
-            let is_same = |other: &Pattern| other.glob == pattern.glob && other.family == pattern.family;
-            if patterns.iter().any(is_same) {
+        for mut pattern in all {
+            let is_same = |other: &&Pattern| other.glob == pattern.glob && other.family == pattern.family;
+            if patterns.iter().any(|other| is_same(&other)) {
                 continue;
+            }
+            if let Some(before) = self.patterns.iter().find(is_same) {
+                pattern.seen = before.seen.clone();
             }
             if patterns.len() == MOST_PATTERNS {
                 return Err(BadPatterns::TooMany);
             }
             patterns.push(pattern);
         }
-        Ok(AdoptedKeys { patterns })
+        Ok(AdoptedKeys { patterns, shadow: Shadow::none() })
+    }
+
+    /// Whether a pattern that is set matches every key.
+    pub fn match_all(&self) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_set && matches_all(&pattern.glob))
+    }
+
+    /// The patterns, with what was seen. `set` is the mode of those that are set.
+    pub fn rows(&self, set: Mode) -> impl Iterator<Item = PatternRow> + '_ {
+        self.patterns.iter().map(move |pattern| PatternRow {
+            glob: pattern.glob.clone(),
+            literal: pattern.literal,
+            mode: if pattern.is_set { set } else { Mode::Former },
+            is_hash: pattern.family == Family::Reentrant,
+            seen: pattern.seen.clone(),
+        })
+    }
+
+    /// What was seen of the pattern that the key matches, as a lock of this family.
+    pub fn seen_mut(&mut self, key: &[u8], family: Family) -> Option<&mut Seen> {
+        counted_on(&mut self.patterns, key, || Some(family)).map(|pattern| &mut pattern.seen)
+    }
+
+    /// Counts a command that is not translated on the patterns that its keys match.
+    pub fn see<'a, A: Argument<'a>>(&mut self, command: seen::Command<'_, A>) {
+        let AdoptedKeys { patterns, shadow } = self;
+        let words = command.words;
+        let original = words.first().and_then(|name| Original::named(name.bytes()));
+        let step = match original.map_or(Places::First, |original| original.command().places) {
+            Places::First => usize::MAX,
+            Places::All => 1,
+            Places::Pairs => 2,
+        };
+        for key in words.iter().skip(1).step_by(step).map(|word| word.bytes()) {
+            let name = words.first().map_or(&[][..], |name| name.bytes());
+            let family = || seen::family_of(name, original).or_else(|| shadow.family_of(key));
+            if let Some(pattern) = counted_on(patterns, key, family) {
+                shadow.see(&mut pattern.seen, key, pattern.family == Family::Reentrant, command);
+            }
+        }
+    }
+
+    /// Counts a command on a key of `lock.adopt` that is not translated, if a lock answers it WRONGTYPE.
+    pub fn see_wrong_type<'a, A: Argument<'a>>(&mut self, words: &[A]) {
+        let [name, key, ..] = words else { return };
+        let (key, original) = (key.bytes(), Original::named(name.bytes()));
+        let of_key = counted_on(&mut self.patterns, key, || seen::family_of(name.bytes(), original));
+        let Some(pattern) = of_key.filter(|pattern| pattern.is_set) else { return };
+        let is_hash = pattern.family == Family::Reentrant;
+        if let Some(command) = seen::wrong_type_of(name.bytes(), original, words, is_hash) {
+            pattern.seen.wrong_type(command);
+        }
     }
 
     /// Whether a key that matches may begin with this byte; an empty key begins with 0.
@@ -91,6 +249,11 @@ impl AdoptedKeys {
         self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == family && pattern.matches(key))
     }
 
+    /// Whether the key is among the patterns: native holds there are protected.
+    pub fn is_among(&self, key: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_set && pattern.matches(key))
+    }
+
     /// Whether the key is or was among the patterns.
     #[inline]
     pub fn may_hold_adopted(&self, key: &[u8]) -> bool {
@@ -115,8 +278,12 @@ impl AdoptedKeys {
         let is_translated = command.accepts(len)
             && match command.places {
                 Places::First => true,
+                // Under a former pattern they act as ever.
+                Places::All if command.container == Container::Writes => {
+                    (1..len).any(|position| arg(position).is_some_and(|key| self.is_among(key)))
+                }
                 Places::All => (1..len).any(is_adopted),
-                Places::Pairs => len % 2 == 1 && (1..len).step_by(2).all(is_adopted),
+                Places::Pairs => len % 2 == 1 && (1..len).step_by(2).any(is_adopted),
             };
         is_translated.then_some(command.container)
     }
@@ -127,8 +294,13 @@ impl AdoptedKeys {
 /// here.
 #[inline]
 pub fn may_be_translated(begins: bool, len: impl FnOnce() -> usize, name: impl FnOnce() -> Option<u8>) -> bool {
-    // Only MGET is translated for another key than its first.
-    begins || (len() > 2 && name().is_some_and(|byte| byte | 0x20 == b'm'))
+    // Only MGET, MSET, MSETNX, DEL and UNLINK are translated for another key than their first.
+    begins || (len() > 2 && name().is_some_and(|byte| matches!(byte | 0x20, b'm' | b'd' | b'u')))
+}
+
+fn patterns_of(setting: &[u8]) -> Result<Vec<Pattern>, BadPatterns> {
+    let words = setting.split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|word| !word.is_empty());
+    words.map(Pattern::parse).collect()
 }
 
 impl Pattern {
@@ -139,7 +311,7 @@ impl Pattern {
             None => (word, Family::Mutex),
         };
         let literal = glob.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(glob.len());
-        Ok(Pattern { glob: glob.into(), literal, family, is_set: true })
+        Ok(Pattern { glob: glob.into(), literal, family, is_set: true, seen: Seen::default() })
     }
 
     /// Most keys differ in the first bytes.
@@ -291,6 +463,8 @@ mod tests {
         assert!(former.adopt(b"b:1", Family::Mutex));
         let off = former.change(b"").unwrap();
         assert!(!off.adopt(b"b:1", Family::Mutex) && off.may_hold_adopted(b"b:1") && !off.is_empty());
+        assert!(former.is_among(b"b:1") && !former.is_among(b"a:1") && !off.is_among(b"b:1"));
+        assert_eq!(off.container_of(Original::Del, || 2, |_| Some(b"b:1")), None);
         assert!(off.change(b"a:*").unwrap().adopt(b"a:1", Family::Mutex));
         assert!(AdoptedKeys::default().change(b"").unwrap().is_empty());
     }
@@ -320,10 +494,14 @@ mod tests {
         for line in ["SET l:1 a NX", "set l:1 a", "setnx l:1 a", "MSETNX l:1 a l:2 b", "GETDEL l:1", "SET h:1 a"] {
             assert_eq!(container(line), Some(Container::Writes), "{line}");
         }
+        for line in ["MSET l:1 a x b", "MSET x b l:1 a", "DEL l:1", "del x h:1", "UNLINK x l:1 x"] {
+            assert_eq!(container(line), Some(Container::Writes), "{line}");
+        }
         for line in ["GET l:1", "MGET x l:1", "MGET l:1 x", "GETRANGE l:1 0 1"] {
             assert_eq!(container(line), Some(Container::Reads), "{line}");
         }
-        for line in ["SET x a NX", "SET l:1", "GET l:1 x", "MSET l:1 a x b", "MSET l:1 a l:2", "MGET x", "INCR l:1"] {
+        for line in ["SET x a NX", "SET l:1", "GET l:1 x", "MSET x a", "MSET l:1 a l:2", "MGET x", "INCR l:1", "DEL x"]
+        {
             assert_eq!(container(line), None, "{line}");
         }
     }
@@ -354,6 +532,6 @@ mod tests {
         assert!(keys.may_begin_with(b'j') && !keys.may_begin_with(b'k'));
         assert!(!may_be_translated(false, || 3, || Some(b's')));
         assert!(!may_be_translated(false, || 2, || Some(b'M')));
-        assert!([b'M', b'm'].iter().all(|name| may_be_translated(false, || 3, || Some(*name))));
+        assert!(b"MmDdUu".iter().all(|name| may_be_translated(false, || 3, || Some(*name))));
     }
 }

@@ -12,8 +12,8 @@ use crate::adopted::Original;
 /// `SET key token …` and the like: a request that the token hold the mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetCommand<'a> {
-    /// The owner.
-    pub token: OwnerRef<'a>,
+    /// The owner. `None`: the value is empty or too long to be a token.
+    pub token: Option<OwnerRef<'a>>,
     /// On which condition.
     pub condition: Condition<'a>,
     /// For how long.
@@ -68,15 +68,15 @@ impl<'a> SetCommand<'a> {
         match (original, args) {
             (Original::Set, [_, _, token, options @ ..]) => SetCommand::with_options(token.bytes(), options),
             (Original::SetNx, [_, _, token]) => {
-                let token = OwnerRef::new(token.bytes())?;
+                let token = OwnerRef::new(token.bytes());
                 Some(SetCommand { token, condition: Condition::Free, expiry: never, gets })
             }
             (Original::SetEx | Original::PSetEx, [_, _, time, token]) => {
-                let (token, expiry) = (OwnerRef::new(token.bytes())?, Expiry::Lease(lease(time.bytes(), unit_ms)?));
+                let (token, expiry) = (OwnerRef::new(token.bytes()), Expiry::Lease(lease(time.bytes(), unit_ms)?));
                 Some(SetCommand { token, condition, expiry, gets })
             }
             (Original::GetSet, [_, _, token]) => {
-                Some(SetCommand { token: OwnerRef::new(token.bytes())?, condition, expiry: never, gets: true })
+                Some(SetCommand { token: OwnerRef::new(token.bytes()), condition, expiry: never, gets: true })
             }
             _ => None,
         }
@@ -105,7 +105,7 @@ impl<'a> SetCommand<'a> {
             }
         }
         Some(SetCommand {
-            token: OwnerRef::new(token)?,
+            token: OwnerRef::new(token),
             condition: condition.unwrap_or(Condition::Always),
             expiry: expiry.unwrap_or(Expiry::Lease(Lease::Persist)),
             gets,
@@ -201,7 +201,7 @@ mod tests {
             ("GETSET k t", Condition::Always, ms(-1), true),
         ];
         for (line, condition, expiry, gets) in cases {
-            let token = OwnerRef::new(b"t").unwrap();
+            let token = OwnerRef::new(b"t");
             assert_eq!(set(line), Some(SetCommand { token, condition, expiry, gets }), "{line}");
         }
     }
@@ -209,7 +209,6 @@ mod tests {
     #[test]
     fn what_is_no_lock_is_left_to_the_server() {
         let lines = [
-            "SET k ",
             "SET k t NX XX",
             "SET k t NX NX",
             "SET k t EX 5 PX 5",
@@ -223,14 +222,20 @@ mod tests {
             "SET k t IFNE o",
             "SET k t IFEQ",
             "SET k t WHAT",
-            "SETNX k ",
             "SETEX k 0 t",
         ];
         for line in lines {
             assert_eq!(set(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_value_that_is_empty_or_too_long_is_no_token() {
+        for line in ["SET k ", "SETNX k ", "SETEX k 5 ", "GETSET k "] {
+            assert_eq!(set(line).map(|set| set.token.is_none()), Some(true), "{line}");
+        }
         let (long, name) = (vec![b'x'; 1_025], &b"SET"[..]);
-        assert_eq!(SetCommand::parse(Original::Set, &[name, b"k", &long]), None);
+        assert!(SetCommand::parse(Original::Set, &[name, b"k", &long]).is_some_and(|set| set.token.is_none()));
     }
 
     #[test]

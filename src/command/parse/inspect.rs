@@ -66,8 +66,8 @@ fn count_option(options: Option<&[&[u8]]>) -> Result<Option<usize>, ErrorReply> 
                 let count = integer(value).and_then(|count| usize::try_from(count).ok());
                 count.map(Some).ok_or_else(|| errors::not_an_integer("COUNT", value))
             }
-            [] => Err(errors::syntax_at(option, "its value is missing")),
-            [_, next, ..] => Err(errors::syntax_at(next, "nothing may follow COUNT n")),
+            [] => Err(errors::syntax_at(option, "missing value")),
+            [_, next, ..] => Err(errors::syntax_at(next, "unexpected argument after COUNT count")),
         },
         Some([option, ..]) => Err(errors::syntax_at(option, "unknown option")),
     }
@@ -97,14 +97,14 @@ impl<'a> ScanCommand<'a> {
         let mut command = ScanCommand { cursor, pattern: None, count: None };
         for option in args.get(2..).unwrap_or_default().chunks(2) {
             let (name, value) = (option[0], option.get(1).copied());
-            let value = || value.ok_or_else(|| errors::syntax_at(name, "its value is missing"));
+            let value = || value.ok_or_else(|| errors::syntax_at(name, "missing value"));
             let (place, value) = match name.to_ascii_uppercase().as_slice() {
                 b"MATCH" => (&mut command.pattern, value()?),
                 b"COUNT" => (&mut command.count, value().and_then(count)?),
                 _ => return Err(errors::syntax_at(name, "unknown option")),
             };
             if place.replace(value).is_some() {
-                return Err(errors::syntax_at(name, "given twice"));
+                return Err(errors::syntax_at(name, "duplicate option"));
             }
         }
         Ok(command)
@@ -120,7 +120,7 @@ fn is_cursor(bytes: &[u8]) -> bool {
 fn count(value: &[u8]) -> Result<&[u8], ErrorReply> {
     match integer(value) {
         None => Err(errors::not_an_integer("COUNT", value)),
-        Some(..1) => Err(errors::syntax_at(value, "COUNT is less than 1")),
+        Some(..1) => Err(errors::syntax_at(value, "COUNT must be 1 or more")),
         Some(_) => Ok(value),
     }
 }
@@ -154,6 +154,35 @@ impl LogCommand {
             _ if is(b"GET") => Err(errors::wrong_arity_of_log("get")),
             _ if is(b"LEN") => Err(errors::wrong_arity_of_log("len")),
             _ if is(b"RESET") => Err(errors::wrong_arity_of_log("reset")),
+            _ => Err(errors::unknown_subcommand(subcommand)),
+        }
+    }
+}
+
+/// `LOCK.ADOPTION REPORT | RETURN key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptionCommand {
+    /// What clients do on the keys of each pattern.
+    Report,
+    /// Turns the adopted lock under argument 2 back into a string or hash.
+    Return,
+}
+
+impl AdoptionCommand {
+    /// Reads the arguments from index 1 on.
+    ///
+    /// # Errors
+    /// In Redis's words: an unknown subcommand, a wrong number of arguments.
+    pub fn parse(args: &[&[u8]]) -> Result<AdoptionCommand, ErrorReply> {
+        let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else {
+            return Err(errors::syntax("REPORT or RETURN is missing"));
+        };
+        let is = |word: &[u8]| subcommand.eq_ignore_ascii_case(word);
+        match values {
+            [] if is(b"REPORT") => Ok(AdoptionCommand::Report),
+            [_] if is(b"RETURN") => Ok(AdoptionCommand::Return),
+            _ if is(b"REPORT") => Err(errors::wrong_arity("LOCK.ADOPTION|REPORT")),
+            _ if is(b"RETURN") => Err(errors::wrong_arity("LOCK.ADOPTION|RETURN")),
             _ => Err(errors::unknown_subcommand(subcommand)),
         }
     }
@@ -276,6 +305,22 @@ mod tests {
                 Err(errors::BAD_LOG_COUNT),
                 "{count}"
             );
+        }
+    }
+
+    #[test]
+    fn one_adopted_lock_is_returned() {
+        assert_eq!(AdoptionCommand::parse(&words("lock.adoption return k")), Ok(AdoptionCommand::Return));
+        assert_eq!(AdoptionCommand::parse(&words("LOCK.ADOPTION Report")), Ok(AdoptionCommand::Report));
+        let rows = [
+            ("LOCK.ADOPTION REPORT k", "ERR wrong number of arguments for 'lock.adoption|report' command"),
+            ("LOCK.ADOPTION", "ERR syntax error: REPORT or RETURN is missing"),
+            ("LOCK.ADOPTION RETURN", "ERR wrong number of arguments for 'lock.adoption|return' command"),
+            ("LOCK.ADOPTION RETURN k l", "ERR wrong number of arguments for 'lock.adoption|return' command"),
+            ("LOCK.ADOPTION Foo k", "ERR unknown subcommand 'Foo'. Try LOCK.HELP."),
+        ];
+        for (line, error) in rows {
+            assert_eq!(AdoptionCommand::parse(&words(line)).unwrap_err().as_str(), error, "{line}");
         }
     }
 

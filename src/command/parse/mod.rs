@@ -7,7 +7,7 @@ mod request;
 mod values;
 
 pub use adopted::{pairs, range, released_token, Condition, Expiry, SetCommand};
-pub use inspect::{top_length, ListLength, LogCommand, ScanCommand};
+pub use inspect::{top_length, AdoptionCommand, ListLength, LogCommand, ScanCommand};
 pub use options::WaitOptions;
 pub use request::{broken_holders, key_positions, AcquireCommand, ReleaseCommand, RenewCommand, Token};
 pub use values::{integer, owner, Argument, LeaseSettings, MAX_LEASE_MS};

@@ -179,12 +179,12 @@ impl Options {
         while let Some(word) = args.get(next).map(|word| word.bytes()) {
             let name = OptionName::of(word).ok_or_else(|| errors::syntax_at(word, "unknown option"))?;
             if !name.is_taken_by(command) {
-                return Err(errors::syntax_at(word, "no option of this command"));
+                return Err(errors::syntax_at(word, "not an option of this command"));
             }
             let value_argument = next + 1;
             let value = || match args.get(value_argument) {
                 Some(value) => Ok(value.bytes()),
-                None => Err(errors::syntax_at(word, "its value is missing")),
+                None => Err(errors::syntax_at(word, "missing value")),
             };
             next = value_argument + usize::from(name.has_value());
             match name {
@@ -208,7 +208,7 @@ impl Options {
         }
         match (options.holds, options.permits, options.slot) {
             (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => {
-                Err(errors::syntax("HOLDS, PERMITS and SLOT exclude each other"))
+                Err(errors::syntax("HOLDS, PERMITS and SLOT are mutually exclusive"))
             }
             _ => Ok(options),
         }
@@ -217,7 +217,7 @@ impl Options {
     fn set_lease(&mut self, word: &[u8], lease: Lease) -> Result<(), ErrorReply> {
         match self.lease.replace(lease) {
             None => Ok(()),
-            Some(_) => Err(errors::syntax_at(word, "a second lease")),
+            Some(_) => Err(errors::syntax_at(word, "more than one of EX, PX and PERSIST")),
         }
     }
 
@@ -236,7 +236,7 @@ impl Options {
 fn once<T>(word: &[u8], option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(errors::syntax_at(word, "given twice")),
+        Some(_) => Err(errors::syntax_at(word, "duplicate option")),
     }
 }
 
@@ -244,7 +244,7 @@ fn once<T>(word: &[u8], option: &mut Option<T>, value: T) -> Result<(), ErrorRep
 fn flag(word: &[u8], option: &mut bool) -> Result<(), ErrorReply> {
     match std::mem::replace(option, true) {
         false => Ok(()),
-        true => Err(errors::syntax_at(word, "given twice")),
+        true => Err(errors::syntax_at(word, "duplicate option")),
     }
 }
 
@@ -442,12 +442,12 @@ mod tests {
         let cases = [
             ("BLOK 5", "ERR syntax error at 'BLOK': unknown option"),
             ("PX 5 30000", "ERR syntax error at '30000': unknown option"),
-            ("FAILED", "ERR syntax error at 'FAILED': no option of this command"),
-            ("block", "ERR syntax error at 'block': its value is missing"),
-            ("PX 5 EX 5", "ERR syntax error at 'EX': a second lease"),
-            ("SLOT SLOT", "ERR syntax error at 'SLOT': given twice"),
-            ("BLOCK 5 BLOCK 5", "ERR syntax error at 'BLOCK': given twice"),
-            ("HOLDS 1 PERMITS 1", "ERR syntax error: HOLDS, PERMITS and SLOT exclude each other"),
+            ("FAILED", "ERR syntax error at 'FAILED': not an option of this command"),
+            ("block", "ERR syntax error at 'block': missing value"),
+            ("PX 5 EX 5", "ERR syntax error at 'EX': more than one of EX, PX and PERSIST"),
+            ("SLOT SLOT", "ERR syntax error at 'SLOT': duplicate option"),
+            ("BLOCK 5 BLOCK 5", "ERR syntax error at 'BLOCK': duplicate option"),
+            ("HOLDS 1 PERMITS 1", "ERR syntax error: HOLDS, PERMITS and SLOT are mutually exclusive"),
             ("BLOCK -1", "ERR timeout is negative: BLOCK '-1'"),
             ("BLOCK 5s", "ERR timeout is not an integer or out of range: BLOCK '5s'"),
             ("HOLDS x", "ERR value is not an integer or out of range: HOLDS 'x'"),

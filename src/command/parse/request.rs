@@ -57,11 +57,11 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
         // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
         let is_persistent_session = session && options.lease == Some(Lease::Persist);
         if is_persistent_session {
-            return Err(errors::syntax("SESSION and PERSIST exclude each other"));
+            return Err(errors::syntax("SESSION and PERSIST are mutually exclusive"));
         }
         // NOTIFY and COALESCE say how to wait, BLOCK how long.
         if (channel_argument.is_some() || coalesce) && block.is_none() {
-            return Err(errors::syntax("NOTIFY and COALESCE need BLOCK"));
+            return Err(errors::syntax("NOTIFY and COALESCE require BLOCK"));
         }
         let claim = match prefix {
             Prefix::Lock | Prefix::Mlock => Claim::Mutex,
@@ -173,8 +173,8 @@ pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<HoldsOf<'a>, ErrorReply> 
         None | Some([]) => Ok(HoldsOf::AllOwners),
         Some([option, rest @ ..]) if option.eq_ignore_ascii_case(b"OWNER") => match rest {
             [name] => Ok(HoldsOf::Owner(owner(name)?.as_bytes())),
-            [] => Err(errors::syntax_at(option, "its value is missing")),
-            [_, next, ..] => Err(errors::syntax_at(next, "nothing may follow OWNER owner")),
+            [] => Err(errors::syntax_at(option, "missing value")),
+            [_, next, ..] => Err(errors::syntax_at(next, "unexpected argument after OWNER owner")),
         },
         Some([option, ..]) => Err(errors::syntax_at(option, "unknown option")),
     }
@@ -421,7 +421,7 @@ mod tests {
         fn what_is_wrong_is_told() {
             let cases = [
                 (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
-                (Prefix::Lock, "x k ", "ERR the token must have 1 to 1024 bytes"),
+                (Prefix::Lock, "x k ", "ERR the token must be 1 to 1024 bytes long"),
                 (Prefix::Lock, "x k t what", "ERR syntax error at 'what': unknown option"),
                 (Prefix::Mlock, "x 1 k t what", "ERR syntax error at 'what': unknown option"),
                 (Prefix::Rlock, "x k t HOLDS -1", "ERR value is not an integer or out of range: HOLDS '-1'"),
@@ -429,8 +429,8 @@ mod tests {
                 (Prefix::Rwlock, "x k t HOLDS 1", "ERR syntax error: READ or WRITE is missing"),
                 (Prefix::Rwlock, "x k t READ READ", "ERR syntax error at 'READ': unknown option"),
                 (Prefix::Sem, "x k t PERMITS 0", "ERR LIMIT and PERMITS must be between 1 and 1000000"),
-                (Prefix::Sem, "x k t LIMIT 1", "ERR syntax error at 'LIMIT': no option of this command"),
-                (Prefix::Lock, "x k t FAILED Failed", "ERR syntax error at 'Failed': given twice"),
+                (Prefix::Sem, "x k t LIMIT 1", "ERR syntax error at 'LIMIT': not an option of this command"),
+                (Prefix::Lock, "x k t FAILED Failed", "ERR syntax error at 'Failed': duplicate option"),
             ];
             for (prefix, line, expected) in cases {
                 assert_eq!(error(prefix, line).as_str(), expected, "{line}");
@@ -480,7 +480,7 @@ mod tests {
         fn what_is_wrong_is_told() {
             let cases = [
                 (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
-                (Prefix::Lock, "x k ", "ERR the token must have 1 to 1024 bytes"),
+                (Prefix::Lock, "x k ", "ERR the token must be 1 to 1024 bytes long"),
                 (Prefix::Rwlock, "x k t READ", "ERR syntax error at 'READ': unknown option"),
                 (Prefix::Mlock, "x 0 k t", "ERR numkeys should be between 1 and 128"),
                 (Prefix::Lock, "x k t PX 0", "ERR invalid expire time in 'lock.renew' command: less than 1 ms"),

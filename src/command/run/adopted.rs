@@ -8,16 +8,18 @@ use lock::key::KeyRef;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::release::Work;
-use lock::manager::takeover::{TakenOver, Takeover};
-use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
+use lock::manager::takeover::{ExclusiveHolder, TakenOver, Takeover};
+use lock::manager::turn::Turn;
+use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Origin, Portion};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
-use super::adopted_hash;
 use super::inspect::{holder_of, Holder};
 use super::request::{refuse_while_paused, run_original};
+use super::{adopted_hash, adoption};
+use crate::adopted::seen::{self, Act};
 use crate::adopted::Original;
 use crate::catalog::Container;
 use crate::errors::{self, ErrorReply};
@@ -43,7 +45,11 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     if container == Container::Writes && host.is_from_log() {
         return run_original(host, args);
     }
-    host.check_permission(args)?;
+    let permitted = host.check_permission(args);
+    permitted.inspect_err(|_| {
+        let family = seen::family_of(args[0].bytes(), Some(command.original)).unwrap_or(Family::Mutex);
+        host.count_seen(args[1].bytes(), family, |seen| seen.act(Act::NoPermission));
+    })?;
     // A replica that lets clients write.
     if container == Container::Writes && host.is_replica() {
         return run_original(host, args);
@@ -58,7 +64,10 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         Original::MSet => set_several(host, args, Original::MSet, Condition::Always),
         Original::MSetNx => set_several(host, args, Original::MSetNx, Condition::Free),
         Original::GetDel => get_and_release(host, args),
+        // Without a condition DELEX acts as DEL.
+        Original::DelEx if args.len() == 2 => delete(host, args),
         Original::DelIfEq | Original::DelEx => release(host, args),
+        Original::Del | Original::Unlink => delete(host, args),
         Original::Get => get(host, args),
         Original::GetRange => get_range(host, args),
         Original::MGet => get_several(host, args),
@@ -89,10 +98,14 @@ enum Set {
     Refused(Option<Owner>),
     /// A free key cannot be granted now.
     NotNow,
+    /// A held key: this holder was granted it by `LOCK.*`, or the value is no token. Of several keys it is not told.
+    Protected(Option<Owner>),
     /// The key holds a lock of another family.
     OtherFamily,
     /// The key has nothing to do with a lock.
     Original,
+    /// Under a former pattern: the key becomes an ordinary one again.
+    Ordinary,
 }
 
 /// SET, SETNX, SETEX, PSETEX, GETSET.
@@ -121,8 +134,8 @@ fn run_set<'h, H: CommandHost<'h>>(
     }
     let db = host.db();
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
-    let waiter = wait.map(|_| NewWaiter {
-        owner: set.token,
+    let waiter = wait.zip(set.token).map(|(_, owner)| NewWaiter {
+        owner,
         prefix: Prefix::Lock,
         claim: Claim::AdoptedMutex,
         key: name,
@@ -130,22 +143,62 @@ fn run_set<'h, H: CommandHost<'h>>(
     });
     let question = Question {
         set: &set,
+        is_former: !host.protects(name),
+        renews: original == Original::Set,
         may_grant: || host.adopts(name, Family::Mutex),
         may_wait_for: |fence| wait.filter(|_| !host.is_granted_here(fence)),
         wait,
     };
     let decided = host.decide(keys, waiter, |manager, rules| {
         let decided = decide_set(manager, rules, KeyRef { db, name }, question);
-        manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        count_refusal(manager, &decided);
         decided
     });
-    match decided?? {
+    let decided = decided??;
+    if let Some(act) = act_of(&decided) {
+        count_set(host, &set, act, name);
+    }
+    match decided {
         Set::Original => run_original(host, args),
+        Set::Ordinary => {
+            adoption::return_key(host, key)?;
+            run_original(host, args)
+        }
         decided => {
             let SetCommand { condition, gets, .. } = set;
-            reply_decided(host, name, original, Asked { condition, gets }, decided)
+            reply_decided(host, original, Asked { condition, gets }, decided)
         }
     }
+}
+
+/// What the report says of it.
+fn act_of(decided: &Set) -> Option<Act> {
+    match decided {
+        Set::Done { former: None, .. } => Some(Act::Grant),
+        Set::Done { fences, .. } if fences.is_empty() => Some(Act::Renew),
+        Set::Done { .. } => Some(Act::TakeOver),
+        Set::Queued => Some(Act::Wait),
+        Set::Refused(_) | Set::NotNow | Set::OtherFamily => Some(Act::Refuse),
+        Set::Protected(_) => Some(Act::Protect),
+        Set::Original | Set::Ordinary => None,
+    }
+}
+
+fn count_set<'h>(host: impl CommandHost<'h>, set: &SetCommand<'_>, act: Act, key: &[u8]) {
+    let client = host.connection();
+    host.count_seen(key, Family::Mutex, |seen| {
+        seen.act(act);
+        seen.client(client.map(|client| client.0));
+        seen.value(set.token.map_or(&[][..], |token| token.as_bytes()));
+        if act == Act::Grant && set.expiry == Expiry::Lease(Lease::Persist) {
+            seen.without_lease();
+        }
+    });
+}
+
+fn count_refusal(manager: &mut LockManager, decided: &Result<Set, ErrorReply>) {
+    let is_refused = matches!(decided, Ok(Set::Refused(_) | Set::NotNow | Set::Protected(_)));
+    manager.observer.statistics.adopted_refusals += u64::from(is_refused);
 }
 
 /// What most SETs do: a free key that no request waits for is granted with no more than that. False: it was not.
@@ -154,15 +207,16 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
     key: H::Argument,
     set: &SetCommand<'h>,
 ) -> Result<bool, ErrorReply> {
-    let Expiry::Lease(lease) = set.expiry else { return Ok(false) };
+    let (Expiry::Lease(lease), Some(owner)) = (set.expiry, set.token) else { return Ok(false) };
     if set.condition != Condition::Free || set.gets || !host.adopts(key.bytes(), Family::Mutex) {
         return Ok(false);
     }
-    let request = LockRequest { owner: set.token, claim: Claim::AdoptedMutex, lease };
+    let request = LockRequest { owner, claim: Claim::AdoptedMutex, lease };
     let Ok(granted) = host.acquire_uncontended(key, &request, None) else { return Ok(false) };
     let fence = granted?.fence;
     host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
-    host.note_granted_here(key.bytes(), fence);
+    host.note_adopted(fence);
+    count_set(host, set, Act::Grant, key.bytes());
     Ok(true)
 }
 
@@ -176,7 +230,6 @@ struct Asked<'a> {
 
 fn reply_decided<'h>(
     mut host: impl CommandHost<'h>,
-    name: &[u8],
     original: Original,
     Asked { condition, gets }: Asked<'_>,
     decided: Set,
@@ -186,9 +239,11 @@ fn reply_decided<'h>(
     match decided {
         Set::OtherFamily if has_error => return Err(errors::WRONG_TYPE),
         Set::NotNow if has_error => return Err(errors::NOT_NOW),
+        Set::Protected(holder) if gets => reply_token(&mut host, holder.as_ref()),
+        Set::Protected(_) => return Err(errors::PROTECTED),
         Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
         Set::Done { former, fences } => {
-            fences.into_iter().for_each(|fence| host.note_granted_here(name, fence));
+            fences.into_iter().for_each(|fence| host.note_adopted(fence));
             match gets {
                 true => reply_token(&mut host, former.as_ref()),
                 false => reply_set(&mut host, original, true),
@@ -197,7 +252,7 @@ fn reply_decided<'h>(
         Set::Refused(former) if gets => reply_token(&mut host, former.as_ref()),
         Set::Refused(_) => reply_set(&mut host, original, false),
         // The client is blocked; the original has its own reply.
-        Set::Queued | Set::Original => {}
+        Set::Queued | Set::Original | Set::Ordinary => {}
     }
     Ok(())
 }
@@ -205,6 +260,10 @@ fn reply_decided<'h>(
 /// What a SET asks of the rules.
 struct Question<'a, G, W> {
     set: &'a SetCommand<'a>,
+    /// Whether the key is under a former pattern only.
+    is_former: bool,
+    /// Whether it may be the renewal of an old client that still holds a lock there.
+    renews: bool,
     /// Whether a free key may become a lock.
     may_grant: G,
     /// How long it waits for the hold with this fence.
@@ -219,49 +278,72 @@ fn decide_set<K: Keys, C: Park>(
     key: KeyRef<'_>,
     question: Question<'_, impl FnOnce() -> bool, impl FnOnce(Fence) -> Option<WaitLimit>>,
 ) -> Result<Set, ErrorReply> {
-    let Question { set, may_grant, may_wait_for, wait } = question;
+    let Question { set, is_former, renews, may_grant, may_wait_for, wait } = question;
     let holder = match manager.turn(rules).exclusive_holder(key, Family::Mutex) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
+        // A free key is kept for the family of its waiters; what is no token is not for them.
+        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))
+            if set.token.is_none() && manager.turn(rules).latest_holder(key).is_none() =>
+        {
+            return Ok(Set::Original);
+        }
         Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Ok(Set::OtherFamily),
         Err(error) => return Err(error.into()),
     };
-    if holder.is_none() && !may_grant() {
+    if holder.is_none() && (set.token.is_none() || !may_grant()) {
         return Ok(Set::Original);
     }
     let is_met = match (set.condition, &holder) {
         (Condition::Always, _) => true,
         (Condition::Free, holder) => holder.is_none(),
         (Condition::Held, holder) => holder.is_some(),
-        (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|(holder, _)| holder.as_bytes() == token),
+        (Condition::HeldBy(token), holder) => holder.as_ref().is_some_and(|holder| holder.owner.as_bytes() == token),
     };
+    if let (true, Some(holder)) = (is_former && is_met && set.condition != Condition::Free, &holder) {
+        let is_its_own = set.token.is_some_and(|token| token.as_bytes() == holder.owner.as_bytes());
+        if !(is_its_own && renews) {
+            return Ok(Set::Ordinary);
+        }
+    }
+    if let Some(holder) = holder.as_ref().filter(|holder| is_met && is_protected(holder, set.token)) {
+        manager.turn(rules).record_protected(key, &holder.owner);
+        return Ok(Set::Protected(Some(holder.owner.clone())));
+    }
+    let Some(token) = set.token else { return Ok(Set::Refused(holder.map(|holder| holder.owner))) };
     let Some(lease) = set.expiry.lease(rules.now.timestamp()) else {
-        return end_at_once(manager, rules, key, holder.map(|(owner, _)| owner), is_met);
+        return end_at_once(manager, rules, key, holder.map(|holder| holder.owner), is_met);
     };
     if set.condition == Condition::Free {
         let wait = match &holder {
-            Some((_, fence)) => may_wait_for(*fence),
+            Some(holder) => may_wait_for(holder.fence),
             None => wait,
         };
         if !is_met && wait.is_none() {
-            return Ok(Set::Refused(holder.map(|(owner, _)| owner)));
+            return Ok(Set::Refused(holder.map(|holder| holder.owner)));
         }
         let lease_ends = match set.expiry {
             Expiry::At(at) => Some(at),
             _ => None,
         };
         let lease = lease.unwrap_or(Lease::Persist);
-        return acquire(manager, rules, key, LeaseUntil { lease, ends: lease_ends }, set.token, wait);
+        return acquire(manager, rules, key, LeaseUntil { lease, ends: lease_ends }, token, wait);
     }
-    let former = holder.map(|(owner, _)| owner);
+    let former = holder.map(|holder| holder.owner);
     if !is_met {
         return Ok(Set::Refused(former));
     }
-    let takeover = Takeover { name: key.name, owner: set.token, lease };
+    let takeover = Takeover { name: key.name, owner: token, lease };
     match take_over(manager, rules, key.db, &[takeover])? {
         TakenOver::All(fences) => Ok(Set::Done { former, fences }),
         TakenOver::NotNow => Ok(Set::NotNow),
+        TakenOver::Protected => Ok(Set::Protected(former)),
     }
+}
+
+/// Whether a SET of this token, or of a value that is none, leaves the holder alone.
+fn is_protected(holder: &ExclusiveHolder, token: Option<OwnerRef<'_>>) -> bool {
+    token.is_none_or(|token| holder.is_protected_from(token.as_bytes()))
 }
 
 /// A SET with an end in the past. The server would set the key, and remove it because it is over: the holder loses its
@@ -356,19 +438,23 @@ fn set_several<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     let is_mutex = |name: &[u8]| host.adopts(name, Family::Mutex);
     let pairs = parse::pairs(args).filter(|pairs| pairs.iter().all(|(name, _)| is_mutex(name)));
-    let Some(pairs) = pairs else { return run_original(host, args) };
+    let Some(pairs) = pairs else { return overwrite_several(host, args, condition) };
     refuse_while_paused(host)?;
     let keys: Vec<_> = args[1..].iter().step_by(2).copied().collect();
     host.check_slots(&keys)?;
     let (db, names): (_, Vec<&[u8]>) = (host.db(), pairs.iter().map(|(name, _)| *name).collect());
     let decided = host.decide(KeyArguments { arguments: &keys, names: &names }, None, |manager, rules| {
         let decided = decide_several(manager, rules, db, &pairs, condition);
-        manager.observer.statistics.adopted_refusals += u64::from(matches!(decided, Ok(Set::Refused(_) | Set::NotNow)));
+        count_refusal(manager, &decided);
         decided
     });
-    match decided?? {
-        Set::Original => run_original(host, args),
-        decided => reply_decided(host, names[0], original, Asked { condition, gets: false }, decided),
+    let decided = decided??;
+    if let Some(act) = act_of(&decided) {
+        names.iter().for_each(|name| host.count_seen(name, Family::Mutex, |seen| seen.act(act)));
+    }
+    match decided {
+        Set::Original => overwrite_several(host, args, condition),
+        decided => reply_decided(host, original, Asked { condition, gets: false }, decided),
     }
 }
 
@@ -399,17 +485,97 @@ fn decide_several<K: Keys, C: Park>(
     match take_over(manager, rules, db, &takeovers)? {
         TakenOver::All(fences) => Ok(Set::Done { former: None, fences }),
         TakenOver::NotNow => Ok(Set::NotNow),
+        TakenOver::Protected => Ok(Set::Protected(None)),
     }
+}
+
+/// MSET and MSETNX that are not requests for mutexes alone: the server sets strings, but overwrites no lock.
+fn overwrite_several<'h, H: CommandHost<'h>>(
+    host: H,
+    args: &'h [H::Argument],
+    condition: Condition<'_>,
+) -> Result<(), ErrorReply> {
+    let keys: Vec<_> = args[1..].iter().step_by(2).copied().filter(|key| host.protects(key.bytes())).collect();
+    // MSETNX overwrites nothing.
+    if condition == Condition::Free || keys.is_empty() {
+        return run_original(host, args);
+    }
+    let is_held = protected(host, &keys, |turn, key| turn.latest_holder(key))?.contains(&true);
+    match is_held {
+        true => Err(errors::PROTECTED),
+        false => run_original(host, args),
+    }
+}
+
+/// Which of these keys have a holder that `holder` names; each of them is recorded.
+fn protected<'h, H: CommandHost<'h>>(
+    host: H,
+    keys: &[H::Argument],
+    holder: impl Fn(&mut Turn<'_, '_, H::Keys<'_>, H::Clients<'_>>, KeyRef<'_>) -> Option<Owner>,
+) -> Result<Vec<bool>, ErrorReply> {
+    let (db, names): (_, Vec<&[u8]>) = (host.db(), keys.iter().map(|key| key.bytes()).collect());
+    host.check_slots(keys)?;
+    host.decide(KeyArguments { arguments: keys, names: &names }, None, |manager, rules| {
+        let mut turn = manager.turn(rules);
+        let is_protected = |name: &&[u8]| {
+            let key = KeyRef { db, name };
+            let holder = holder(&mut turn, key);
+            holder.iter().for_each(|holder| turn.record_protected(key, holder));
+            holder.is_some()
+        };
+        names.iter().map(is_protected).collect()
+    })
+}
+
+/// DEL and UNLINK. A script or a transaction compares before; a plain command would free the lock of a successor.
+fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    if host.is_in_script_or_transaction() {
+        return run_original(host, args);
+    }
+    let keys: Vec<_> = args[1..].iter().copied().filter(|key| host.protects(key.bytes())).collect();
+    let is_protected = protected(host, &keys, |turn, key| {
+        let native = turn.native_holder(key);
+        let is_freed = native.is_none() && turn.latest_holder(key).is_some();
+        let act = if is_freed { Act::ReleaseWithoutToken } else { Act::Protect };
+        if is_freed || native.is_some() {
+            let is_hash = matches!(turn.exclusive_holder(key, Family::Reentrant), Ok(Some(_)));
+            let family = if is_hash { Family::Reentrant } else { Family::Mutex };
+            host.count_seen(key.name, family, |seen| seen.act(act));
+        }
+        native
+    })?;
+    if !is_protected.contains(&true) {
+        return run_original(host, args);
+    }
+    let mut is_protected = is_protected.into_iter();
+    let is_left = |key: &H::Argument| !host.protects(key.bytes()) || is_protected.next() == Some(false);
+    let keys: Vec<_> = args[1..].iter().copied().filter(is_left).collect();
+    if keys.is_empty() {
+        host.integer(0);
+        return Ok(());
+    }
+    run_original(host, &[&args[..1], &keys].concat())
 }
 
 /// GETDEL.
 fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
+    let is_protected = host.protects(key.name) && !host.is_in_script_or_transaction();
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
-        let Some((holder, _)) = manager.turn(rules).exclusive_holder(key, Family::Mutex)? else { return Ok(None) };
-        manager.turn(rules).release(key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
-        Ok(Some(holder))
+        let Some(holder) = manager.turn(rules).exclusive_holder(key, Family::Mutex)? else { return Ok(None) };
+        if is_protected && holder.origin == Origin::Native {
+            manager.turn(rules).record_protected(key, &holder.owner);
+            return Ok(None);
+        }
+        manager.turn(rules).release(key, holder.owner.as_bytes(), &Portion::Mutex, Work::Failed)?;
+        host.count_seen(key.name, Family::Mutex, |seen| {
+            seen.act(Act::Release);
+            if is_protected {
+                seen.act(Act::ReleaseWithoutToken);
+            }
+        });
+        Ok(Some(holder.owner))
     });
     match decided {
         Ok(Err(KeyError::WrongType)) => run_original(host, args),
@@ -437,7 +603,11 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
         Ok(Ok(None) | Err(KeyError::WrongType)) => run_original(host, args),
         Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
         decided => {
-            host.integer(i64::from(decided?? == Some(Released::Gone)));
+            let is_released = decided?? == Some(Released::Gone);
+            if is_released {
+                host.count_seen(key.name, Family::Mutex, |seen| seen.act(Act::Release));
+            }
+            host.integer(i64::from(is_released));
             Ok(())
         }
     }

@@ -8,8 +8,10 @@ use lock::value::claim::{Count, Family, InvalidClaim, Portion};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;
 
+use super::adoption;
 use super::inspect::holder_of;
 use super::request::{refuse_while_paused, run_original};
+use crate::adopted::seen::Act;
 use crate::adopted::Original;
 use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, KeyArguments};
@@ -33,9 +35,9 @@ const MOST_HOLDS: i64 = u32::MAX as i64;
 
 /// HSET of one field, HSETNX, HINCRBY. Any other number, or several fields, are no lock.
 fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
-    let [_, key, owner, number] = args else { return run_original(host, args) };
+    let [_, key, owner, number] = args else { return run_ordinary(host, args) };
     let (owner, change) = (OwnerRef::new(owner.bytes()), count_change(original, number.bytes()));
-    let (Some(owner), Some(change)) = (owner, change) else { return run_original(host, args) };
+    let (Some(owner), Some(change)) = (owner, change) else { return run_ordinary(host, args) };
     refuse_while_paused(host)?;
     let name = key.bytes();
     let key = KeyRef { db: host.db(), name };
@@ -45,6 +47,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     let has_memory = original != Original::HIncrBy || !host.is_out_of_memory();
     let is_lock = is_count && has_memory && host.adopts(name, Family::Reentrant);
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
+    let mut granted = None;
     let decided = host.decide(keys, None, |manager, rules| {
         let holder = match manager.turn(rules).exclusive_holder(key, Family::Reentrant) {
             Err(KeyError::WrongType) => return Ok(None),
@@ -52,31 +55,54 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
         };
         match &holder {
             None if !is_lock => return Ok(None),
-            Some((holder, _)) if original == Original::HSetNx && holder.as_bytes() == owner.as_bytes() => {
+            Some(holder) if original == Original::HSetNx && holder.owner.as_bytes() == owner.as_bytes() => {
                 return Ok(Some(Counted::Holds { now: 0, before: Some(0) }));
             }
             _ => {}
         }
         let counted = manager.turn(rules).change_holds(key, owner, change);
         match counted {
-            Ok(Counted::Holds { before: None, .. }) => manager.observer.statistics.adopted_acquires += 1,
+            Ok(Counted::Holds { before: None, .. }) => {
+                manager.observer.statistics.adopted_acquires += 1;
+                granted = manager.turn(rules).exclusive_holder(key, Family::Reentrant)?.map(|holder| holder.fence);
+            }
             Ok(Counted::HeldByAnother | Counted::NotNow) => manager.observer.statistics.adopted_refusals += 1,
             _ => {}
         }
         counted.map(Some)
     });
-    match decided? {
+    let decided = decided?;
+    let act = match &decided {
+        Ok(Some(Counted::Holds { before: None, .. })) => Some(Act::Grant),
+        Ok(Some(Counted::Holds { now, before: Some(before) })) if now >= before => Some(Act::Renew),
+        Ok(Some(Counted::HeldByAnother | Counted::NotNow)) => Some(Act::Refuse),
+        _ => None,
+    };
+    if let Some(act) = act {
+        host.count_seen(name, Family::Reentrant, |seen| seen.act(act));
+    }
+    match decided {
         Ok(None) => run_original(host, args),
         Ok(Some(Counted::NotNow)) => Err(errors::NOT_NOW),
+        Ok(Some(Counted::HeldByAnother)) if !host.protects(name) => run_ordinary(host, args),
         Ok(Some(Counted::HeldByAnother)) | Err(LockError::Key(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => {
             Err(errors::WRONG_TYPE)
         }
         Ok(Some(Counted::Holds { now, before })) => {
+            granted.into_iter().for_each(|fence| host.note_adopted(fence));
             host.integer(if original == Original::HIncrBy { now.into() } else { before.is_none().into() });
             Ok(())
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// No command of a lock. Under a former pattern an adopted lock becomes a hash again; under others it stays one.
+fn run_ordinary<'h, H: CommandHost<'h>>(host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+    if !host.protects(args[1].bytes()) {
+        adoption::return_key(host, args[1])?;
+    }
+    run_original(host, args)
 }
 
 /// What a number means as the count of a field; `None`: no count.
@@ -97,8 +123,9 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         let mut turn = manager.turn(rules);
         let holder = turn.exclusive_holder(key, Family::Reentrant)?;
         let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
-        let Some((owner, _)) = holder.filter(|(owner, _)| is_named(owner.as_bytes())) else { return Ok(0) };
-        let released = turn.release(key, owner.as_bytes(), &all, Work::Done)?;
+        let Some(holder) = holder.filter(|holder| is_named(holder.owner.as_bytes())) else { return Ok(0) };
+        let released = turn.release(key, holder.owner.as_bytes(), &all, Work::Done)?;
+        host.count_seen(key.name, Family::Reentrant, |seen| seen.act(Act::Release));
         Ok(i64::from(released == Released::Gone))
     });
     match decided {

@@ -5,7 +5,7 @@ use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
 use lock::queue::busiest::{busiest, BusyQueue};
 use lock::queue::request::QueuedRequest;
-use lock::value::claim::{Claim, Family, InvalidClaim};
+use lock::value::claim::{Claim, Family, InvalidClaim, Origin};
 use lock::value::outcome::{Hold, KeyError, LiveHolders};
 use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
@@ -14,7 +14,7 @@ use lock::value::time::{Deadline, Instant, Now, Timestamp};
 use super::Arguments;
 use crate::catalog::{Command, CATALOG};
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, ReadLock, Scanned, Waiting};
+use crate::host::{CommandHost, GrantedTo, ReadLock, Scanned, Waiting};
 use crate::lock_log::LogEntry;
 use crate::parse::{self, Argument, ListLength, LogCommand, ScanCommand};
 use crate::reply::{client_number, count, integer_field, signed, text_field, ReplyWriter};
@@ -147,7 +147,11 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
             };
             let Some(FamilyAndLimit { family, limit }) = family_and_limit else { return host.null() };
             let session = |hold: &Hold<'_>| manager.bindings().client_of(name, hold.owner.as_bytes());
-            let rows: Vec<_> = length.of(&holds).flat_map(|hold| rows(hold, family, session(hold))).collect();
+            let granted_to = |hold: &Hold<'_>| {
+                (hold.origin == Origin::Adopted).then(|| host.granted_to(hold.fence).unwrap_or_default())
+            };
+            let row = |hold| rows(hold, family, session(hold), granted_to(hold));
+            let rows: Vec<_> = length.of(&holds).flat_map(row).collect();
             host.map(7);
             text_field(&mut host, "kind", family.word().as_bytes());
             integer_field(&mut host, "limit", i64::from(limit));
@@ -171,10 +175,17 @@ struct HolderRow<'a> {
     slot: Option<i64>,
     /// The connection that the hold is bound to.
     session: Option<ClientId>,
+    /// Of an adopted hold: the connection that was granted it.
+    granted_to: Option<GrantedTo>,
 }
 
 /// A row for each mode: an owner may write and read.
-fn rows<'a>(hold: &'a Hold<'a>, family: Family, session: Option<ClientId>) -> impl Iterator<Item = HolderRow<'a>> {
+fn rows<'a>(
+    hold: &'a Hold<'a>,
+    family: Family,
+    session: Option<ClientId>,
+    granted_to: Option<GrantedTo>,
+) -> impl Iterator<Item = HolderRow<'a>> {
     let mode = match family {
         Family::Mutex | Family::Reentrant => "exclusive",
         Family::ReadWrite => "write",
@@ -184,13 +195,13 @@ fn rows<'a>(hold: &'a Hold<'a>, family: Family, session: Option<ClientId>) -> im
     // A reentrant mutex may be held 0 times: its owner has counted down, and has not released it.
     let is_shown = move |(of, holds): &(&'static str, u32)| *holds > 0 || *of == "exclusive";
     let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(is_shown);
-    modes.map(move |(mode, holds)| HolderRow { hold, mode, holds, slot, session })
+    modes.map(move |(mode, holds)| HolderRow { hold, mode, holds, slot, session, granted_to: granted_to.clone() })
 }
 
 impl HolderRow<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
-        let HolderRow { hold, mode, holds, slot, session } = self;
-        out.map(8 + usize::from(slot.is_some()));
+        let HolderRow { hold, mode, holds, slot, session, granted_to } = self;
+        out.map(8 + usize::from(slot.is_some()) + if granted_to.is_some() { 2 } else { 0 });
         text_field(out, "owner", hold.owner.as_bytes());
         text_field(out, "mode", mode.as_bytes());
         integer_field(out, "holds", i64::from(*holds));
@@ -200,6 +211,10 @@ impl HolderRow<'_> {
         integer_field(out, "age", signed(hold.age_ms(now)));
         integer_field(out, "session", client_number(*session));
         slot.iter().for_each(|slot| integer_field(out, "slot", *slot));
+        if let Some(GrantedTo { addr, name }) = granted_to {
+            text_field(out, "addr", addr.as_bytes());
+            text_field(out, "client", name);
+        }
     }
 }
 
@@ -233,15 +248,21 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
 fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Option<(ClientId, String)>, now: Instant) {
     let permits = match request.claim {
         Claim::Permits { count, .. } => count.number(),
-        Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
+        Claim::Mutex
+        | Claim::AdoptedMutex
+        | Claim::Reentrant(_)
+        | Claim::AdoptedReentrant(_)
+        | Claim::ReadWrite(..)
+        | Claim::Slot { .. } => 1,
     };
-    out.map(7);
+    out.map(8);
     text_field(out, "owner", request.owner.as_bytes());
     text_field(out, "mode", request.claim.mode_word().as_bytes());
     integer_field(out, "permits", i64::from(permits));
     write_client(out, client.as_ref());
     integer_field(out, "waited", signed(now.ms_since(request.since)));
     integer_field(out, "remaining", request.until.map_or(-1, |until| signed(until.ms_since(now))));
+    integer_field(out, "coalesce", i64::from(request.coalesces));
 }
 
 /// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database.
@@ -427,7 +448,7 @@ pub(super) fn help(out: &mut impl ReplyWriter, names: &[&[u8]]) -> Result<(), Er
         return Err(errors::no_help(name.unwrap_or_default()));
     }
     out.array(1 + 2 * commands.len());
-    out.status("The commands of redis-lock are:");
+    out.status("The redis-lock commands are:");
     for command in commands {
         out.status(&syntax(command));
         out.status(&format!("    {}", command.summary));
@@ -462,7 +483,16 @@ mod tests {
     /// Granted 5 seconds ago, with 20 of 25 seconds left.
     fn hold(owner: &Owner, holds: u32, reads: u32) -> Hold<'_> {
         let (lease, until) = (Lease::from_ms(25_000).unwrap(), Deadline::At(Timestamp::from_ms(1_020_000)));
-        Hold { owner, fence: Fence::new(FENCE).unwrap(), lease, until, holds, reads, slot: None }
+        Hold {
+            owner,
+            fence: Fence::new(FENCE).unwrap(),
+            lease,
+            until,
+            holds,
+            reads,
+            slot: None,
+            origin: Origin::Native,
+        }
     }
 
     fn row(mode: &str, holds: i64, [ttl, lease]: [i64; 2], session: i64, slot: Option<i64>) -> Vec<Written> {
@@ -475,7 +505,7 @@ mod tests {
     }
 
     fn written(hold: &Hold<'_>, family: Family, session: Option<ClientId>) -> Vec<Written> {
-        record(|out| rows(hold, family, session).for_each(|row| row.write(out, now())))
+        record(|out| rows(hold, family, session, None).for_each(|row| row.write(out, now())))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod adopted;
 mod adopted_hash;
+mod adoption;
 mod inspect;
 mod request;
 
@@ -73,6 +74,7 @@ fn run_with_bytes<'h, H: CommandHost<'h>>(
         Action::Apply => apply(host, args),
         Action::Exec => host.exec(args.strings),
         Action::Adopted(container) => adopted::run(container, host, args.strings),
+        Action::Adoption => adoption::run(host, args),
     }
 }
 
@@ -85,7 +87,7 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
         host.note(|manager| manager.observer.statistics.effects_not_applied += 1);
         return Err(match effect::other_form(&args.bytes[2..]) {
             Some(form) => errors::effect_of_another_form(form, effect::FORM),
-            None => errors::syntax("no effect that this version reads"),
+            None => errors::syntax("not an effect that this version supports"),
         });
     };
     host.receive(args.strings[1], effect);

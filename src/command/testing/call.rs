@@ -20,10 +20,11 @@ use super::clients::{AllClients, Parking};
 use super::native;
 use super::parts::{Call, Sender};
 use super::resp::Encoder;
-use crate::adopted::Original;
+use crate::adopted::seen::Seen;
+use crate::adopted::{Mode, Original, PatternRow};
 use crate::catalog::CATALOG;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran, ReadLock, Scanned};
+use crate::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, VisitedKey};
 use crate::lock_log::LockLog;
 use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
@@ -293,6 +294,38 @@ impl<'a> CommandHost<'a> for Call<'a> {
         self.server.settings.borrow().adopted.adopt(key, family)
     }
 
+    fn protects(self, key: &[u8]) -> bool {
+        self.server.settings.borrow().adopted.is_among(key)
+    }
+
+    fn is_in_script_or_transaction(self) -> bool {
+        self.sender == Sender::Transaction
+    }
+
+    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
+        if let Some(seen) = self.server.settings.borrow_mut().adopted.seen_mut(key, family) {
+            count(seen);
+        }
+    }
+
+    fn pattern_rows(self) -> Vec<PatternRow> {
+        self.server.settings.borrow().adopted.rows(Mode::Adopt).collect()
+    }
+
+    fn keys_and_types(self, _: usize, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<VisitedKey>, ErrorReply> {
+        let keyspace = self.server.keyspace.borrow();
+        let of_db = keyspace.primary.iter().filter(|(key, _)| key.db == self.db);
+        let with_type = of_db.map(|(key, stored)| {
+            let kind = if matches!(stored, Stored::Lock(..)) { "redislock" } else { "string" };
+            VisitedKey { name: key.name.to_vec(), kind: is_wanted(&key.name).then(|| kind.to_string()) }
+        });
+        Ok(with_type.collect())
+    }
+
+    fn refused_users(self, _: &[Vec<&[u8]>], _: &[Vec<&[u8]>]) -> Vec<String> {
+        Vec::new()
+    }
+
     fn adopt_wait(self) -> Option<WaitLimit> {
         NonZeroU64::new(self.server.settings.borrow().adopt_wait_ms).map(WaitLimit::Ms)
     }
@@ -302,6 +335,14 @@ impl<'a> CommandHost<'a> for Call<'a> {
         if settings.adopt_wait_ms > 0 && settings.adopted.may_hold_adopted(key) {
             self.server.granted_here.borrow_mut().insert((fence, self.connection()));
         }
+    }
+
+    fn note_adopted(self, fence: Fence) {
+        self.server.granted_here.borrow_mut().insert((fence, self.connection()));
+    }
+
+    fn granted_to(self, _: Fence) -> Option<GrantedTo> {
+        Some(GrantedTo::default())
     }
 
     fn is_granted_here(self, fence: Fence) -> bool {
@@ -327,6 +368,12 @@ impl<'a> CommandHost<'a> for Call<'a> {
 
     fn run_original(self, args: &[&'a [u8]]) -> Result<Ran, ErrorReply> {
         Ok(native::run_original(self, args))
+    }
+
+    fn call(self, words: &[&[u8]]) -> Result<(), ErrorReply> {
+        let reply = RefCell::new(Encoder::new(self.reply.borrow().protocol));
+        let call = Call { reply: &reply, ..self };
+        native::run(call, words[0], words).map_err(|_| errors::NOT_RETURNED)
     }
 
     fn strings_under(self, args: &[&'a [u8]]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {

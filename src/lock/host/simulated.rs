@@ -1,8 +1,8 @@
 //! A simulated server for tests: a keyspace, a replica that receives the effects only and may lag, the state after a
 //! crash, and clients that record their replies. Time advances only when a step says so.
 
-use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
@@ -21,6 +21,31 @@ thread_local! {
     static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
     /// The units of work after which a turn is over.
     static TURN_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// See [`record`].
+    static RECORDS: RefCell<Option<Vec<Record>>> = const { RefCell::new(None) };
+}
+
+/// What a decision caused outside of the rules.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    /// An effect for replicas or for WATCH, with its key.
+    Effect(String),
+    /// A reply to a waiter.
+    Reply(RequestId, WaitOutcome),
+}
+
+/// Effects and replies of this thread in one order, recorded if a test asks for it.
+fn record(what: impl FnOnce() -> Record) {
+    RECORDS.with_borrow_mut(|records| {
+        if let Some(records) = records {
+            records.push(what());
+        }
+    });
+}
+
+/// Begins to record, goes on with these records, or stops. Returns the records so far.
+pub(crate) fn replace_records(records: Option<Vec<Record>>) -> Option<Vec<Record>> {
+    RECORDS.replace(records)
 }
 
 /// How long turns are.
@@ -73,9 +98,10 @@ impl Default for Keyspace {
         Keyspace {
             now_ms: 1_000,
             ahead_ms: 0,
-            primary: HashMap::new(),
+            primary: BTreeMap::new(),
             replica: Replica::default(),
             gate: Gate::Open,
+            open_to_command: None,
             events: Vec::new(),
             unsent: VecDeque::new(),
             lags: false,
@@ -113,7 +139,7 @@ pub enum Stored {
 #[derive(Clone, Default)]
 pub struct Replica {
     /// Its keys.
-    pub keys: HashMap<Key, Stored>,
+    pub keys: BTreeMap<Key, Stored>,
     /// The highest fence that it has seen.
     pub fence: Option<Fence>,
 }
@@ -126,13 +152,15 @@ pub struct Keyspace {
     /// How far the wall clock is ahead of it.
     pub ahead_ms: i64,
     /// What is stored.
-    pub primary: HashMap<Key, Stored>,
+    pub primary: BTreeMap<Key, Stored>,
     /// Locks stored minus locks removed by commands other than ours.
     pub stored_by_others: ByFamily<i64>,
     /// The replica's copy.
     pub replica: Replica,
     /// Whether the server accepts writes that are not part of a command.
     pub gate: Gate,
+    /// The key of the command that runs in a cluster: whatever the gate is, its own key may be written.
+    pub open_to_command: Option<Key>,
     /// Keyspace events that the lock manager has not been told yet.
     pub events: Vec<KeyEvent>,
     unsent: VecDeque<(Key, Sent)>,
@@ -206,6 +234,40 @@ enum Sent {
     Delete,
 }
 
+impl Sent {
+    /// In words that outlive the names of types and fields: other versions of the rules are compared by them.
+    fn in_words(&self) -> String {
+        match self {
+            Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.family, kind.limit, holder_in_words(holder)),
+            Sent::Drop(owner) => format!("drop {}", String::from_utf8_lossy(owner.as_bytes())),
+            Sent::Ended(time) => format!("ended {}", time.ms()),
+            Sent::Limit(limit) => format!("limit {limit}"),
+            Sent::Clamp => "clamp".into(),
+            Sent::Deadline(until) => format!("deadline {:?}", until.timestamp().map(Timestamp::ms)),
+            Sent::Put(stored) => format!("put {}", stored.in_words()),
+            Sent::Delete => "delete".into(),
+        }
+    }
+}
+
+impl Stored {
+    /// In words, as [`Sent::in_words`].
+    pub(crate) fn in_words(&self) -> String {
+        let Stored::Lock(lock, until) = self else { return "foreign".into() };
+        let kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit));
+        let holders: Vec<_> = lock.holds(*until).iter().map(|hold| holder_in_words(&to_holder(hold))).collect();
+        let until = until.timestamp().map(Timestamp::ms);
+        format!("{kind:?} until {until:?} {:?}: {}", lock.fence(), holders.join(", "))
+    }
+}
+
+fn holder_in_words(holder: &Holder) -> String {
+    let Holder { owner, fence, lease, until, holds, reads, slot, origin } = holder;
+    let (owner, until) = (String::from_utf8_lossy(owner.as_bytes()), until.timestamp().map(Timestamp::ms));
+    let slot = slot.map(|slot| slot.number());
+    format!("{owner} {fence:?} lease {} until {until:?} {holds} {reads} {slot:?} {origin:?}", lease.as_ms())
+}
+
 impl Keyspace {
     /// The time of a decision that is made now, in a turn without an end.
     pub fn now(&self) -> Now {
@@ -215,6 +277,7 @@ impl Keyspace {
     }
 
     fn signal_modified(&mut self, key: &Key) {
+        record(|| Record::Effect(format!("{} modified", String::from_utf8_lossy(&key.name))));
         if let Some(modified) = &mut self.modified {
             modified.push(key.clone());
         }
@@ -311,6 +374,7 @@ impl Keyspace {
     }
 
     fn send(&mut self, key: &Key, sent: Sent) {
+        record(|| Record::Effect(format!("{} {}", String::from_utf8_lossy(&key.name), sent.in_words())));
         if let Some(told) = &mut self.told {
             told.push(Told::from(&sent));
         }
@@ -394,8 +458,11 @@ impl Keys for &mut Keyspace {
         OpenKey { keyspace: self, key, expired }
     }
 
-    fn gate(&mut self, _: KeyRef<'_>) -> Gate {
-        self.gate
+    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+        match self.open_to_command.as_ref().is_some_and(|own| own.as_ref() == key) {
+            true => Gate::Open,
+            false => self.gate,
+        }
     }
 }
 
@@ -490,6 +557,7 @@ impl Clients for &mut Inbox {
     }
 
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        record(|| Record::Reply(request, outcome));
         if self.is_deserted {
             return Delivery::Failed;
         }
@@ -525,5 +593,6 @@ fn to_holder(hold: &Hold<'_>) -> Holder {
         holds: hold.holds,
         reads: hold.reads,
         slot: hold.slot,
+        origin: hold.origin,
     }
 }

@@ -1,11 +1,13 @@
 //! A request to acquire: granted, queued, or neither.
 
-use super::departure::{answer, dismiss_all, end};
-use super::grant::{first_of, GrantedBy, OVER_LIMIT};
+use super::departure::{answer, dismiss_all, end_request};
+use super::endings::Phase;
+use super::grant::{first_of, GrantedBy};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::Waited;
 use super::open_key::OpenKey;
 use super::turn::Turn;
+use super::verdict::{Verdict, OVER_LIMIT};
 use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::{self, Search};
@@ -13,7 +15,7 @@ use crate::queue::place::Rank;
 use crate::queue::placement::{new_place, SearchBudget};
 use crate::queue::request::{Arrival, NewRequest, OwnerId};
 use crate::value::claim::LockRequest;
-use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::outcome::{Admission, Grant};
 use crate::value::time::{Now, Timestamp, WaitLimit};
 
 /// A request to acquire one or several locks of one database.
@@ -108,8 +110,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     pub(super) fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
         let retried =
             self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;
-        if let Some(ending) = self.manager.waits.backlog.endings.take(retried) {
-            end(self.manager, &mut self.host.clients, self.host.now, retried, ending);
+        let phase = self.manager.waits.phase(retried, self.host.now);
+        if let Phase::Ending(_) = phase {
+            end_request(self.manager, &mut self.host.clients, self.host.now, retried, phase);
         }
         Some(retried).filter(|id| self.manager.queues().request(*id).is_some())
     }
@@ -138,7 +141,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
             drop(open);
             self.find_place(&mut new, &mut SearchBudget::default());
-            if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
+            let verdict = self.verdict_of_new(&new, admission, request.wait.is_some())?;
+            if verdict.grants() {
+                self.refuse_deadlock_by_grant(verdict, &new)?;
                 return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);
             }
             open = self.reopen(key);
@@ -176,7 +181,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         }
         let mut new = request.queued(self.manager, earlier, Rank::Normal);
         self.find_place(&mut new, &mut SearchBudget::default());
-        if self.admission_in_queue(request, &new, admission)? != Admission::Wait {
+        let verdict = self.verdict_of_new(&new, admission, wait.is_some())?;
+        if verdict.grants() {
+            self.refuse_deadlock_by_grant(verdict, &new)?;
             return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
@@ -186,52 +193,14 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let Some(id) = enqueue(self.manager, &mut self.host.clients, self.host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
-        names.iter().for_each(|name| self.reopen(KeyRef { db, name }).note_value());
+        for name in names {
+            let mut open = self.reopen(KeyRef { db, name });
+            open.note_value();
+            open.count_on(id, lock_request.owner.as_bytes());
+        }
         // What its owner lost while the request was away did not count on it.
         self.manager.waits.backlog.undecided.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
-    }
-
-    /// The admission by all locks together: one Wait makes it Wait; otherwise one Admit makes it a new grant.
-    fn admission_to_all(&mut self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Result<Admission, KeyError> {
-        let mut all = Admission::AlreadyHeld;
-        for name in names {
-            match self.open(KeyRef { db, name }).admission(request)? {
-                Admission::Wait => all = Admission::Wait,
-                Admission::Admit if all == Admission::AlreadyHeld => all = Admission::Admit,
-                _ => {}
-            }
-        }
-        Ok(all)
-    }
-
-    /// Turns Admit into Wait if an earlier request or the grace period comes first. In a grace, a request that does not
-    /// wait gets an error.
-    pub(super) fn admission_in_queue(
-        &mut self,
-        request: &AcquireRequest<'_>,
-        new: &NewRequest<'_>,
-        admission: Admission,
-    ) -> Result<Admission, LockError> {
-        if admission != Admission::Admit {
-            return Ok(admission);
-        }
-        if !self.is_first(new) {
-            return Ok(Admission::Wait);
-        }
-        if self.manager.grace.is_running(self.host.now) && !self.holds_all(new.db, new.names, new.owner()) {
-            return request.wait.map(|_| Admission::Wait).ok_or(LockError::Grace);
-        }
-        Ok(Admission::Admit)
-    }
-
-    /// True if no request is ahead on any key that the owner does not hold yet.
-    fn is_first(&mut self, new: &NewRequest<'_>) -> bool {
-        let queues = self.manager.queues();
-        let behind = new.names.iter().map(|name| new.key(name));
-        let mut behind = behind.filter(|key| queues.of_key(*key).is_some_and(|queue| !queue.is_first(&new.place)));
-        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
-        behind.all(|key| new.names.len() > 1 && holders.is_held_by(key, new.owner()))
     }
 
     /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards. Returns the
@@ -260,8 +229,10 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         }
         let queue_of = |manager: &LockManager, name| manager.queues().id_of(KeyRef { db, name });
         for name in names {
-            let queue = queue_of(self.manager, name);
-            queue.into_iter().for_each(|queue| self.manager.waits.gained(queue, owner));
+            let Some(queue) = queue_of(self.manager, name) else { continue };
+            if let Some(owner) = self.manager.waits.waiting_owner(queue, owner) {
+                self.reopen(KeyRef { db, name }).list_reentering(queue, owner);
+            }
         }
         for name in names {
             let Some(queue) = queue_of(self.manager, name) else { continue };
@@ -290,7 +261,15 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         }
     }
 
-    /// Refuses a request that would wait for ever.
+    /// Refuses a request whose grant would deadlock another request of its owner.
+    fn refuse_deadlock_by_grant(&mut self, verdict: Verdict, new: &NewRequest<'_>) -> Result<(), LockError> {
+        match deadlock::search_before_grant(self.manager.queues(), new) {
+            Some(search) if verdict == Verdict::Admits => self.refuse_deadlock(search, new),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a request that would deadlock.
     fn refuse_deadlock(&mut self, search: Search, new: &NewRequest<'_>) -> Result<(), LockError> {
         let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
         match search.find(self.manager.queues(), &mut holders, new) {
@@ -381,6 +360,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             self.entry.update(Effect::Limit, None);
         }
         is_new
+    }
+
+    /// If the owner of a request for several keys holds this one, the request waits for one key more when it loses it.
+    fn count_on(&mut self, request: RequestId, owner: &[u8]) {
+        let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
+        if let Some(queue) = self.queue.filter(|_| is_held) {
+            self.manager.waits.queues.counts_on(request, queue);
+        }
     }
 
     /// A request was queued for the key: notes the lock that it waits for. The only waiter of a queue was decided by

@@ -3,7 +3,7 @@
 //! that is put back, because the server refuses writes, comes after all others. Of the other kinds the same piece comes
 //! again: a closed gate is closed for every key.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::deliveries::{Deliveries, GrantInFlight};
@@ -13,7 +13,7 @@ use super::session_bindings::{Binding, Bindings};
 use crate::key::RequestId;
 use crate::queue::place::Place;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{OwnerId, QueueId};
+use crate::queue::request::QueueId;
 
 /// All work that is left, but for the pieces that other tables have anyway: answered requests with COALESCE, holds of
 /// ended connections, lost grants.
@@ -25,10 +25,6 @@ pub(super) struct Backlog {
     pub walks: Walks,
     /// Requests that end, but are not answered or removed from their queues yet.
     pub endings: Endings,
-    /// Owners that have gained the key of a queue: their requests are tried again, wherever they stand.
-    pub gained: Due<(QueueId, OwnerId)>,
-    /// The requests of such an owner that are left to try.
-    trying: Option<Trying>,
     /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has
     /// lost. Decided only if nothing else is left to do: the owner may have the key again by then.
     pub undecided: BTreeSet<(Place, RequestId, QueueId)>,
@@ -36,14 +32,6 @@ pub(super) struct Backlog {
     pub inspected: Option<QueueId>,
     /// So many queues are served in this drain: as many as were due when it began.
     queues_to_serve: usize,
-}
-
-/// An owner that has gained the key of a queue, with its requests to be tried again.
-#[derive(Clone, Debug)]
-struct Trying {
-    queue: QueueId,
-    owner: OwnerId,
-    requests: VecDeque<RequestId>,
 }
 
 /// A piece of work.
@@ -61,10 +49,6 @@ pub(super) enum Work {
     Serve(QueueId),
     /// A queue that a walk has come to is served; `None`: the walk has come to none.
     Visit(Option<QueueId>),
-    /// An owner has gained the key of a queue: lists its requests that are to be tried again.
-    ListRequests(QueueId, OwnerId),
-    /// A request of the owner that has gained the key of this queue is tried again.
-    TryAgain(QueueId),
     /// A request for several keys is decided anew.
     DecideAnew(Place, RequestId, QueueId),
 }
@@ -77,14 +61,13 @@ pub(super) enum Kind {
     LostGrants,
     EndedSessions,
     Queues,
-    Gained,
     Walks,
 }
 
 impl Kind {
     /// All of them, in the order in which a round takes a piece of each.
-    pub const ALL: [Kind; 7] =
-        [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Gained, Kind::Walks];
+    pub const ALL: [Kind; 6] =
+        [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
 
     /// Whether nothing is written for such work.
     fn writes_nothing(self) -> bool {
@@ -102,12 +85,7 @@ pub(super) enum Writes {
 impl Backlog {
     /// True if nothing is left to do.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-            && self.walks.is_empty()
-            && self.endings.is_empty()
-            && self.gained.is_empty()
-            && self.trying.is_none()
-            && self.undecided.is_empty()
+        self.queues.is_empty() && self.walks.is_empty() && self.endings.is_empty() && self.undecided.is_empty()
     }
 
     /// A drain begins: a queue that becomes due meanwhile may be served in it, but then another one is left.
@@ -133,7 +111,6 @@ impl Backlog {
             Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
             Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
             Kind::Queues => self.next_queue().map(Work::Serve),
-            Kind::Gained => self.next_to_try(),
             Kind::Walks => self.next_visited(waits),
         }
     }
@@ -156,13 +133,6 @@ impl Backlog {
         self.queues.take_next()
     }
 
-    fn next_to_try(&mut self) -> Option<Work> {
-        match &self.trying {
-            Some(trying) => Some(Work::TryAgain(trying.queue)),
-            None => self.gained.take_next().map(|(queue, owner)| Work::ListRequests(queue, owner)),
-        }
-    }
-
     fn next_visited(&mut self, waits: &mut WaitQueues) -> Option<Work> {
         if self.walks.is_empty() {
             return None;
@@ -173,30 +143,6 @@ impl Backlog {
         }
         Some(Work::Visit(visited))
     }
-
-    /// These requests of an owner that has gained the queue's key are tried again, one after another.
-    pub fn try_again(&mut self, queue: QueueId, owner: OwnerId, requests: Vec<RequestId>) {
-        self.trying = (!requests.is_empty()).then(|| Trying { queue, owner, requests: requests.into() });
-    }
-
-    /// Takes the next of these requests out.
-    pub fn take_to_try(&mut self) -> Option<RequestId> {
-        let next = self.trying.as_mut().and_then(|trying| trying.requests.pop_front());
-        self.trying.take_if(|trying| trying.requests.is_empty());
-        next
-    }
-
-    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
-    pub fn has_gained(&self, queue: QueueId) -> bool {
-        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
-            || self.gained.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
-    }
-
-    /// An owner has lost the key of the queue: its requests are no longer to be tried because of it.
-    pub fn lost(&mut self, queue: QueueId, owner: OwnerId) {
-        self.gained.remove((queue, owner));
-        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
-    }
 }
 
 #[cfg(test)]
@@ -206,24 +152,6 @@ mod tests {
 
     fn queue(number: u64) -> QueueId {
         QueueId::numbered(number)
-    }
-
-    #[test]
-    fn requests_of_an_owner_that_gained_a_key_are_tried_until_it_loses_the_key() {
-        let owner = |number| OwnerId::numbered(number);
-        let trying = |backlog: &mut Backlog| backlog.try_again(queue(1), owner(1), vec![RequestId(1)]);
-        let gained = |backlog: &mut Backlog| backlog.gained.insert((queue(1), owner(1)));
-        for fill in [&trying as &dyn Fn(&mut Backlog), &gained] {
-            let mut backlog = Backlog::default();
-            fill(&mut backlog);
-            assert!(backlog.has_gained(queue(1)) && !backlog.has_gained(queue(2)));
-            for (other_queue, other_owner) in [(1, 2), (2, 1)] {
-                backlog.lost(queue(other_queue), owner(other_owner));
-                assert!(backlog.has_gained(queue(1)), "{other_queue}, {other_owner}");
-            }
-            backlog.lost(queue(1), owner(1));
-            assert!(backlog.is_empty() && !backlog.has_gained(queue(1)));
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 pub use super::endings::Departure;
-use super::endings::Ending;
+use super::endings::{Ending, Phase};
 use super::lock_manager::LockManager;
 use super::turn::Turn;
 use crate::host::{Clients, Content, Delivery, Entry, Keys, WaitOutcome};
@@ -147,39 +147,42 @@ pub(super) fn dismiss_all<C: Clients>(
 ) {
     manager.waits.backlog.endings.extend(ids, Ending::Told(outcome));
     while let Some((id, ending)) = manager.waits.backlog.endings.take_next() {
-        end(manager, clients, now, id, ending);
+        end_request(manager, clients, now, id, Phase::Ending(ending));
         if now.spends_turn() {
             return;
         }
     }
 }
 
-/// Ends a request that was among the endings.
-pub(super) fn end<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId, ending: Ending) {
-    match ending {
-        Ending::Told(outcome) => dismiss(manager, clients, id, outcome),
-        Ending::Left => manager.leave(now, id, Departure::MayComeBack),
+/// Ends a request that waits no more: replies, and takes it out of its queues, or reserves its position. A request that
+/// waits, or has a reserved position still, is left alone.
+pub(super) fn end_request<C: Clients>(
+    manager: &mut LockManager,
+    clients: &mut C,
+    now: &Now,
+    id: RequestId,
+    phase: Phase,
+) {
+    match phase {
+        Phase::Gone | Phase::Waiting | Phase::Detached => {}
+        Phase::Ending(ending) => {
+            manager.waits.backlog.endings.remove(id);
+            match ending {
+                Ending::Told(outcome) => dismiss(manager, clients, id, outcome),
+                Ending::Left => manager.leave(now, id, Departure::MayComeBack),
+            }
+        }
+        // A reserved position just ends.
+        Phase::Done(fence) => end_with(manager, clients, id, WaitOutcome::Done { fence }),
+        Phase::TimedOut if manager.queues().is_present(id) => time_out(manager, clients, now, id),
+        // The client has not come back.
+        Phase::TimedOut => end_with(manager, clients, id, WaitOutcome::TimedOut),
     }
-}
-
-/// Ends a request that waits no more: it is among the endings, or its wait has timed out before the timer fired. Left
-/// at the head of a queue, it would block the requests behind it. False: it waits.
-pub(super) fn end_if_over<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) -> bool {
-    if let Some(ending) = manager.waits.backlog.endings.take(id) {
-        end(manager, clients, now, id, ending);
-        return true;
-    }
-    let until = manager.queues().request(id).and_then(|request| request.until);
-    let is_over = until.is_some_and(|until| until <= now.instant());
-    if is_over {
-        time_out(manager, clients, now, id);
-    }
-    is_over
 }
 
 /// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
 /// place ends.
-pub(super) fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
+fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
     let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
     manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
     match manager.waits.may_keep_place(id, &manager.limits) {
@@ -187,13 +190,6 @@ pub(super) fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, n
         false => _ = answer(manager, clients, id, WaitOutcome::TimedOut),
     }
     manager.leave(now, id, Departure::MayComeBack);
-}
-
-/// Replies to a request with COALESCE if a release has answered it. A kept place just ends. False: no release has.
-pub(super) fn end_if_done<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId) -> bool {
-    let Some(fence) = manager.queues().done_by(id) else { return false };
-    end_with(manager, clients, id, WaitOutcome::Done { fence });
-    true
 }
 
 #[cfg(test)]
@@ -293,6 +289,29 @@ mod tests {
         let of_key = fixture.manager.queues().of_key(key().as_ref()).unwrap();
         assert_eq!(of_key.last().map(|(_, id)| id), Some(again), "behind c");
         assert_eq!(fixture.manager.queues().request(again).unwrap().since.ms(), 1_100);
+    }
+
+    #[test]
+    fn a_request_has_one_phase_at_a_time() {
+        let phase = |fixture: &Fixture, id| fixture.manager.waits.phase(id, &fixture.server.now());
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let [id, cancelled, left] = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
+        assert_eq!(phase(&fixture, id), Phase::Waiting);
+        let told = Ending::Told(WaitOutcome::Cancelled);
+        fixture.manager.waits.backlog.endings.extend([cancelled], told);
+        fixture.manager.leave_all([left]);
+        assert_eq!(phase(&fixture, cancelled), Phase::Ending(told));
+        assert_eq!(phase(&fixture, left), Phase::Ending(Ending::Left));
+        for (now_ms, before, after) in
+            [(1_500, Phase::TimedOut, Phase::Detached), (2_500, Phase::TimedOut, Phase::Gone)]
+        {
+            fixture.server.keyspace.now_ms = now_ms;
+            assert_eq!(phase(&fixture, id), before);
+            assert_eq!(phase(&fixture, cancelled) == Phase::Ending(told), now_ms == 1_500, "its outcome goes first");
+            fixture.tick();
+            assert_eq!(phase(&fixture, id), after);
+        }
+        assert_eq!(fixture.server.inbox.answers[1], (cancelled, WaitOutcome::Cancelled), "though it had timed out");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::backlog::{Kind, Work, Writes};
 use super::deliveries::GrantInFlight;
-use super::departure::{dismiss, end, end_if_done};
+use super::departure::{dismiss, end_request};
+use super::endings::Phase;
 use super::lock_manager::LockManager;
 use super::release::End;
 use super::session_bindings::Binding;
@@ -12,7 +13,7 @@ use crate::key::RequestId;
 use crate::queue::deadlock;
 use crate::queue::place::{Place, Rank};
 use crate::queue::placement::{new_place, SearchBudget};
-use crate::queue::request::{NewRequest, OwnerId, QueueId};
+use crate::queue::request::{NewRequest, QueueId};
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// Does the work that is due, as far as the turn goes. The rest, and all work that a closed gate blocks, stays due.
@@ -53,18 +54,18 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     fn work_off(&mut self, work: Work) {
         let clients = &mut self.turn.host.clients;
         let gate = match work {
-            Work::End(id, ending) => return end(self.turn.manager, clients, self.turn.host.now, id, ending),
+            Work::End(id, ending) => {
+                return end_request(self.turn.manager, clients, self.turn.host.now, id, Phase::Ending(ending));
+            }
             Work::Answer(id) => {
-                end_if_done(self.turn.manager, clients, id);
-                return;
+                let phase = self.turn.manager.waits.phase(id, self.turn.host.now);
+                return end_request(self.turn.manager, clients, self.turn.host.now, id, phase);
             }
             Work::TakeBack(grant) => self.take_back(&grant),
             Work::EndHold(binding) => self.end_bound_hold(&binding),
             Work::Serve(queue) => self.turn.serve(queue),
             Work::Visit(None) => return,
             Work::Visit(Some(queue)) => self.visit(queue),
-            Work::ListRequests(queue, owner) => self.list_requests(queue, owner),
-            Work::TryAgain(queue) => self.try_again(queue),
             Work::DecideAnew(place, id, queue) => self.decide_anew(place, id, queue),
         };
         if gate == Gate::Closed {
@@ -125,32 +126,6 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             let by = self.turn.manager.deliveries.end_with_connection(key, owner);
             // A key that no longer holds a lock has ended the hold itself.
             _ = self.turn.end_hold(key, End::Disconnected { owner, by });
-        }
-        gate
-    }
-
-    /// Lists the requests of an owner that may be granted because it has gained the key of a queue.
-    fn list_requests(&mut self, queue: QueueId, owner: OwnerId) -> Gate {
-        // Ended holders are taken out there, which is a write.
-        let gate = self.gate_of(queue);
-        match gate {
-            Gate::Open => {
-                let requests = self.turn.requests_to_try(queue, owner);
-                self.turn.manager.waits.backlog.try_again(queue, owner, requests);
-            }
-            Gate::Closed => self.turn.manager.waits.backlog.gained.insert((queue, owner)),
-            Gate::Elsewhere => {}
-        }
-        gate
-    }
-
-    /// Tries the next of these requests: it is served in any position of its queue, if it may be granted now.
-    fn try_again(&mut self, queue: QueueId) -> Gate {
-        let gate = self.gate_of(queue);
-        if gate != Gate::Closed {
-            let request = self.turn.manager.waits.backlog.take_to_try();
-            let request = request.filter(|id| gate == Gate::Open && self.turn.manager.queues().is_present(*id));
-            request.into_iter().for_each(|id| self.turn.serve_request(queue, id));
         }
         gate
     }

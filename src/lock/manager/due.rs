@@ -1,7 +1,7 @@
 //! Work that is left for a later turn: single items, and walks over all wait queues.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
@@ -35,11 +35,6 @@ impl<T: Copy + Ord> Due<T> {
     /// True if the item is in the set.
     pub fn contains(&self, one: T) -> bool {
         self.all.contains(&one)
-    }
-
-    /// True if an item of the range is in the set.
-    pub fn contains_any(&self, range: RangeInclusive<T>) -> bool {
-        self.all.range(range).next().is_some()
     }
 
     /// Adds an item.
@@ -152,15 +147,6 @@ mod tests {
         assert_eq!(due.take_next(), Some(1), "the set was empty");
         due.remove(7);
         assert_eq!(due.take_next(), None);
-    }
-
-    #[test]
-    fn a_range_has_the_items_from_its_first_to_its_last() {
-        let mut due = Due::default();
-        due.extend([3, 7]);
-        for (range, expected) in [(1..=2, false), (1..=3, true), (4..=6, false), (4..=9, true), (7..=7, true)] {
-            assert_eq!(due.contains_any(range.clone()), expected, "{range:?}");
-        }
     }
 
     /// Queues of the keys k, l and m in database 0.

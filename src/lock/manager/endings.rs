@@ -4,6 +4,32 @@ use std::collections::BTreeMap;
 
 use crate::host::WaitOutcome;
 use crate::key::RequestId;
+use crate::value::fence::Fence;
+
+/// The state of a request, as [`Waits::phase`](super::waits::Waits::phase) finds it.
+///
+/// ```text
+/// acquire ─► Waiting ── granted, dismissed ──────────────────────────► Gone
+///             │  ▲ └─ LOCK.CANCEL, TRYAGAIN and so on ─► Ending ─────► Gone, or Detached
+///    timed    │  │ └─ the lock is released (COALESCE) ─► Done ───────► Gone
+///    out, or  ▼  │ retry: another request at this position
+///    left    Detached ── TimedOut, Ending, Done ──────────────────────► Gone
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has left its queues.
+    Gone,
+    /// Its client waits. Only in this phase a request may be granted.
+    Waiting,
+    /// Its client has gone, and its position is reserved.
+    Detached,
+    /// It ends so as soon as an event-loop iteration has time for it.
+    Ending(Ending),
+    /// The release of the hold with this fence has answered it (COALESCE). It has no reply yet.
+    Done(Fence),
+    /// The wait, or the reserved position, has timed out, and the timer has not handled that yet.
+    TimedOut,
+}
 
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +65,13 @@ impl Endings {
         }
     }
 
-    /// True if the request is to end.
+    /// How the request is to end; `None`: it is not to end.
     #[inline]
-    pub fn contains(&self, id: RequestId) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&id)
+    pub fn get(&self, id: RequestId) -> Option<Ending> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&id).copied()
     }
 
     /// Takes the next request out.
@@ -50,12 +79,7 @@ impl Endings {
         self.0.pop_first()
     }
 
-    /// Takes the request out. `None`: it is not to end.
-    pub fn take(&mut self, id: RequestId) -> Option<Ending> {
-        self.0.remove(&id)
-    }
-
-    /// The request has left its queues.
+    /// The request ends now, or has left its queues.
     pub fn remove(&mut self, id: RequestId) {
         if !self.0.is_empty() {
             self.0.remove(&id);
@@ -93,6 +117,6 @@ mod tests {
         endings.remove(RequestId(1));
         endings.extend([1, 2].map(RequestId), Ending::Left);
         endings.remove(RequestId(1));
-        assert!(!endings.contains(RequestId(1)) && endings.contains(RequestId(2)) && !endings.is_empty());
+        assert!(endings.get(RequestId(1)).is_none() && endings.get(RequestId(2)).is_some() && !endings.is_empty());
     }
 }

@@ -54,7 +54,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             self.manager.bindings.unbind(self.key, owner.as_bytes());
         }
         match self.is_vacant() {
-            true => self.entry.remove(),
+            true => self.remove(),
             false => {
                 if leases > 0 {
                     self.update(Effect::Ended(now.timestamp()));

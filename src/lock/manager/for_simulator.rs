@@ -14,7 +14,7 @@ impl LockManager {
 
     /// True if the request is to end with an outcome: its place is lost.
     pub(crate) fn ends_with_outcome(&self, id: RequestId) -> bool {
-        matches!(self.waits.backlog.endings.clone().take(id), Some(Ending::Told(_)))
+        matches!(self.waits.backlog.endings.get(id), Some(Ending::Told(_)))
     }
 
     /// True if new owners may be granted locks.

@@ -2,18 +2,21 @@
 
 use super::deliveries::GrantInFlight;
 use super::departure::{answer, dismiss};
+use super::endings::Phase;
 use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
 use super::open_key::OpenKey;
 use super::turn::Turn;
-use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Keys, WaitOutcome};
+use super::verdict::{Verdict, VerdictOfAll};
+use crate::host::{Clients, Content, Delivery, Effect, Entry, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::request::{Others, QueueId, QueuedRequest};
-use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
+use crate::queue::request::{Others, QueueId};
+use crate::queue::wait_queue::Precedence;
+use crate::value::claim::{Claim, Family, LockRequest, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
-use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::outcome::{Grant, KeyError};
 use crate::value::time::Deadline;
 
 /// The outcome of an attempt to serve a waiter.
@@ -24,17 +27,10 @@ pub(super) enum Attempt {
     /// The request was answered without a grant.
     Dismissed,
     /// The request is not served now, and so is no request behind it: it has to wait, or its time is over and it will
-    /// leave, or writes are refused, or a grace runs.
+    /// leave, or a grace runs.
     Stuck,
-}
-
-/// The position of a request relative to the requests ahead of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Precedence {
-    /// No request is ahead of it.
-    First,
-    /// It is granted only what its owner holds already.
-    Behind,
+    /// Writes are refused for one of its keys: the queue is due.
+    PutOff,
 }
 
 /// How a request came to be granted.
@@ -51,21 +47,18 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     pub(super) fn try_grant(&mut self, queue: QueueId, id: RequestId, precedence: Precedence) -> Attempt {
         let queues = self.manager.queues();
         let (Some(queued), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return Attempt::Dismissed };
-        let (owner, session) = (queued.owner.clone(), queued.session);
+        let (owner, owner_id, session) = (queued.owner.clone(), queued.owner_id, queued.session);
         let (asked, lease) = (queued.lease, queued.lease_from(self.now.timestamp()));
         let name = waiting.key.clone();
         let waited = Waited { request: id, ms: self.now.instant().ms_since(queued.since) };
         let claim = queued.claim.under_limit(waiting.limit);
         let request = LockRequest { owner: owner.as_ref(), claim, lease: lease.unwrap_or(asked) };
-        match self.admission(&request) {
-            Ok(Admission::AlreadyHeld) => {}
-            Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(owner.as_bytes()) => {}
-            // The owner has gained permits meanwhile. Left at the head, the request would block the requests behind it.
-            Ok(Admission::Wait) if precedence == Precedence::First && self.never_fits(&request) => {
-                return self.dismiss(id, OVER_LIMIT);
-            }
-            Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
+        let verdict = match self.verdict(&request, precedence) {
+            Ok(verdict) => verdict,
             Err(error) => return self.dismiss(id, WaitOutcome::Impossible(error)),
+        };
+        if !verdict.grants() {
+            return Attempt::Stuck;
         }
         if lease.is_none() {
             return self.dismiss(id, WaitOutcome::TimedOut);
@@ -79,8 +72,10 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         };
         let claim = request.claim;
         self.manager.observer.statistics.adopted_acquires += u64::from(claim == Claim::AdoptedMutex);
-        if self.manager.waits.remove(id) == Others::Some {
-            self.manager.waits.gained(queue, owner.as_bytes());
+        // What an owner has held already lets none of its other requests reenter: they are listed since it came to hold
+        // the key.
+        if self.manager.waits.remove(id) == Others::Some && verdict == Verdict::Admits {
+            self.list_reentering(queue, owner_id);
         }
         deliver(self.manager, self.clients, waited, grant, || {
             let grants = OneOrMany::One((name, grant));
@@ -100,19 +95,26 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     pub(super) fn try_grant_several(&mut self, queue: QueueId, id: RequestId) -> Attempt {
         let Some(queued) = self.manager.queues().request(id) else { return Attempt::Dismissed };
         let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
-        if is_blocked_elsewhere || self.manager.waits.is_over(id, queued, self.host.now) {
+        if is_blocked_elsewhere || self.manager.waits.phase(id, self.host.now) != Phase::Waiting {
             return Attempt::Stuck;
         }
         let queued = queued.clone();
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let waited = Waited { request: id, ms: self.host.now.instant().ms_since(queued.since) };
-        if let Some(attempt) = self.is_kept_waiting(queue, id, &queued, &keys) {
-            return attempt;
-        }
-        if self.manager.grace.is_running(self.host.now) && !self.holds_all(queued.db, &names, queued.owner.as_bytes()) {
-            return Attempt::Stuck;
-        }
+        let gained = match self.verdict_of_all(queue, &queued, &keys) {
+            VerdictOfAll::Admits(gained) => gained,
+            VerdictOfAll::Waits(blocking) => {
+                self.manager.waits.queues.set_blocked_on(id, Some(blocking));
+                return Attempt::Stuck;
+            }
+            VerdictOfAll::Withheld => return Attempt::Stuck,
+            VerdictOfAll::Closed => {
+                self.manager.waits.backlog.queues.insert(queue);
+                return Attempt::PutOff;
+            }
+            VerdictOfAll::Never(outcome) => return self.dismiss(id, outcome),
+        };
         if !self.host.clients.may_be_granted(id, &names, waited.ms) {
             return self.dismiss(id, WaitOutcome::NotPermitted);
         }
@@ -122,10 +124,14 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             Err(error) => return self.dismiss(id, WaitOutcome::Impossible(error)),
         };
         let waits = &mut self.manager.waits;
-        waits.remove(id);
+        let others_of_owner = waits.remove(id);
         let others = queued.queues.iter().filter(|other| **other != queue && waits.queues.get(**other).is_some());
         waits.backlog.queues.extend(others.copied());
-        queued.queues.iter().for_each(|queue| waits.gained(*queue, queued.owner.as_bytes()));
+        if others_of_owner == Others::Some {
+            // As of one key: only where it held none. A mutex is held whole: its share is not asked for.
+            let list = |queue: &QueueId| waits.queues.list_reentering(*queue, queued.owner_id, Share::default);
+            gained.iter().for_each(list);
+        }
         let (first, owner, claim) = (first_of(&grants), queued.owner, queued.claim);
         deliver(self.manager, &mut self.host.clients, waited, first, || {
             let grants = keys.into_iter().zip(grants).collect();
@@ -134,52 +140,10 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         Attempt::Granted
     }
 
-    /// Whether a key keeps a request for several keys waiting, or ends it: its lock, its gate, or a request ahead.
-    fn is_kept_waiting(
-        &mut self,
-        queue: QueueId,
-        id: RequestId,
-        queued: &QueuedRequest,
-        keys: &[Key],
-    ) -> Option<Attempt> {
-        // Begin with the key that blocked the request: when many keys are released one after another, two are opened
-        // each time.
-        let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();
-        let mut admitting = Vec::new();
-        for index in (blocked..keys.len()).chain(0..blocked) {
-            let other = queued.queues[index];
-            let admission = self.open(keys[index].as_ref()).admission(&queued.request());
-            match admission {
-                Ok(Admission::AlreadyHeld) => {}
-                Ok(Admission::Admit) => admitting.push(other),
-                Ok(Admission::Wait) => return Some(wait_for(self.manager, id, other)),
-                Err(error) => return Some(self.dismiss(id, WaitOutcome::Impossible(error))),
-            }
-        }
-        // The keys share a slot, but a migration moves each on its own.
-        match keys.iter().map(|key| self.host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
-            None | Some(Gate::Open) => {}
-            Some(Gate::Closed) => {
-                self.manager.waits.backlog.queues.insert(queue);
-                return Some(Attempt::Stuck);
-            }
-            Some(Gate::Elsewhere) => return Some(self.dismiss(id, WaitOutcome::TryAgain)),
-        }
-        let is_behind =
-            |other: &QueueId| self.manager.queues().get(*other).is_some_and(|queue| !queue.is_first(&queued.place));
-        let blocking = admitting.into_iter().find(is_behind)?;
-        Some(wait_for(self.manager, id, blocking))
-    }
-
     fn dismiss(&mut self, id: RequestId, outcome: WaitOutcome) -> Attempt {
         dismiss(self.manager, &mut self.host.clients, id, outcome);
         Attempt::Dismissed
     }
-}
-
-fn wait_for(manager: &mut LockManager, id: RequestId, queue: QueueId) -> Attempt {
-    manager.waits.queues.set_blocked_on(id, Some(queue));
-    Attempt::Stuck
 }
 
 /// Replies to a waiter that it was granted the lock.
@@ -248,8 +212,6 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             if waits.queues.get(id).is_some_and(|queue| fence_before.is_none() || queue.seen == fence_before) {
                 waits.queues.set_seen(id, fence_after);
             }
-            // Noted before the granted request leaves: its owner stays in the table of owners (with 48 clients 1,100
-            // instructions of a hand-off in place of 3,700).
             self.note_lock(by.waited.map(|waited| waited.request));
         }
         match by.session {
@@ -286,19 +248,6 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             Content::Foreign => Err(KeyError::WrongType),
         }
     }
-
-    fn is_kept_by_grace(&mut self, owner: &[u8]) -> bool {
-        let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
-        !is_held && self.manager.grace.is_running(self.now)
-    }
-
-    /// True if the permits of the request and the permits that its owner holds are more than LIMIT together.
-    fn never_fits(&mut self, request: &LockRequest<'_>) -> bool {
-        let lock = self.entry.content().lock();
-        let hold = lock.and_then(|lock| lock.hold(request.owner.as_bytes(), Deadline::Never));
-        let held = hold.map_or(0, |hold| hold.holds);
-        request.claim.limit().is_some_and(|limit| request.claim.never_fits(held, limit))
-    }
 }
 
 /// The fence that the owner has on every key already, if the grant is not a new one.
@@ -312,9 +261,6 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
 fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fence> {
     entry.content().lock()?.kept_fence(request.owner.as_bytes(), &request.claim)
 }
-
-/// The outcome for a request that LIMIT can never admit.
-pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::OverLimit));
 
 /// The family of the lock that is held under the key, and the latest fence of the lock.
 fn family_and_fence<E: Entry>(entry: &mut E) -> (Option<Family>, Option<Fence>) {

@@ -6,26 +6,28 @@
 //! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
 //! key in between: all requests that are still queued come before it.
 
-use super::departure::end_if_over;
-use super::endings::Ending;
-use super::grant::{Attempt, Precedence, OVER_LIMIT};
+use std::collections::BTreeSet;
+
+use super::departure::end_request;
+use super::endings::{Ending, Phase};
+use super::grant::Attempt;
 use super::open_key::OpenKey;
 use super::turn::Turn;
+use super::verdict::OVER_LIMIT;
 use crate::host::{Clients, Content, Entry, Gate, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::request::{OwnerId, QueueId};
-use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Family, InvalidClaim};
+use crate::queue::request::{OwnerId, QueueId, QueuedRequest};
+use crate::queue::wait_queue::{Precedence, WaitQueue};
+use crate::value::claim::{Family, InvalidClaim};
 use crate::value::outcome::KeyError;
-use crate::value::owner::Owner;
 
-/// How to go on with a queue when its key has been closed.
+/// Why the key of a queue was closed.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum Stop {
     /// The rest of the queue waits: for a holder, for a later turn, or for nothing, as it is empty.
-    Done,
-    /// The request at the head wants several keys.
-    Head(RequestId),
+    AtRest,
+    /// This request, which is next, wants several keys. They are opened one after another.
+    Several(RequestId, Precedence),
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
@@ -44,6 +46,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let (key, is_waited_for) = (waiting.key.clone(), waiting.waiters() > 0);
         let gate = self.host.keys.gate(key.as_ref());
         if !is_waited_for && gate != Gate::Elsewhere {
+            waits.queues.end_all_reentering(queue);
             return Gate::Open;
         }
         // Kept places are of no use after the slot has left.
@@ -51,83 +54,66 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             waits.put_off(queue, gate);
             return gate;
         }
-        if waits.backlog.has_gained(queue) {
-            waits.backlog.queues.insert(queue);
-            return Gate::Open;
-        }
         let mut open = self.open(key.as_ref());
-        if let Err(error) = open.take_in_value(queue) {
-            open.manager.waits.end_waiters(queue, WaitOutcome::Impossible(error));
-            return Gate::Open;
+        match open.take_in_value(queue) {
+            Err(error) => open.manager.waits.end_waiters(queue, WaitOutcome::Impossible(error)),
+            Ok(()) => {
+                let stop = open.serve(queue);
+                self.rest(queue, stop);
+            }
         }
-        let next = open.serve_waiters(queue);
-        drop(open);
-        self.serve_on(queue, next);
         Gate::Open
     }
 
-    /// Continues where [`OpenKey::serve_waiters`] had to close the key.
-    pub(super) fn serve_on(&mut self, queue: QueueId, mut next: Next) {
-        let Next::Head(_) = next else { return };
+    /// Goes on with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a request
+    /// for several keys stays only in this step.
+    pub(super) fn rest(&mut self, queue: QueueId, mut stop: Stop) {
+        let Stop::Several(..) = stop else { return };
         let Some(key) = self.manager.queues().get(queue).map(|queue| queue.key.clone()) else { return };
-        while let Next::Head(id) = next {
-            match self.try_grant_several(queue, id) {
-                Attempt::Granted | Attempt::Stuck => break,
-                Attempt::Dismissed if self.host.now.spends_turn() => {
-                    self.manager.waits.go_on_later(queue);
-                    break;
+        while let Stop::Several(id, precedence) = stop {
+            let attempt = self.try_grant_several(queue, id);
+            let open = self.reopen(key.as_ref());
+            // In a cluster a command may write its own key while writes are refused for the others.
+            if attempt == Attempt::PutOff {
+                if precedence == Precedence::Behind {
+                    open.manager.waits.queues.put_back_reentering(queue, id);
                 }
-                Attempt::Dismissed => {}
+                return open.close();
             }
-            next = self.reopen(key.as_ref()).serve_waiters(queue);
-        }
-        // As `serve_waiters` does where it does not return the head. After a grant no lock is vacant.
-        if let Next::Head(_) = next {
-            let mut open = self.reopen(key.as_ref());
-            open.remove_if_vacant();
-            open.note_lock(None);
+            // The key is held now, or waits with its head for another key.
+            if precedence == Precedence::First && attempt != Attempt::Dismissed && !open.has_reentering(queue) {
+                return open.close();
+            }
+            if open.now.spends_turn() {
+                open.manager.waits.go_on_later(queue);
+                return open.close();
+            }
+            stop = open.serve(queue);
         }
     }
+}
 
-    /// The requests of an owner that may be granted because it holds a key. For a semaphore: requests for no more than
-    /// it holds, and requests for a slot beside permits or permits beside a slot, which are refused. All others are
-    /// served in the order of the queue.
-    pub(super) fn requests_to_try(&mut self, queue: QueueId, owner: OwnerId) -> Vec<RequestId> {
-        let queues = self.manager.queues();
-        let waiting = queues.get(queue).zip(queues.of_owner(Some(owner)).name());
-        let Some((key, name)) = waiting.map(|(queue, name)| (queue.key.clone(), name.clone())) else {
-            return Vec::new();
-        };
-        let mut open = self.open(key.as_ref());
-        // The owner may have become the writer.
-        open.end_upgrades();
-        let under = open.entry.lock_and_until();
-        let held = under.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share())).unwrap_or_default();
-        let is_wanted = |claim: &Claim| match claim.family() {
-            Family::Semaphore => held.covers(claim),
-            Family::Mutex | Family::Reentrant | Family::ReadWrite => true,
-        };
-        open.manager.queues().of_owner(Some(owner)).requests_in(queue, is_wanted)
+impl<E: Entry, C> OpenKey<'_, E, C> {
+    /// An owner has come to hold the key: its other requests for the key come before the head.
+    pub(super) fn list_reentering(&mut self, queue: QueueId, owner: OwnerId) {
+        // It may have become the writer: its other upgrades are listed in the order of their arrival.
+        self.end_upgrades();
+        let queues = &mut self.manager.waits.queues;
+        let Some(name) = queues.of_owner(Some(owner)).name().cloned() else { return };
+        let under = self.entry.lock_and_until();
+        let hold = under.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share()));
+        queues.list_reentering(queue, owner, || hold.unwrap_or_default());
     }
 
-    /// Serves a request in any position of its queue: behind others it is granted only what its owner holds already.
-    pub(super) fn serve_request(&mut self, queue: QueueId, id: RequestId) {
-        let waits = &self.manager.waits;
-        let (Some(request), Some(waiting)) = (waits.queues.request(id), waits.queues.get(queue)) else { return };
-        let key = waiting.key.clone();
-        if request.has_several_keys() {
-            self.manager.waits.queues.set_blocked_on(id, None);
-            self.try_grant_several(queue, id);
-            self.reopen(key.as_ref()).note_lock(None);
-            return;
-        }
-        let is_first = waiting.is_first(&request.place);
-        let is_over = waits.is_over(id, request, self.host.now);
-        let mut open = self.open(key.as_ref());
-        if !is_over {
-            open.try_grant(queue, id, if is_first { Precedence::First } else { Precedence::Behind });
-        }
-        open.note_lock(None);
+    fn has_reentering(&self, queue: QueueId) -> bool {
+        self.manager.queues().get(queue).is_some_and(WaitQueue::has_reentering)
+    }
+
+    /// Closes the key of a queue that is at rest: a vacant lock is removed, and what remains is recorded for the
+    /// requests that wait for it.
+    fn close(mut self) {
+        self.remove_if_vacant();
+        self.note_lock(None);
     }
 }
 
@@ -151,68 +137,76 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             Some(_) if lock.fence() == waiting.seen && !waits.queues.may_be_a_copy(queue) => return Ok(()),
             Some(_) => {}
         }
-        let gained: Vec<Owner> = match lock.exclusive_owner() {
-            Some(holder) => vec![holder.clone()],
+        let waiting_holders: BTreeSet<OwnerId> = match lock.exclusive_owner() {
+            Some(holder) => waits.queues.owner_id(waiting.key.db, holder.as_bytes()).into_iter().collect(),
             None => {
                 let waiters = waiting.present().filter_map(|(_, id)| waits.queues.request(id));
-                waiters.map(|it| it.owner.clone()).filter(|owner| lock.is_held_by(owner.as_bytes())).collect()
+                waiters.filter(|it| lock.is_held_by(it.owner.as_bytes())).map(|it| it.owner_id).collect()
             }
         };
         let limit = lock.semaphore_limit();
         waits.queues.set_seen(queue, lock.fence());
-        gained.iter().for_each(|owner| waits.gained(queue, owner.as_bytes()));
-        if limit.is_some_and(|limit| waits.queues.set_limit(queue, limit)) {
+        let is_new_limit = limit.is_some_and(|limit| waits.queues.set_limit(queue, limit));
+        waiting_holders.into_iter().for_each(|owner| self.list_reentering(queue, owner));
+        if is_new_limit {
             let never_fit = self.over_limit(queue);
             self.manager.waits.backlog.endings.extend(never_fit, Ending::Told(OVER_LIMIT));
         }
         Ok(())
     }
 
-    /// Grants the key to requests for it alone, up to the first that has to wait or wants other keys too, or as far as
-    /// the turn goes. A lock that is vacant afterwards is removed, or left to [`Turn::serve_on`].
-    pub(super) fn serve_waiters(&mut self, queue: QueueId) -> Next {
+    /// Serves the waiters: grants the key to those that reenter and then in the order of the queue, and ends those that
+    /// wait no more. Stops at the head that has to wait, at a request for several keys, or when the turn is over. Then
+    /// it closes the key.
+    pub(super) fn serve(mut self, queue: QueueId) -> Stop {
         self.end_upgrades();
         // An earlier turn left the rest of the queue to the timer: a command in between serves one waiter.
-        let goes_on_later = self.manager.waits.backlog.queues.contains(queue);
-        let mut is_noted = false;
-        while let Some((_, id)) = self.manager.queues().get(queue).and_then(WaitQueue::head) {
-            let is_over = end_if_over(self.manager, self.clients, self.now, id);
-            let Some(head) = self.manager.queues().request(id).filter(|_| !is_over) else {
-                if self.now.spends_turn() {
-                    self.manager.waits.go_on_later(queue);
+        let was_due = self.manager.waits.backlog.queues.contains(queue);
+        let mut is_recorded = false;
+        while let Some((id, precedence)) = self.manager.waits.queues.next_to_serve(queue) {
+            let phase = self.manager.waits.phase(id, self.now);
+            let is_waiting = phase == Phase::Waiting;
+            if !is_waiting {
+                // Left at the head, it would block the requests behind it.
+                end_request(self.manager, self.clients, self.now, id, phase);
+            } else if self.manager.queues().request(id).is_some_and(QueuedRequest::has_several_keys) {
+                return Stop::Several(id, precedence);
+            } else {
+                let is_at_rest = match self.try_grant(queue, id, precedence) {
+                    // A mutex has one holder: only requests that reenter fit.
+                    Attempt::Granted => {
+                        is_recorded = true;
+                        self.has_one_holder(queue)
+                    }
+                    // Of several that could reenter one does not: it waits in its place.
+                    Attempt::Stuck | Attempt::PutOff => precedence == Precedence::First,
+                    Attempt::Dismissed => false,
+                };
+                if is_at_rest && !self.has_reentering(queue) {
                     break;
                 }
-                continue;
-            };
-            if self.manager.waits.backlog.has_gained(queue) {
-                self.manager.waits.go_on_later(queue);
-                break;
             }
-            if head.has_several_keys() {
-                return Next::Head(id);
-            }
-            let attempt = self.try_grant(queue, id, Precedence::First);
-            is_noted = attempt == Attempt::Granted;
-            match attempt {
-                // A mutex has one holder: no other request fits.
-                Attempt::Granted if self.has_one_holder(queue) => break,
-                Attempt::Granted | Attempt::Dismissed => {}
-                Attempt::Stuck => break,
-            }
-            if self.now.spends_turn() || goes_on_later {
+            if self.now.spends_turn() || is_waiting && was_due {
                 self.manager.waits.go_on_later(queue);
                 break;
             }
         }
-        if !is_noted {
-            self.remove_if_vacant();
-            self.note_lock(None);
+        debug_assert!(
+            !self.has_reentering(queue)
+                || self.manager.waits.backlog.queues.contains(queue)
+                || self.manager.queues().waiters_of(self.key) == 0,
+            "a queue with requests that may reenter is due"
+        );
+        // A grant has recorded the lock, and after it no lock is vacant.
+        if !is_recorded {
+            self.close();
         }
-        Next::Done
+        Stop::AtRest
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {
-        self.manager.queues().get(queue).is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
+        let is_exclusive = |family| matches!(family, Family::Mutex | Family::Reentrant);
+        self.manager.queues().get(queue).is_some_and(|queue| is_exclusive(queue.family))
     }
 }
 

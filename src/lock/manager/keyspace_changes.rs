@@ -137,7 +137,7 @@ mod tests {
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
     use crate::manager::observer::{EndedBy, Occurrence};
-    use crate::value::claim::{Claim, Count};
+    use crate::value::claim::{Claim, Count, Portion};
     use crate::value::fence::Fence;
     use crate::value::outcome::KeyError;
     use crate::value::time::{Deadline, Instant, Lease, Timestamp};
@@ -382,12 +382,30 @@ mod tests {
         }
     }
 
+    /// The hold that leaves the key free is that of a connection which has ended. A command finds that out, and RENAME
+    /// puts another lock there before the queue is served.
+    #[test]
+    fn a_lock_that_comes_to_a_key_that_a_command_has_just_freed_closes_a_deadlock() {
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+        fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("c", &[b"other"], MUTEX, None, Lease::Persist);
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        fixture.manager.end_session(ClientId(7));
+        fixture.release("z", Portion::Mutex).unwrap();
+        assert!(!fixture.server.keyspace.primary.contains_key(&key()), "it is free, and not yet handed over");
+        let other = Key::new(0, b"other");
+        let lock = fixture.server.keyspace.primary.remove(&other).unwrap();
+        fixture.server.keyspace.primary.insert(key(), lock);
+        fixture.manager.key_removed(other.as_ref(), Fence::new(u64::MAX >> 11).unwrap());
+        let asked = fixture.try_acquire("c", &[b"held by b"], MUTEX);
+        assert!(matches!(asked, Err(LockError::Deadlock(_))), "b waits for c: {asked:?}");
+    }
+
     #[test]
     fn holders_are_known_again_when_all_queues_have_been_visited() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        let is_unknown = |fixture: &Fixture| {
-            fixture.manager.queues().of_owner(fixture.manager.queues().owner_id(0, b"anybody")).may_be_waited_for()
-        };
+        let is_unknown = |fixture: &Fixture| fixture.manager.queues().may_be_waited_for(0, b"anybody", None);
         fixture.manager.db_changed(None);
         assert!(is_unknown(&fixture));
         fixture.drain();

@@ -29,6 +29,7 @@ pub mod takeover;
 pub mod timers;
 pub mod turn;
 pub mod uncontended;
+mod verdict;
 mod waits;
 
 #[cfg(test)]

@@ -66,6 +66,12 @@ impl Observer {
         }
     }
 
+    /// Counts and records that a hold was protected from a client that does not know the module.
+    pub(super) fn protected(&mut self, waiters: usize, key: KeyRef<'_>, owner: &Owner) {
+        self.statistics.adopted_protected += 1;
+        self.occurrences.note(Occurrence::Protected { key: key.to_key(), owner: owner.clone(), waiters });
+    }
+
     /// Records that a request was granted a key.
     #[inline]
     pub(super) fn granted(
@@ -133,7 +139,7 @@ impl Observer {
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let (waiters, session) = (waits.waiters_of(key), bindings.client_of(key, owner));
             let (key, owner) = (key.to_key(), holder(owner));
-            self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
+            self.occurrences.note(Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session });
         }
     }
 }
@@ -189,6 +195,8 @@ pub struct Statistics {
     pub adopted_acquires: u64,
     /// Such commands that were refused.
     pub adopted_refusals: u64,
+    /// Attempts of such clients on holds that were granted by `LOCK.*`.
+    pub adopted_protected: u64,
 }
 
 /// What the fast path did with locks of one family.
@@ -310,6 +318,8 @@ pub enum Occurrence {
         key: Key,
         /// The owner. For an expired key with several holders: the one with the latest grant.
         owner: Owner,
+        /// The fence of its grant.
+        fence: Fence,
         /// The cause.
         by: EndedBy,
         /// Milliseconds since that grant, by the wall clock.
@@ -338,6 +348,15 @@ pub enum Occurrence {
         owner: Owner,
         /// Whether the limit of the server or of a key was reached.
         limit: WaiterLimit,
+    },
+    /// A client that does not know the module would have ended a hold that was granted by `LOCK.*`.
+    Protected {
+        /// The key.
+        key: Key,
+        /// The holder.
+        owner: Owner,
+        /// The number of requests that wait for the key.
+        waiters: usize,
     },
     /// A grace began: no new owner is granted a lock.
     GraceBegan {

@@ -9,7 +9,7 @@
 //! | the last holder goes, none is served   | nothing                     | DEL                                  |
 //! | several go at once, a request waits    | a new value, for the waiter | DEL, the next grant                  |
 
-use super::departure::end_if_done;
+use super::departure::end_request;
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
@@ -152,16 +152,15 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                         open.update(Effect::Drop(owner));
                     }
                     // One effect for all holders, however many there were.
-                    HoldsOf::AllOwners if is_shared => open.entry.remove(),
+                    HoldsOf::AllOwners if is_shared => open.remove(),
                     _ => {}
                 }
             }
         }
         match waited_for {
             Some((queue, Gate::Open)) => {
-                let next = open.serve_waiters(queue);
-                drop(open);
-                self.serve_on(queue, next);
+                let stop = open.serve(queue);
+                self.rest(queue, stop);
             }
             _ => {
                 open.remove_if_vacant();
@@ -171,7 +170,8 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         }
         // Reply to answered requests as far as the turn goes, to the others in the next turns.
         while let Some(id) = self.manager.waits.queues.next_done() {
-            end_if_done(self.manager, &mut self.host.clients, id);
+            let phase = self.manager.waits.phase(id, self.host.now);
+            end_request(self.manager, &mut self.host.clients, self.host.now, id, phase);
             if self.host.now.spends_turn() {
                 break;
             }

@@ -1,19 +1,21 @@
 //! An owner takes mutexes over from any holder: what `SET key token` means when the client does not know the module.
 //!
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
-//! granted as ever: behind earlier requests, and not in a grace.
+//! granted as ever: behind earlier requests, and not in a grace. A hold that was granted by `LOCK.*` is not taken over:
+//! a client that knows the module relies on it.
 
 use super::acquire::{AcquireRequest, Earlier};
 use super::grant::GrantedBy;
-use super::lock_manager::LockError;
+use super::lock_manager::{LockError, LockManager};
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
 use super::turn::Turn;
+use super::verdict::Verdict;
 use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::place::Rank;
 use crate::queue::placement::SearchBudget;
-use crate::value::claim::{Claim, Family, LockRequest};
+use crate::value::claim::{Claim, Family, LockRequest, Origin};
 use crate::value::fence::Fence;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::{Owner, OwnerRef};
@@ -37,17 +39,57 @@ pub enum TakenOver {
     All(Vec<Fence>),
     /// A free key cannot be granted now: nothing was changed.
     NotNow,
+    /// Another owner was granted a key by `LOCK.*`: nothing was changed.
+    Protected,
+}
+
+/// The holder of a mutex or reentrant mutex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExclusiveHolder {
+    /// Its owner.
+    pub owner: Owner,
+    /// The fence of its grant.
+    pub fence: Fence,
+    /// By which commands it was granted.
+    pub origin: Origin,
+}
+
+impl ExclusiveHolder {
+    /// Whether clients that do not know the module may not end this hold with this token.
+    pub fn is_protected_from(&self, token: &[u8]) -> bool {
+        self.origin == Origin::Native && self.owner.as_bytes() != token
+    }
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// The holder of a mutex or reentrant mutex, and the fence of its grant; `None`: the key is free.
+    /// The holder of a mutex or reentrant mutex; `None`: the key is free.
     ///
     /// # Errors
     /// The key holds something else, or requests for another family wait for it.
-    pub fn exclusive_holder(&mut self, key: KeyRef<'_>, family: Family) -> Result<Option<(Owner, Fence)>, KeyError> {
+    pub fn exclusive_holder(&mut self, key: KeyRef<'_>, family: Family) -> Result<Option<ExclusiveHolder>, KeyError> {
         let mut open = self.open(key);
-        let lock = open.lock_of_family(family)?;
-        Ok(lock.and_then(|lock| lock.latest_holder()).map(|(owner, fence)| (owner.clone(), fence)))
+        let Some(lock) = open.lock_of_family(family)? else { return Ok(None) };
+        let origin = if lock.is_held_natively() { Origin::Native } else { Origin::Adopted };
+        Ok(lock.latest_holder().map(|(owner, fence)| ExclusiveHolder { owner: owner.clone(), fence, origin }))
+    }
+
+    /// If a lock was granted by `LOCK.*`: the holder of its latest grant. Of any family.
+    pub fn native_holder(&mut self, key: KeyRef<'_>) -> Option<Owner> {
+        let mut open = self.open(key);
+        let lock = open.entry.content().lock().filter(|lock| lock.is_held_natively())?;
+        lock.latest_holder().map(|(owner, _)| owner.clone())
+    }
+
+    /// The holder of the latest grant, if the key is locked. Of any family.
+    pub fn latest_holder(&mut self, key: KeyRef<'_>) -> Option<Owner> {
+        let mut open = self.open(key);
+        open.entry.content().lock()?.latest_holder().map(|(owner, _)| owner.clone())
+    }
+
+    /// Records that the holder of a key was protected from a client that does not know the module.
+    pub fn record_protected(&mut self, key: KeyRef<'_>, holder: &Owner) {
+        let LockManager { waits, observer, .. } = &mut *self.manager;
+        observer.protected(waits.queues.waiters_of(key), key, holder);
     }
 }
 
@@ -58,18 +100,25 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// # Errors
     /// A key holds something else.
     pub fn take_mutexes_over(&mut self, db: i32, takeovers: &[Takeover<'_>]) -> Result<TakenOver, LockError> {
-        let (mut free, mut held, mut may_be_granted) = (Vec::new(), Vec::new(), true);
+        let (mut free, mut held, mut protected, mut may_be_granted) = (Vec::new(), Vec::new(), None, true);
         // For all keys together: each search for a place takes up to some milliseconds.
         let mut budget = SearchBudget::default();
         for takeover in takeovers {
             let key = KeyRef { db, name: takeover.name };
             match self.exclusive_holder(key, Family::Mutex)? {
+                Some(holder) if holder.is_protected_from(takeover.owner.as_bytes()) => {
+                    protected = Some((key, holder.owner));
+                }
                 Some(_) => held.push(takeover),
                 None => {
                     may_be_granted &= self.may_be_granted_now(&takeover.of_free(db), &mut budget)?;
                     free.push(takeover);
                 }
             }
+        }
+        if let Some((key, holder)) = protected {
+            self.record_protected(key, &holder);
+            return Ok(TakenOver::Protected);
         }
         if !may_be_granted {
             return Ok(TakenOver::NotNow);
@@ -94,18 +143,17 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let mut new = request.queued(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
         self.find_place(&mut new, budget);
-        match self.admission_in_queue(request, &new, Admission::Admit) {
-            Ok(admission) => Ok(admission == Admission::Admit),
-            Err(LockError::Grace) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let verdict = self.verdict_of_new(&new, Admission::Admit, true)?;
+        Ok(verdict == Verdict::Admits)
     }
 
-    /// Grants a free key, which may be granted now. Nothing is decided again: of several keys all are taken, or none.
+    /// Grants a free key, which may be granted now, to a client that does not know the module. Nothing is decided
+    /// again: of several keys all are taken, or none.
     pub(super) fn grant_free(&mut self, request: &AcquireRequest<'_>) -> Result<Grant, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let retried = self.find_retried(request, owner_id);
-        self.grant_among_waiters(request, retried)
+        let granted = LockRequest { claim: request.request.claim.adopted(), ..request.request };
+        self.grant_among_waiters(&AcquireRequest { request: granted, ..*request }, retried)
     }
 
     /// Returns the fence, if the owner did not hold it already.
@@ -126,7 +174,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             return Ok(None);
         }
         let lease = lease.unwrap_or_else(|| left_of(until, open.now));
-        open.replace_holder(&LockRequest { owner, claim: Claim::Mutex, lease })
+        open.replace_holder(&LockRequest { owner, claim: Claim::AdoptedMutex, lease })
     }
 }
 
@@ -148,7 +196,11 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.grant_with(next, request, GrantedBy { session: None, waited: None })?;
         self.manager.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
         self.manager.observer.count_grant(None);
-        queue.into_iter().for_each(|queue| self.manager.waits.gained(queue, request.owner.as_bytes()));
+        let owner = queue.and_then(|queue| self.manager.waits.waiting_owner(queue, request.owner.as_bytes()));
+        if let Some((queue, owner)) = queue.zip(owner) {
+            self.list_reentering(queue, owner);
+            self.manager.waits.backlog.queues.insert(queue);
+        }
         Ok(Some(next))
     }
 }
@@ -182,6 +234,7 @@ mod tests {
     use crate::manager::fixture::{key, owner, Fixture};
 
     const MUTEX: Claim = Claim::Mutex;
+    const ADOPTED: Claim = Claim::AdoptedMutex;
 
     /// How many were granted; `None`: not now.
     fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<Option<usize>, LockError> {
@@ -195,13 +248,13 @@ mod tests {
         let taken = fixture.manager.turn(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)?;
         Ok(match taken {
             TakenOver::All(fences) => Some(fences.len()),
-            TakenOver::NotNow => None,
+            TakenOver::NotNow | TakenOver::Protected => None,
         })
     }
 
     #[test]
     fn another_owner_takes_a_mutex_over_in_one_effect_with_a_new_fence() {
-        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let mut fixture = Fixture::of(&[("a", ADOPTED)]);
         let before = fixture.stored().0.fence();
         assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(Some(1)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("b"))]);
@@ -213,7 +266,7 @@ mod tests {
 
     #[test]
     fn waiters_stay_in_the_queue_and_are_served_after_the_new_holder() {
-        let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
+        let mut fixture = Fixture::of(&[("a", ADOPTED), ("w", MUTEX)]);
         assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(Some(1)));
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
         fixture.release("b", crate::value::claim::Portion::Mutex).unwrap();
@@ -222,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_holder_renews_its_lease_which_may_become_shorter() {
-        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let mut fixture = Fixture::of(&[("a", ADOPTED)]);
         let fence = fixture.stored().0.fence();
         assert_eq!(take(&mut fixture, &[(b"k", "a")], Lease::from_ms(50)), Ok(Some(0)));
         let until = fixture.stored().1;
@@ -236,7 +289,7 @@ mod tests {
     #[test]
     fn the_session_of_the_former_holder_ends_nothing() {
         let mut fixture = Fixture::default();
-        fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+        fixture.acquire("a", ADOPTED, Some(ClientId(7)), Lease::Persist);
         take(&mut fixture, &[(b"k", "b")], None).unwrap();
         fixture.manager.end_session(ClientId(7));
         fixture.drain();
@@ -257,11 +310,35 @@ mod tests {
     #[test]
     fn a_free_key_is_taken_before_an_owner_loses_another_one() {
         for pairs in [[(&b"k"[..], "u"), (b"l", "t")], [(b"l", "t"), (b"k", "u")]] {
-            let mut fixture = Fixture::of(&[("t", MUTEX)]);
+            let mut fixture = Fixture::of(&[("t", ADOPTED)]);
             fixture.acquire_all("z", &[b"k", b"l"], MUTEX, None, Lease::Persist);
             assert_eq!(take(&mut fixture, &pairs, None), Ok(Some(2)), "{pairs:?}");
             assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"l")), "{pairs:?}");
         }
+    }
+
+    #[test]
+    fn a_native_hold_is_not_taken_and_its_owner_renews_it() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
+        assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"k", "b")], None), Ok(None));
+        assert_eq!(fixture.effects(), [], "all or nothing");
+        assert_eq!(fixture.manager.observer.statistics.adopted_protected, 1);
+        assert_eq!(take(&mut fixture, &[(b"k", "a")], Lease::from_ms(50)), Ok(Some(0)));
+        assert!(fixture.stored().0.is_held_natively(), "a renewal is no grant");
+    }
+
+    #[test]
+    fn the_latest_grant_decides_whether_a_hold_is_native() {
+        let mut fixture = Fixture::of(&[("a", ADOPTED)]);
+        assert!(!fixture.stored().0.is_held_natively());
+        fixture.acquire("a", MUTEX, None, Lease::Persist);
+        assert_eq!(fixture.effects(), [Told::Renew(owner("a"))]);
+        assert!(fixture.stored().0.is_held_natively());
+        let replica = &fixture.server.keyspace.replica.keys[&key()];
+        assert!(matches!(replica, crate::host::simulated::Stored::Lock(lock, _) if lock.is_held_natively()));
+        let mut fixture = Fixture::of(&[]);
+        assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(Some(1)));
+        assert!(!fixture.stored().0.is_held_natively());
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Timers: what has to be done at a time. One timer of the host serves all of them.
 
-use super::departure::{end_if_done, time_out};
+use super::departure::end_request;
+use super::endings::Phase;
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
 use super::turn::Turn;
-use crate::host::{Clients, Keys, WaitOutcome};
-use crate::key::RequestId;
+use crate::host::{Clients, Keys};
 use crate::queue::queues::WaitQueues;
 use crate::value::time::{Instant, Now, Timestamp};
 
@@ -102,7 +102,11 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 break;
             }
             renewal.into_iter().for_each(|id| self.renew_session(id));
-            ended.into_iter().for_each(|id| end_wait(self.manager, &mut self.host.clients, now, id));
+            if let Some(id) = ended {
+                let phase = self.manager.waits.phase(id, now);
+                debug_assert!(!matches!(phase, Phase::Waiting | Phase::Detached), "its timer fires once");
+                end_request(self.manager, &mut self.host.clients, now, id, phase);
+            }
             if now.spends_turn() {
                 break;
             }
@@ -114,17 +118,6 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 break;
             }
         }
-    }
-}
-
-/// The wait or the kept place of a request has ended.
-fn end_wait<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
-    if !manager.queues().is_present(id) {
-        // The client has not come back: the wait has timed out.
-        manager.observer.statistics.count_outcome(WaitOutcome::TimedOut);
-        manager.waits.remove(id);
-    } else if !end_if_done(manager, clients, id) {
-        time_out(manager, clients, now, id);
     }
 }
 

@@ -2,14 +2,14 @@
 //! no client is answered here.
 
 use super::backlog::Backlog;
-use super::endings::{Departure, Ending};
+use super::endings::{Departure, Ending, Phase};
 use super::limits::Limits;
 use super::lock_error::LockError;
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::place::{Place, Rank};
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{NewRequest, Others, OwnerId, QueueId, QueuedRequest};
+use crate::queue::request::{NewRequest, Others, OwnerId, QueueId};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
@@ -60,11 +60,11 @@ impl Waits {
             return Ok(());
         }
         if self.queues.waiters() >= limits.max_waiters {
-            return Err(LockError::MaxWaiters(WaiterLimit::Server));
+            return Err(LockError::MaxWaiters(WaiterLimit::Server(limits.max_waiters)));
         }
         let Some(most) = limits.max_waiters_per_key else { return Ok(()) };
         match new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= most) {
-            true => Err(LockError::MaxWaiters(WaiterLimit::Key)),
+            true => Err(LockError::MaxWaiters(WaiterLimit::Key(most))),
             false => Ok(()),
         }
     }
@@ -88,7 +88,7 @@ impl Waits {
     /// Whether the request gets a kept place when its client leaves.
     pub fn may_keep_place(&self, id: RequestId, limits: &Limits) -> bool {
         let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
-        may_come_back && limits.keep_place_ms > 0 && self.queues.done_by(id).is_none()
+        may_come_back && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
     }
 
     /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
@@ -128,30 +128,45 @@ impl Waits {
         others
     }
 
-    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
-    pub fn is_ending(&self, id: RequestId) -> bool {
-        self.backlog.endings.contains(id) || self.queues.done_by(id).is_some()
+    /// The state of a request: the one place that decides it. It is not stored in the request, because a release
+    /// answers ten thousand requests at once, and time passes.
+    #[inline]
+    pub fn phase(&self, id: RequestId, now: &Now) -> Phase {
+        match (self.queues.request(id), self.ended(id)) {
+            (None, _) => Phase::Gone,
+            (Some(_), Some(ended)) => ended,
+            (Some(queued), None) if queued.until.is_some_and(|until| until <= now.instant()) => Phase::TimedOut,
+            (Some(queued), None) if queued.is_present() => Phase::Waiting,
+            (Some(_), None) => Phase::Detached,
+        }
     }
 
-    /// True if the client of the request waits no more, though the request is still queued: its wait has timed out, or
-    /// it is ending. The queue is due again when the request leaves.
-    pub fn is_over(&self, id: RequestId, queued: &QueuedRequest, now: &Now) -> bool {
-        self.is_ending(id) || queued.until.is_some_and(|until| until <= now.instant())
+    /// The phases of a request that do not depend on the time: it is no waiter any more, though a later event-loop
+    /// iteration has still to reply and to take it out of its queues.
+    #[inline]
+    fn ended(&self, id: RequestId) -> Option<Phase> {
+        let done = self.queues.done_by(id).map(Phase::Done);
+        done.or_else(|| self.backlog.endings.get(id).map(Phase::Ending))
+    }
+
+    /// True if the request is no waiter any more, though it is still queued.
+    pub fn is_ending(&self, id: RequestId) -> bool {
+        self.ended(id).is_some()
     }
 
     /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
     /// visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
-        let (Some(queue), endings) = (self.queues.of_key(key), &self.backlog.endings) else { return 0 };
-        match endings.is_empty() {
+        let Some(queue) = self.queues.of_key(key) else { return 0 };
+        match self.backlog.endings.is_empty() {
             true => queue.waiters(),
-            false => queue.present().filter(|(_, id)| !endings.contains(*id)).count(),
+            false => queue.present().filter(|(_, id)| !self.is_ending(*id)).count(),
         }
     }
 
     /// Ends the requests of one queue, unless they are ending already.
     pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
-        if ids.first().is_some_and(|first| !self.backlog.endings.contains(*first)) {
+        if ids.first().is_some_and(|first| self.backlog.endings.get(*first).is_none()) {
             self.backlog.endings.extend(ids, Ending::Told(outcome));
         }
     }
@@ -169,13 +184,12 @@ impl Waits {
 impl Waits {
     /// Notes the lock under the key of a queue, `None` if there is none: its holders, and when the queue is to be
     /// served because a lease ends. Called after each grant and for each key that was opened to serve its queue. The
-    /// requests for several keys of an owner that has lost the key are to be decided anew. `granted`: the owner that
-    /// was just granted the key, if it is known.
-    pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>, granted: Option<OwnerId>) {
+    /// requests for several keys of an owner that has lost the key are to be decided anew.
+    pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>) {
         if under.is_none() {
             self.queues.set_seen(queue, None);
         }
-        for id in self.queues.note_holders(queue, under.map(|(lock, _)| lock), granted) {
+        for id in self.queues.record_holders(queue, under.map(|(lock, _)| lock)) {
             let place = self.queues.request(id).map(|queued| queued.place.clone());
             self.backlog.undecided.extend(place.map(|place| (place, id, queue)));
         }
@@ -184,20 +198,17 @@ impl Waits {
         }
     }
 
-    /// An owner that gains a key may reenter it: the drain tries its other requests for the key again, wherever they
-    /// stand.
-    pub fn gained(&mut self, queue: QueueId, owner: &[u8]) {
-        let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return };
-        let waiting = self.queues.owner_id(db, owner);
-        let waiting = waiting.filter(|id| self.queues.of_owner(Some(*id)).all_waiting_in(queue).next().is_some());
-        self.backlog.gained.extend(waiting.map(|owner| (queue, owner)));
+    /// The owner, if it has waiting requests in the queue: they may reenter when it comes to hold the key.
+    pub fn waiting_owner(&self, queue: QueueId, owner: &[u8]) -> Option<OwnerId> {
+        let owner = self.queues.owner_id(self.queues.get(queue)?.key.db, owner)?;
+        self.queues.of_owner(Some(owner)).all_waiting_in(queue).next().is_some().then_some(owner)
     }
 
-    /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
+    /// An owner has lost the key of this queue.
     pub fn lost(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
-        if self.backlog.has_gained(queue) {
-            let owner = self.queues.of_owner(self.queues.owner_id(db, owner)).with_requests();
-            owner.into_iter().for_each(|owner| self.backlog.lost(queue, owner));
+        if self.queues.get(queue).is_some_and(WaitQueue::has_reentering) {
+            let owner = self.queues.owner_id(db, owner);
+            owner.into_iter().for_each(|owner| self.queues.end_reentering(queue, owner));
         }
     }
 

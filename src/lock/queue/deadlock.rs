@@ -9,7 +9,7 @@ mod reduction;
 mod wait_for_graph;
 
 pub use self::cycle::Edge;
-use self::wait_for_graph::WaitForGraph;
+use self::wait_for_graph::{Doubled, WaitForGraph};
 use super::holders::Holders;
 use super::queues::WaitQueues;
 use super::request::NewRequest;
@@ -28,16 +28,30 @@ pub struct Search {
     changes_waits: bool,
 }
 
-/// The search for a cycle that the request may close, as far as it is known without opening a key. `None` is certain,
-/// and the common case. The wait of a client that does not know the module ends by itself, and closes none.
+/// The search for a cycle that the request may close when it is queued, as far as it is known without opening a key.
+/// `None` is certain, and the common case. An adopted request waits for a bounded time: only the lock that it will be
+/// granted can close a cycle.
 pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
+    if new.request.claim == Claim::AdoptedMutex {
+        return search_before_grant(queues, new);
+    }
     let search = Search::of(queues, new);
     let may_close = || {
         search.changes_waits
             || takes_more(new)
-            || queues.of_owner(new.owner_id).may_be_waited_for() && !waits_for_nothing_new(queues, new)
+            || queues.may_be_waited_for(new.db, new.owner(), new.owner_id) && !waits_for_nothing_new(queues, new)
     };
-    (new.request.claim != Claim::AdoptedMutex && may_close()).then_some(search)
+    may_close().then_some(search)
+}
+
+/// The search for a cycle that a grant of the request may close. A retry that resumes its position is granted the lock
+/// ahead of requests that wait for it, and another request of its owner may wait for the owners of these.
+pub fn search_before_grant(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
+    let replaces = new.replaces?;
+    let search = Search::of(queues, new);
+    let mut others = queues.of_owner(new.owner_id).waiting().filter(|(id, _)| *id != replaces);
+    let mut must_others_be_served = || others.any(|(_, queued)| queued.claim != Claim::AdoptedMutex);
+    (search.is_ahead && must_others_be_served()).then_some(search)
 }
 
 impl Search {
@@ -60,8 +74,15 @@ impl Search {
         if !self.changes_waits && !is_waited_for(queues, holders, new) {
             return None;
         }
-        let mut graph = WaitForGraph::new(queues, holders, new, self.is_ahead);
-        (!graph.reduce()).then(|| graph.cycle())
+        let mut cycle_if = |doubled| {
+            let mut graph = WaitForGraph::new(queues, holders, new, self.is_ahead, doubled);
+            let cycle = (!graph.reduce()).then(|| graph.cycle());
+            (cycle, graph.lacks_doubled)
+        };
+        match cycle_if(Doubled::TimeOut) {
+            (None, true) => cycle_if(Doubled::AreServed).0,
+            (cycle, _) => cycle,
+        }
     }
 }
 
@@ -76,7 +97,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
     if takes_more(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
         return true;
     }
-    match queues.of_owner(owner).may_hold().unknown() {
+    match queues.may_hold(new.db, new.owner()).unknown() {
         Some(to_open) if to_open.len() <= MOST_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))

@@ -34,13 +34,13 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// The owner holds the keys.
-    pub fn hold(&mut self, owner: &str, keys: &str, claim: Claim) {
-        self.hold_for(owner, &names(keys), claim, Lease::Persist);
+    /// The owner holds the keys. Returns the requests for several keys that have counted on another holder.
+    pub fn hold(&mut self, owner: &str, keys: &str, claim: Claim) -> Vec<RequestId> {
+        self.hold_for(owner, &names(keys), claim, Lease::Persist)
     }
 
     /// As `hold`, for keys with any names and with this lease. The keys stay when it is over.
-    pub fn hold_for(&mut self, owner: &str, names: &[&[u8]], claim: Claim, lease: Lease) {
+    pub fn hold_for(&mut self, owner: &str, names: &[&[u8]], claim: Claim, lease: Lease) -> Vec<RequestId> {
         let now = self.server.now();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
@@ -53,7 +53,7 @@ impl Fixture {
                 _ => entry.create(&FirstGrant::new(request, now.timestamp(), || Ok::<_, InvalidClaim>(fence)).unwrap()),
             }
         }
-        self.note_holders(names);
+        self.record_holders(names)
     }
 
     /// The owner waits for the keys, behind all others.
@@ -76,7 +76,7 @@ impl Fixture {
             coalesces: false,
             lease_ends: None,
         });
-        self.note_holders(names);
+        self.record_holders(names);
         id
     }
 
@@ -103,14 +103,21 @@ impl Fixture {
         Some(edges.collect::<Vec<_>>().join(" "))
     }
 
-    fn note_holders(&mut self, names: &[&[u8]]) {
+    /// Whether requests may wait for an owner of the database 0.
+    pub fn may_be_waited_for(&self, owner: &str) -> bool {
+        self.queues.may_be_waited_for(0, owner.as_bytes(), self.queues.owner_id(0, owner.as_bytes()))
+    }
+
+    fn record_holders(&mut self, names: &[&[u8]]) -> Vec<RequestId> {
+        let mut lost = Vec::new();
         for key in names.iter().map(|name| KeyRef { db: 0, name }) {
             let Some(id) = self.queues.id_of(key) else { continue };
-            match (&mut self.server.keyspace).open(key).content() {
-                Content::Lock(lock) => _ = self.queues.note_holders(id, Some(lock), None),
-                _ => _ = self.queues.note_holders(id, None, None),
-            }
+            lost.extend(match (&mut self.server.keyspace).open(key).content() {
+                Content::Lock(lock) => self.queues.record_holders(id, Some(lock)),
+                _ => self.queues.record_holders(id, None),
+            });
         }
+        lost
     }
 }
 

@@ -5,6 +5,7 @@ pub mod deadlock;
 #[cfg(test)]
 mod fixture;
 pub mod holders;
+mod holdings;
 pub(crate) mod lookups;
 mod owners;
 pub mod place;

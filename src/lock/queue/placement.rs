@@ -51,7 +51,7 @@ fn first_that_wants_held<'q, K: Keys>(
     if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
         return None;
     }
-    let may_hold = queues.of_owner(new.owner_id).may_hold();
+    let may_hold = queues.may_hold(new.db, new.owner());
     if may_hold.is_empty() {
         return None;
     }

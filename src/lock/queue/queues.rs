@@ -11,19 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 pub use self::of_owner::OfOwner;
+use super::holdings::{Holdings, MayHold};
 use super::lookups;
-use super::owners::{NotedHolders, Owners};
+use super::owners::Owners;
 use super::place::{Place, Rank};
 use super::queue_table::QueueTable;
 use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
 use super::timer_set::TimerSet;
-use super::wait_queue::OrderedRequests;
+use super::wait_queue::{OrderedRequests, Precedence};
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::Family;
+use crate::value::claim::{Claim, Family, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
+use crate::value::owner::Owner;
 use crate::value::time::{Instant, Timestamp};
 
 /// All wait queues of one server.
@@ -46,14 +48,8 @@ pub struct WaitQueues {
     done_waiters: usize,
     /// The queue that is replied to next: one after the other, and that of the latest release first.
     next_done: QueueId,
-    /// The queues with keys that must be opened to learn their holders.
-    opaque: BTreeSet<QueueId>,
-    /// How many waited-for keys held no lock at their last inspection.
-    unheld: usize,
-    /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
-    rounds_to_know: u8,
-    /// All keys of a database may have changed, and the walk that opens them has not ended.
-    is_walk_awaited: bool,
+    /// Which owners hold the keys.
+    holdings: Holdings,
     /// How many of the waiters want several keys.
     several: usize,
     last_number: u64,
@@ -172,15 +168,26 @@ impl WaitQueues {
         self.away.get(&self.get(id)?.longest_away()?).copied()
     }
 
-    /// The id of an owner that waits, or is listed by name as the holder of a waited-for key.
+    /// The id of an owner that has requests.
     pub fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         lookups::note();
         self.owners.id_of(db, owner)
     }
 
-    /// What an owner waits for, and may hold; `None`: an owner that is not in the table.
+    /// What an owner waits for; `None`: an owner that is not in the table.
     pub fn of_owner(&self, id: Option<OwnerId>) -> OfOwner<'_> {
         OfOwner { queues: self, id }
+    }
+
+    /// The queues of the keys that an owner may hold.
+    pub(crate) fn may_hold(&self, db: i32, owner: &[u8]) -> MayHold<'_> {
+        self.holdings.of(db, owner)
+    }
+
+    /// Whether any request may wait for this owner, which has this id: false is certain, and saves the deadlock search.
+    pub fn may_be_waited_for(&self, db: i32, owner: &[u8], id: Option<OwnerId>) -> bool {
+        let waits = |id| self.of_owner(Some(id)).waiting().next().is_some();
+        self.of_owner(id).with_requests().is_some_and(waits) || !self.may_hold(db, owner).is_empty()
     }
 
     /// Whether no table has an entry left once all requests are gone.
@@ -196,9 +203,7 @@ impl WaitQueues {
             && rest.away.is_empty()
             && rest.done.is_empty()
             && rest.done_waiters == 0
-            && rest.opaque.is_empty()
-            && rest.unheld == 0
-            && !rest.is_walk_awaited
+            && rest.holdings.is_clean()
     }
 }
 
@@ -276,6 +281,7 @@ impl WaitQueues {
             queue.requests_mut(request.coalesces).remove(&request.place, request.away);
             if request.is_present() {
                 queue.several -= usize::from(request.has_several_keys());
+                queue.counted_on.remove(&id);
                 queue.elsewhere -= usize::from(request.may_wait_elsewhere);
             }
             if queue.is_empty() {
@@ -320,6 +326,7 @@ impl WaitQueues {
                 standing.present.remove(&request.place);
                 standing.away.insert(departure);
                 queue.several -= usize::from(request.has_several_keys());
+                queue.counted_on.remove(&id);
                 queue.elsewhere -= usize::from(request.may_wait_elsewhere);
             }
         }
@@ -347,43 +354,103 @@ impl WaitQueues {
     }
 
     /// Records the holders of a queue's key; `None`: there is no lock. Call it after each grant; after the end of a
-    /// hold the call may come later. `owner`: the id of the owner that was just granted the key, if it was queued; its
-    /// name is not looked up then. Returns the waiting requests for several keys of a holder that has lost the key.
-    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>, owner: Option<OwnerId>) -> Vec<RequestId> {
+    /// hold the call may come later. Returns the waiting requests for several keys of a holder that has lost the key.
+    pub fn record_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
-        match NotedHolders::may_list(lock) {
-            true => _ = self.opaque.remove(&id),
-            false => _ = self.opaque.insert(id),
+        let has_changed = self.holdings.record(id, &mut queue.holders, queue.key.db, lock);
+        match has_changed && queue.has_requests_for_several() {
+            true => self.count_again(id, lock.and_then(Lock::exclusive_owner)),
+            false => Vec::new(),
         }
-        let former = queue.holders.note(&mut self.owners, queue.key.db, lock, owner);
-        let Some(former) = former.filter(|_| queue.has_requests_for_several()) else { return Vec::new() };
-        let waiting = self.of_owner(Some(former)).all_waiting_in(id);
-        waiting.filter(|(_, request)| request.has_several_keys()).map(|(request, _)| request).collect()
+    }
+
+    /// The key of a queue has this holder now. Returns the requests that have counted on another one.
+    fn count_again(&mut self, id: QueueId, holder: Option<&Owner>) -> Vec<RequestId> {
+        let Some(db) = self.get(id).map(|queue| queue.key.db) else { return Vec::new() };
+        let holder = holder.and_then(|holder| self.owner_id(db, holder.as_bytes()));
+        let waiting = self.of_owner(holder).all_waiting_in(id).filter(|(_, request)| request.has_several_keys());
+        let now: BTreeSet<_> = waiting.map(|(request, _)| request).collect();
+        let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
+        let before = std::mem::replace(&mut queue.counted_on, now);
+        before.difference(&queue.counted_on).copied().collect()
+    }
+
+    /// The owner of this request for several keys holds the key of this queue.
+    pub fn counts_on(&mut self, request: RequestId, id: QueueId) {
+        self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.counted_on.insert(request));
     }
 
     /// The key of a queue was changed by another command: its holders are unknown until it is opened.
     pub fn holders_may_differ(&mut self, id: QueueId) {
         if self.get(id).is_some() {
-            self.opaque.insert(id);
+            self.holdings.doubt(id);
         }
     }
 
     /// All keys of a database may have changed. A walk over the queues follows, which marks each before it opens the
     /// key: marked here, 126,000 of them take 20 ms.
     pub fn await_walk(&mut self) {
-        self.is_walk_awaited = !self.is_empty();
+        if !self.is_empty() {
+            self.holdings.doubt_all();
+        }
     }
 
     /// Whether the key of a queue may hold another lock with the fence that was seen. While a walk is awaited, a lock
     /// with several holders may be a copy by RESTORE, with other holders and another LIMIT. A mutex with the same fence
     /// has the same holder.
     pub fn may_be_a_copy(&self, id: QueueId) -> bool {
-        self.is_walk_awaited && self.get(id).is_some_and(|queue| !queue.family.is_exclusive())
+        self.holdings.is_walk_awaited() && self.get(id).is_some_and(|queue| !queue.family.is_exclusive())
     }
 
     /// The walk over the queues has ended.
     pub fn end_walk(&mut self) {
-        self.is_walk_awaited = false;
+        self.holdings.end_walk();
+    }
+
+    /// An owner has come to hold the key of a queue: its waiting requests there may reenter now, in any position. Of a
+    /// semaphore these are the requests that the share covers; of others, admission tells them apart.
+    pub fn list_reentering(&mut self, id: QueueId, owner: OwnerId, held: impl FnOnce() -> Share) {
+        let Some(queue) = self.get(id) else { return };
+        let held = (queue.family == Family::Semaphore).then(held);
+        let may_reenter = |claim: &Claim| held.is_none_or(|held| held.covers(claim));
+        let requests = self.of_owner(Some(owner)).requests_in(id, may_reenter);
+        if let Some(queue) = self.table.get_mut(id).filter(|_| !requests.is_empty()) {
+            queue.reentering.insert(owner, requests.into());
+        }
+    }
+
+    /// A request that was taken from the list of its queue is the next of its owner again.
+    pub fn put_back_reentering(&mut self, id: QueueId, request: RequestId) {
+        let Some(owner) = self.requests.get(&request).map(|queued| queued.owner_id) else { return };
+        let queue = self.table.get_mut(id);
+        queue.into_iter().for_each(|queue| queue.reentering.entry(owner).or_default().push_front(request));
+    }
+
+    /// The owner holds the key of the queue no more: none of its requests reenters.
+    pub fn end_reentering(&mut self, id: QueueId, owner: OwnerId) {
+        self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.reentering.remove(&owner));
+    }
+
+    /// No request waits in the queue any more.
+    pub fn end_all_reentering(&mut self, id: QueueId) {
+        self.table.get_mut(id).into_iter().for_each(|queue| queue.reentering.clear());
+    }
+
+    /// The request that is to be served next: the next one that may reenter, which is taken from the list, or else the
+    /// head.
+    pub fn next_to_serve(&mut self, id: QueueId) -> Option<(RequestId, Precedence)> {
+        let queue = self.table.get_mut(id)?;
+        if let Some(mut first) = queue.reentering.first_entry() {
+            let next = first.get_mut().pop_front().expect("no list is empty");
+            if first.get().is_empty() {
+                first.remove();
+            }
+            let is_head = queue.head().is_some_and(|(_, head)| head == next);
+            // The key that blocked a request for several keys may have come to its owner with this one.
+            self.set_blocked_on(next, None);
+            return Some((next, if is_head { Precedence::First } else { Precedence::Behind }));
+        }
+        queue.head().map(|(_, request)| (request, Precedence::First))
     }
 
     /// Records which of its queues blocks the request; `None` if unknown.
@@ -395,8 +462,7 @@ impl WaitQueues {
     pub fn set_seen(&mut self, id: QueueId, fence: Option<Fence>) {
         let Some(queue) = self.table.get_mut(id) else { return };
         let before = std::mem::replace(&mut queue.seen, fence);
-        self.unheld -= usize::from(before.is_none());
-        self.unheld += usize::from(fence.is_none());
+        self.holdings.seen_replaced(before, fence);
     }
 
     /// The queue is to be served at this time at the latest, because a lease may have ended. A timer that fires too
@@ -416,15 +482,12 @@ impl WaitQueues {
     /// A command of the server has removed a lock from its key without reporting where it went: RENAME and MOVE may
     /// have stored it under a waited-for key that held none.
     pub fn lock_may_have_moved(&mut self) {
-        if self.unheld > 0 {
-            // Two, because one round may be under way.
-            self.rounds_to_know = 2;
-        }
+        self.holdings.doubt_unheld();
     }
 
     /// A round of inspections has visited every key.
     pub fn end_round(&mut self) {
-        self.rounds_to_know = self.rounds_to_know.saturating_sub(1);
+        self.holdings.end_round();
     }
 
     /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another family, with kept places
@@ -441,18 +504,18 @@ impl WaitQueues {
             QueueId(*last)
         };
         let (id, is_new) = self.table.open(key, family, new_id);
-        self.unheld += usize::from(is_new);
+        if is_new {
+            self.holdings.add();
+        }
         id
     }
 
     /// The last request has left the queue.
     fn close(&mut self, id: QueueId) {
         let Some(mut queue) = self.table.close(id) else { return };
-        self.unheld -= usize::from(queue.seen.is_none());
-        std::mem::take(&mut queue.holders).forget(&mut self.owners);
+        let is_last = self.is_empty();
+        self.holdings.forget(id, std::mem::take(&mut queue.holders), queue.seen, is_last);
         self.lease_ends.clear(id, queue.lease_end);
-        self.opaque.remove(&id);
-        self.is_walk_awaited &= !self.is_empty();
         self.table.keep_spare(queue);
     }
 

@@ -25,21 +25,9 @@ impl QueueId {
     pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
 
-/// An owner of one database, for as long as it waits or holds a waited-for key. Ids are not reused.
+/// An owner of one database, for as long as it has requests. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub(super) u64);
-
-impl OwnerId {
-    #[cfg(test)]
-    pub(crate) fn numbered(number: u64) -> OwnerId {
-        OwnerId(number)
-    }
-
-    /// Less than every id in use.
-    pub const FIRST: OwnerId = OwnerId(0);
-    /// Greater than every id in use.
-    pub const LAST: OwnerId = OwnerId(u64::MAX);
-}
 
 /// A request that is about to queue, as the deadlock search judges it.
 #[derive(Clone, Debug)]
@@ -50,8 +38,7 @@ pub struct NewRequest<'a> {
     pub names: &'a [&'a [u8]],
     /// Owner, claim and lease.
     pub request: LockRequest<'a>,
-    /// Its owner, looked up by name when the request came; `None`: no request of it is queued, and it is not known to
-    /// hold a waited-for key.
+    /// Its owner, looked up by name when the request came; `None`: no request of it is queued.
     pub owner_id: Option<OwnerId>,
     /// The place that it gets in the queues. A retry takes over the place of the request that it repeats.
     pub place: Place,

@@ -1,4 +1,4 @@
-//! A set that usually has one element and then needs no heap: the requests of an owner.
+//! A set that usually has one element and then needs no heap: the requests of an owner, the keys that it holds.
 
 use std::collections::BTreeSet;
 use std::ops::RangeBounds;
@@ -22,6 +22,15 @@ impl<T> Default for SmallSet<T> {
 impl<T: Copy + Ord> SmallSet<T> {
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// With this element.
+    pub fn of(first: T) -> SmallSet<T> {
+        SmallSet { first: Some(first), others: BTreeSet::new() }
+    }
+
+    pub fn contains(&self, element: &T) -> bool {
+        self.first.as_ref() == Some(element) || self.others.contains(element)
     }
 
     pub fn len(&self) -> usize {

@@ -1,22 +1,43 @@
 //! The wait queue of one key: its requests in the order of their places.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::ops::RangeBounds;
 
-use super::owners::NotedHolders;
+use super::holdings::RecordedHolders;
 use super::place::Place;
+use super::request::OwnerId;
 use crate::key::{Key, RequestId};
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::time::Timestamp;
 
-/// The limit that leaves no room for one more waiter.
+/// The limit that leaves no room for one more waiter, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterLimit {
     /// The server's: lock.max-waiters.
-    Server,
+    Server(usize),
     /// That of one of the keys: lock.max-waiters-per-key.
-    Key,
+    Key(usize),
+}
+
+/// As the setting is written: `lock.max-waiters 10000`.
+impl fmt::Display for WaiterLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaiterLimit::Server(most) => write!(f, "lock.max-waiters {most}"),
+            WaiterLimit::Key(most) => write!(f, "lock.max-waiters-per-key {most}"),
+        }
+    }
+}
+
+/// The position of a request relative to the requests ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precedence {
+    /// No request is ahead of it.
+    First,
+    /// It is granted only what its owner holds already.
+    Behind,
 }
 
 /// The wait queue of a key.
@@ -34,11 +55,17 @@ pub struct WaitQueue {
     /// When the queue is to be served because a lease may have ended; `None`: at no time that is known.
     pub lease_end: Option<Timestamp>,
     /// The holders of the key, if they are few and known.
-    pub(super) holders: NotedHolders,
+    pub(super) holders: RecordedHolders,
+    /// The requests for several keys of the owner that holds the key: it waits for one key more when it loses this one.
+    pub(super) counted_on: BTreeSet<RequestId>,
     /// The requests without COALESCE.
     pub(super) ordinary: OrderedRequests,
     /// The requests with COALESCE, separate because a release answers all of them at once.
     pub(super) coalescing: OrderedRequests,
+    /// Requests of owners that came to hold the key while these waited, in the order of their places: they come before
+    /// the head. A request that has left its queue since, or reenters no more, is skipped. While any is listed, the
+    /// queue is being served or is due.
+    pub(super) reentering: BTreeMap<OwnerId, VecDeque<RequestId>>,
     /// How many of the waiters want other keys too.
     pub(super) several: usize,
     /// How many of the waiters want other keys too, or have owners that may wait elsewhere.
@@ -86,9 +113,11 @@ impl WaitQueue {
             limit: None,
             seen: None,
             lease_end: None,
-            holders: NotedHolders::default(),
+            holders: RecordedHolders::default(),
+            counted_on: BTreeSet::new(),
             ordinary: OrderedRequests::default(),
             coalescing: OrderedRequests::default(),
+            reentering: BTreeMap::new(),
             several: 0,
             elsewhere: 0,
         }
@@ -143,6 +172,12 @@ impl WaitQueue {
     /// Whether any request waits behind this place.
     pub fn has_requests_behind(&self, place: &Place) -> bool {
         self.last().is_some_and(|(last, _)| last > place)
+    }
+
+    /// Whether requests of owners that came to hold the key are to be served before the head.
+    #[inline]
+    pub fn has_reentering(&self) -> bool {
+        !self.reentering.is_empty()
     }
 
     /// Whether some of the waiters want other keys too.

@@ -1,6 +1,6 @@
 //! Invariants that must hold after every step, independent of the model.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::contract::{Claim, Command, Event, Holds};
 use super::rules::{to_key, Rules};
@@ -73,7 +73,7 @@ impl Before {
     }
 }
 
-fn locks(keys: &HashMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Deadline)> {
+fn locks(keys: &BTreeMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Deadline)> {
     keys.iter().filter_map(|(key, stored)| match stored {
         Stored::Lock(lock, until) => Some((key, lock, *until)),
         Stored::Foreign => None,
@@ -162,7 +162,9 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
             (Stored::Lock(lock, until), Some(Stored::Lock(copy, copy_until))) => {
                 let holds = |lock: &Lock, until: Deadline| -> Vec<_> {
                     let holds = lock.holds(until).into_iter();
-                    holds.map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads, h.slot)).collect()
+                    holds
+                        .map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads, h.slot, h.origin))
+                        .collect()
                 };
                 let is_same_kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit))
                     == copy.family_and_limit().map(|kind| (kind.family, kind.limit));
@@ -182,6 +184,7 @@ pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     }
     let queues = rules.manager.queues();
     for (_, queue) in queues.iter() {
+        assert!(queue.waiters() == 0 || !queue.has_reentering(), "requests that may reenter are left: {queue:?}");
         let head = queue.head().and_then(|(_, id)| queues.request(id));
         let Some(head) = head.filter(|head: &&QueuedRequest| !head.has_several_keys()) else { continue };
         let (owner, claim) = (head.owner.as_bytes(), head.claim.under_limit(queue.limit));

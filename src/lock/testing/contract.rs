@@ -225,6 +225,8 @@ pub enum Outcome<F = Grant> {
     HeldByAnother,
     /// A free key that cannot be granted now.
     NotNow,
+    /// Another owner was granted the lock by `LOCK.*`.
+    Protected,
     /// An error.
     Refused(Refusal),
 }

@@ -39,7 +39,7 @@ impl Model {
                 for h in holders {
                     let session = h.session.map(|(_, due)| wait_ahead(due));
                     let (owner, until) = (label(h.owner), ahead(h.until));
-                    let held = (h.holds, h.stays_at_0, h.reads, h.slot, h.lease);
+                    let held = (h.holds, h.stays_at_0, h.reads, h.slot, h.lease, h.is_native);
                     write!(text, "{owner} {held:?} {until} {session:?},").expect("a string takes all");
                 }
             }

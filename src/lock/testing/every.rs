@@ -382,3 +382,44 @@ fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
     println!("{refused} refused, {decided_anew} decided anew");
     assert!(refused > 0 && decided_anew > 0);
 }
+
+/// Owners that send several requests at once, native and adopted ones, for one key each: whatever times out or ends, no
+/// deadlock arises that was not refused. One owner sends both for the same key. `LOCK_LONG` is the number of schedules.
+#[test]
+fn parallel_requests_close_no_deadlock_later() {
+    let cast = Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &OWNERS };
+    let requests = [("o", "a", "abc"), ("p", "b", "ac"), ("q", "c", "ab")];
+    let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2), Step::Pass(LEASE / 10)];
+    for (key, _) in cast.keys {
+        steps.push(Step::Happen(Event::Deleted(key)));
+        for (owner, adopted, native) in requests {
+            // Each request has its own connection.
+            let connection = steps.len() as u64;
+            let asks = |offset, claim, block| ask(connection + offset, owner, &[key], claim, block);
+            if native.contains(key) {
+                steps.extend([None, Some(0), Some(LEASE / 2)].map(|block| asks(0, Claim::Mutex, block)));
+            }
+            if adopted == *key {
+                steps.extend([1, 2].map(|offset| asks(offset, SET_NX, Some(LEASE / 2))));
+            }
+            let (keys, claim, failed) = (vec![*key], Claim::Mutex, false);
+            steps.push(Step::Send(Command::Release { keys, owner, claim, failed }));
+            steps.push(Step::Send(Command::Cancel { key, owner }));
+            steps.extend([0, 1, 2].map(|offset| Step::Happen(Event::ClientGone(connection + offset))));
+        }
+    }
+    let mut refused = 0;
+    for seed in 0..setting("LOCK_LONG").unwrap_or(1_000) {
+        let (mut rng, mut here) = (Rng::new(seed), Simulation::with_max_waiters(&cast, 100));
+        let mut played = Vec::new();
+        for _ in 0..60 {
+            let step = &steps[rng.below(steps.len())];
+            played.push(step);
+            here.play(step);
+            refused += u64::from(here.outcome == Some(Outcome::Refused(Refusal::Deadlock)));
+            let endless = here.model.endless_waits();
+            assert!(endless.is_empty(), "schedule {seed}: {endless:?}\n{played:#?}");
+        }
+    }
+    assert!(refused > 0);
+}

@@ -410,6 +410,54 @@ fn a_request_that_comes_back_gets_deadlock_if_another_of_its_owner_would_wait_fo
     assert!(world.holds("a", "m") && world.holds("b", "m"));
 }
 
+/// The deadlock that the churn test met: an adopted request is granted the key while its owner waits for another one.
+#[test]
+fn what_an_owner_will_hold_by_its_adopted_request_counts_in_deadlock_detection() {
+    let mut world = World::new();
+    world.hold("a", "x");
+    world.hold("b", "p");
+    let set = Claim::Adopted { is_absolute: false };
+    assert_eq!(world.ask(&["a"], "y", set, Some(5_000)), Outcome::Queued);
+    world.wait(&["a"], "p");
+    world.is_refused(&["b"], "y");
+    world.release("a", "x");
+    assert!(world.holds("a", "y"));
+    world.release("a", "y");
+    assert!(world.holds("a", "p"));
+}
+
+#[test]
+fn an_adopted_request_resumes_no_position_where_its_grant_would_deadlock_its_owner() {
+    let mut world = World::new();
+    let set = Claim::Adopted { is_absolute: false };
+    world.hold("a", "x");
+    world.hold("b", "p");
+    assert_eq!(world.ask(&["a"], "y", set, Some(30)), Outcome::Queued);
+    world.pass(40);
+    world.wait(&["a"], "p");
+    world.wait(&["b"], "y");
+    assert_eq!(world.ask(&["a"], "y", set, Some(30)), Outcome::Refused(Refusal::Deadlock));
+    world.release("a", "x");
+    assert!(world.holds("a", "p"));
+}
+
+/// c would hold a and wait for d, which waits for a.
+#[test]
+fn a_resumed_position_is_not_granted_at_once_where_that_would_deadlock_its_owner() {
+    let mut world = World::new();
+    world.hold("a", "x");
+    world.hold("b", "y");
+    world.hold("j", "d");
+    assert_eq!(world.ask(&["a"], "c", Claim::Mutex, Some(30)), Outcome::Queued);
+    world.pass(40);
+    world.wait(&["a", "b"], "d");
+    world.wait(&["j"], "c");
+    world.release("a", "x");
+    world.is_refused(&["a"], "c");
+    world.release("b", "y");
+    assert!(world.holds("a", "d") && world.holds("b", "d"));
+}
+
 #[test]
 fn a_smaller_limit_refuses_waiters_for_a_free_semaphore_too() {
     let mut world = World::new();

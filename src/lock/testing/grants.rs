@@ -28,8 +28,9 @@ impl Model {
                     // "The smallest number from 0 that no other holder has."
                     let is_taken = |slot: &u32| lock.holders.iter().any(|holder| holder.slot == Some(*slot));
                     let slot = (0..).find(|slot| !is_taken(slot)).filter(|_| matches!(claim, Claim::Slot(_)));
-                    let (holds, stays_at_0, reads, session) = (0, false, 0, None);
-                    let holder = Holder { owner, grant, holds, stays_at_0, reads, slot, lease, until, session };
+                    let (holds, stays_at_0, reads, session, is_native) = (0, false, 0, None, true);
+                    let holder =
+                        Holder { owner, grant, holds, stays_at_0, reads, slot, lease, until, session, is_native };
                     lock.holders.push(holder);
                 }
             }
@@ -41,6 +42,8 @@ impl Model {
             };
             *holder.count(*claim) = after;
             holder.stays_at_0 = false;
+            // "The latest grant decides."
+            holder.is_native = !matches!(claim, Claim::Adopted { .. });
             (holder.grant, holder.lease, holder.until) = (grant, *lease, holder.until.max(until));
             if asked.session {
                 holder.session = Some((asked.client, Until::Never));

@@ -14,9 +14,12 @@ pub mod schedule;
 pub mod search;
 pub mod simulator;
 pub mod takeover;
+pub mod trace;
 mod wait_for;
 pub mod world;
 
+#[cfg(test)]
+mod beside;
 #[cfg(test)]
 mod every;
 #[cfg(test)]

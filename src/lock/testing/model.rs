@@ -8,8 +8,8 @@
 //!   and not at all if its owner has the key again by then; of several the first in the queue comes first;
 //! - a deadlock was closed by something else than a request (RENAME, a smaller LIMIT that came with a grant): whether
 //!   requests that are queued later get DEADLOCK stays open;
-//! - a request that comes back ahead of others, and is served, makes another request of its owner wait for ever: it
-//!   gets DEADLOCK;
+//! - a retry that resumes its position ahead of others, and is granted, would deadlock another request of its owner: it
+//!   gets DEADLOCK, also where it would be granted at once;
 //! - HSET … 0, and HINCRBY to 0, on a free key are no lock: here an error;
 //! - KEEPTTL with another token in the last millisecond of the key: the new holder has one more;
 //! - a retry with a token that several clients have in common takes the foremost kept place;
@@ -80,6 +80,8 @@ pub struct Holder {
     pub until: Until,
     /// The connection that it is bound to, and when its next renewal is due.
     pub session: Option<(u64, Until)>,
+    /// Whether the latest grant was by `LOCK.*`.
+    pub is_native: bool,
 }
 
 /// A lock.
@@ -238,7 +240,14 @@ impl Model {
             Say::Admits => self.is_first(key, place),
             _ => false,
         });
-        if has_all || is_first && self.grace_admits(keys, owner) {
+        let is_granted = has_all || is_first && self.grace_admits(keys, owner);
+        // "When a retry resumes a reserved position": granted at once ahead of others, it may deadlock another request
+        // of its owner.
+        let is_kept_first = kept.filter(|_| is_granted && !has_all);
+        if is_kept_first.is_some_and(|kept| self.would_deadlock(&self.with_retry(kept, asked), kept)) {
+            return Err(Refusal::Deadlock);
+        }
+        if is_granted {
             // "A grant to the same request ends" a kept place, also one without BLOCK.
             if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
                 self.take_over(same, asked.client);
@@ -283,6 +292,13 @@ impl Model {
             self.set_limit(keys[0], limit);
         }
         Ok(Outcome::Queued)
+    }
+
+    /// The queued requests, with a retry in the position of the one that it repeats.
+    fn with_retry(&self, kept: usize, asked: &Acquire) -> Vec<Request> {
+        let mut requests = self.requests.clone();
+        requests[kept] = Request { asked: asked.clone(), away: None, ..requests[kept].clone() };
+        requests
     }
 
     /// A request for several keys counts on each of them.
@@ -413,11 +429,16 @@ impl Model {
             notify: false,
         };
         let (free, held): (Vec<_>, Vec<_>) = pairs.iter().copied().partition(|(key, _)| is_free(self, key));
+        // "SET, SETEX, PSETEX, MSET and SET … IFEQ with another token return -TRYAGAIN …".
+        if held.iter().any(|(key, owner)| !self.holds(key, owner) && self.is_held_natively(key)) {
+            return Ok(Outcome::Protected);
+        }
         if free.iter().any(|(key, owner)| !self.may_be_granted_free(key, owner)) {
             return Ok(Outcome::NotNow);
         }
         for (key, owner) in &free {
             self.grant_free(&asks(key, owner));
+            self.is_adopted(key, owner);
         }
         let mut grants = free.len() as u32;
         for (key, owner) in held {
@@ -434,6 +455,7 @@ impl Model {
             };
             lock.holders.clear();
             self.grant(&Acquire { lease: lease.unwrap_or(left), ..asks(key, owner) }, 0);
+            self.is_adopted(key, owner);
             grants += 1;
         }
         Ok(Outcome::TakenOver(grants))
@@ -468,7 +490,17 @@ impl Model {
         let asked =
             Acquire { number: 0, client, keys, owner, claim, lease: None, block: None, session, coalesce, notify };
         self.grant_free(&asked);
+        self.is_adopted(key, owner);
         Ok(Outcome::Counted(count, None))
+    }
+
+    fn is_held_natively(&self, key: Word) -> bool {
+        matches!(self.value(key), Some(Value::Lock(lock)) if lock.holders.iter().any(|holder| holder.is_native))
+    }
+
+    /// The owner was granted the key by a command that lock.adopt translates.
+    fn is_adopted(&mut self, key: Word, owner: Word) {
+        self.holder(key, owner).into_iter().for_each(|holder| holder.is_native = false);
     }
 
     fn may_be_granted_free(&self, key: Word, owner: Word) -> bool {

@@ -20,13 +20,17 @@ pub(super) fn outcome_of(play: impl FnOnce()) -> Result<(), String> {
     })
 }
 
-/// Plays without printing the panics of all tries: only the shortest failing schedule is printed.
-fn play_quietly(seed: u64, steps: usize) {
+/// Prints no panic meanwhile: of all tries only the shortest failing schedule is printed.
+pub(super) fn quietly<T>(tries: impl FnOnce() -> T) -> T {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let played = play_random(seed, steps, play);
+    let tried = tries();
     std::panic::set_hook(loud);
-    played.unwrap_or_else(|failure| panic!("{failure}"));
+    tried
+}
+
+fn play_quietly(seed: u64, steps: usize) {
+    quietly(|| play_random(seed, steps, play)).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// The same schedules in each run. `make check` plays new ones.

@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use super::contract::{
     Acquire, Answer, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes,
 };
+use super::trace::{self, At};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
 use crate::host::{Gate, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
@@ -38,6 +39,8 @@ pub(super) struct Rules {
     pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
     /// The number of turns played.
     turns: usize,
+    /// How often all pending turns were played: chooses what the host tells, the same in every version of the rules.
+    rests: usize,
 }
 
 impl Rules {
@@ -45,7 +48,8 @@ impl Rules {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
         // Turns end early, and the rest of the work is left for the next turn.
-        let server = SimulatedServer { turns: Turns::Random(Cell::new(1)), ..SimulatedServer::default() };
+        let turns = if trace::is_of_steps() { Turns::Endless } else { Turns::Random(Cell::new(1)) };
+        let server = SimulatedServer { turns, ..SimulatedServer::default() };
         let saved = Replica::default();
         Rules {
             server,
@@ -56,6 +60,7 @@ impl Rules {
             saved,
             outcomes: None,
             turns: 0,
+            rests: 0,
         }
     }
 
@@ -115,6 +120,7 @@ impl Rules {
                 match self.manager.turn(&mut host).take_mutexes_over(0, &takeovers) {
                     Ok(TakenOver::All(grants)) => Outcome::TakenOver(grants.len() as u32),
                     Ok(TakenOver::NotNow) => Outcome::NotNow,
+                    Ok(TakenOver::Protected) => Outcome::Protected,
                     Err(error) => refused_to_lock(error),
                 }
             }
@@ -294,12 +300,14 @@ impl Rules {
     /// Plays the pending turns of the server: its timer fires as long as something is due. `in_between` is called
     /// between some of them, with a number to choose by.
     pub fn play_turns(&mut self, in_between: fn(&Rules, usize)) {
+        self.rests += 1;
         for turn in 0..1_000 {
             if !self.play_turn() {
                 return;
             }
             self.turns += 1;
-            if self.manager.has_due() && (turn == 0 || self.turns % 4 == 0) {
+            trace::note(self, At::Iteration, || "iteration".into());
+            if !trace::is_on() && self.manager.has_due() && (turn == 0 || self.turns % 4 == 0) {
                 in_between(self, self.turns);
             }
         }
@@ -325,7 +333,7 @@ impl Rules {
     /// A host need not tell which keys are concerned if there are many.
     fn removed(&mut self, key: KeyRef<'_>, fence: Fence) {
         let is_alone = self.manager.bindings().has_key(key);
-        match (self.turns % 3, self.manager.queues().id_of(key)) {
+        match (self.rests % 3, self.manager.queues().id_of(key)) {
             (0, Some(_)) if !is_alone => self.manager.many_removed(key.db),
             (0, None) if !is_alone => self.manager.lock_left(),
             _ => self.manager.key_removed(key, fence),
@@ -340,7 +348,7 @@ impl Rules {
                 KeyEvent::Removed(key, fence) => self.removed(key.as_ref(), fence),
                 // An inspection finds a change without an event. RESTORE has an event.
                 KeyEvent::Touched(key) => {
-                    if self.turns % 2 == 0 {
+                    if self.rests % 2 == 0 {
                         self.manager.key_touched(key.as_ref());
                     }
                     let now = self.server.now();
@@ -416,7 +424,7 @@ fn refusal(error: KeyError) -> Refusal {
     }
 }
 
-fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
+pub(super) fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
     match outcome {
         WaitOutcome::Granted { fence, holds, .. } => Answer::Granted(fence, holds),
         WaitOutcome::Done { fence } => Answer::Done(fence),
@@ -462,7 +470,7 @@ fn claim(claim: Claim) -> value::Claim {
 fn portion(given_back: Claim) -> value::Portion {
     match claim(given_back) {
         value::Claim::Mutex | value::Claim::AdoptedMutex => value::Portion::Mutex,
-        value::Claim::Reentrant(count) => value::Portion::Reentrant(count),
+        value::Claim::Reentrant(count) | value::Claim::AdoptedReentrant(count) => value::Portion::Reentrant(count),
         value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
         value::Claim::Permits { count, .. } => value::Portion::Permits(count),
         value::Claim::Slot { .. } => value::Portion::Permits(value::Count::Exactly(1)),

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::schedule::{schedule, Cast, Step};
 
-const LENGTH: usize = 60;
+/// The steps of a schedule.
+pub(super) const LENGTH: usize = 60;
 
 /// A schedule that fails.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{family, to_key, Rules};
 use super::schedule::{Cast, Step};
+use super::trace::{self, At};
 use super::world::Saved;
 use crate::host::simulated::{Stored, Turns};
 use crate::host::Gate;
@@ -60,9 +61,13 @@ pub(super) struct Simulation {
 
 impl Simulation {
     pub fn new(cast: &Cast) -> Simulation {
-        let rules = Rules::new(MAX_WAITERS, KEEP_PLACE);
+        Simulation::with_max_waiters(cast, MAX_WAITERS)
+    }
+
+    pub fn with_max_waiters(cast: &Cast, max_waiters: usize) -> Simulation {
+        let rules = Rules::new(max_waiters, KEEP_PLACE);
         Simulation {
-            model: Model::new(rules.clocks(), MAX_WAITERS, KEEP_PLACE),
+            model: Model::new(rules.clocks(), max_waiters, KEEP_PLACE),
             rules,
             keys: cast.keys.iter().map(|(key, _)| *key).collect(),
             fences: Fences::default(),
@@ -88,6 +93,7 @@ impl Simulation {
             return;
         }
         let (before, limits) = (Before::of(&self.rules), self.limits());
+        trace::note(&self.rules, At::Step, || format!("step {step:?}"));
         match step {
             Step::Send(command) => self.send(command),
             Step::SendAgain => {
@@ -248,6 +254,7 @@ impl Simulation {
             |request: &Request| matches!(&command, Command::Release { owner, .. } if request.asked.owner == *owner);
         let waits = self.model.requests().iter().any(waits);
         let outcome = self.rules.play(&command);
+        trace::note(&self.rules, At::Reply, || format!("{outcome:?}"));
         let expected = self.model.play(&command);
         self.outcome = Some(expected);
         self.counted.reply(expected);
@@ -414,6 +421,8 @@ impl Simulation {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");
                     }
                     assert_eq!(lock.family(), Some(family(expected.kind)), "family of {key}");
+                    let is_native = expected.holders.iter().any(|holder| holder.is_native);
+                    assert!(live.is_empty() || lock.is_held_natively() == is_native, "native holds of {key}");
                     assert!(lock.semaphore_limit().is_none_or(|limit| limit == expected.limit), "limit of {key}");
                     let expected = self.adopt_what_is_open(key, &live).unwrap_or(expected);
                     self.compare_holders(key, &live, &expected);

@@ -10,10 +10,6 @@ impl Model {
     /// wait.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { number, owner, keys, claim, .. } = &requests[new].asked;
-        // "An adopted wait, being bounded, is no edge of the deadlock search": it ends by itself.
-        if matches!(claim, Claim::Adopted { .. }) {
-            return false;
-        }
         let is_ahead = requests[new + 1..].iter().any(|behind| keys.iter().any(|key| behind.waits_for(key)));
         let mut with = self.with_requests(requests.iter());
         // Only a new LIMIT refuses waiters at once. One that RENAME has made too large gets its error at the head.
@@ -22,15 +18,13 @@ impl Model {
             with.turned_out.clear();
             with.turn_out(keys[0], limit, &requests[new]);
         }
-        with.drain(Some(*number));
-        with.requests.iter().any(|left| left.asked.number == *number || is_ahead && left.asked.owner == *owner)
+        let mut left = with.left_waiting(Some(*number)).into_iter();
+        left.any(|left| left.asked.number == *number || is_ahead && left.asked.owner == *owner)
     }
 
-    /// The requests that would wait for ever.
+    /// The requests that are deadlocked.
     pub fn endless_waits(&self) -> Vec<Request> {
-        let mut all = self.with_requests(self.requests.iter());
-        all.drain(None);
-        all.requests
+        self.with_requests(self.requests.iter()).left_waiting(None)
     }
 
     /// Whether an owner has several requests, kept places included: "one owner is one line of execution".
@@ -40,8 +34,7 @@ impl Model {
     }
 
     fn with_requests<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> Model {
-        let ends = |request: &Request| matches!(request.asked.claim, Claim::Adopted { .. });
-        let waiting = requests.filter(|request| request.away.is_none() && !ends(request));
+        let waiting = requests.filter(|request| request.away.is_none());
         Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
     }
 
@@ -57,6 +50,26 @@ impl Model {
         self.requests = staying;
     }
 
+    /// The requests that still wait when all others have released: "an adopted wait is bounded, so waiting for it or in
+    /// it is not an edge in deadlock detection; what its owner will hold once it is granted counts." If its owner also
+    /// has a native request for the key, the grant serves that one too; then neither its grant nor its end may leave a
+    /// deadlock.
+    fn left_waiting(self, new: Option<u64>) -> Vec<Request> {
+        let is_doubled_by = |adopted: &Request, other: &Request| {
+            let is_of_same_owner = adopted.asked.owner == other.asked.owner;
+            is_of_same_owner && other.must_be_served() && other.waits_for(adopted.asked.keys[0])
+        };
+        let mut without_doubled = self.clone();
+        without_doubled.requests.retain(|request| {
+            request.must_be_served() || !self.requests.iter().any(|other| is_doubled_by(request, other))
+        });
+        let outcomes = [without_doubled, self].into_iter().flat_map(|mut model| {
+            model.drain(new);
+            model.requests
+        });
+        outcomes.filter(Request::must_be_served).collect()
+    }
+
     /// Repeats releases and grants until nothing changes.
     fn drain(&mut self, new: Option<u64>) {
         loop {
@@ -64,7 +77,8 @@ impl Model {
                 self.requests.remove(index);
                 continue;
             }
-            let waiting: Vec<Word> = self.requests.iter().map(|request| request.asked.owner).collect();
+            let must_be_served = self.requests.iter().filter(|request| request.must_be_served());
+            let waiting: Vec<Word> = must_be_served.map(|request| request.asked.owner).collect();
             self.take_out(|holder| !waiting.contains(&holder.owner));
             if let Some(index) = self.next_to_be_served() {
                 let Request { asked, .. } = self.requests.remove(index);
@@ -73,5 +87,11 @@ impl Model {
                 return;
             }
         }
+    }
+}
+
+impl Request {
+    fn must_be_served(&self) -> bool {
+        !matches!(self.asked.claim, Claim::Adopted { .. })
     }
 }

@@ -62,6 +62,16 @@ impl<T> ByFamily<T> {
     }
 }
 
+/// By which commands a hold was granted. A native hold is never taken over by a client that does not know the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// `LOCK.*`.
+    #[default]
+    Native,
+    /// Commands that `lock.adopt` translates.
+    Adopted,
+}
+
 /// How a read/write lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -119,6 +129,8 @@ pub enum Claim {
     AdoptedMutex,
     /// Holds of a reentrant mutex.
     Reentrant(Count),
+    /// The same, for a client that does not know the module. It is granted at once or not at all.
+    AdoptedReentrant(Count),
     /// Holds of a read/write lock in a mode.
     ReadWrite(Mode, Count),
     /// Permits of a semaphore.
@@ -141,7 +153,7 @@ impl Claim {
     pub fn family(&self) -> Family {
         match self {
             Claim::Mutex | Claim::AdoptedMutex => Family::Mutex,
-            Claim::Reentrant(_) => Family::Reentrant,
+            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => Family::Reentrant,
             Claim::ReadWrite(..) => Family::ReadWrite,
             Claim::Permits { .. } | Claim::Slot { .. } => Family::Semaphore,
         }
@@ -150,7 +162,7 @@ impl Claim {
     /// The mode shown for a holder of this claim: exclusive, read, write or permits.
     pub fn mode_word(&self) -> &'static str {
         match self {
-            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) => "exclusive",
+            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => "exclusive",
             Claim::ReadWrite(Mode::Read, _) => "read",
             Claim::ReadWrite(Mode::Write, _) => "write",
             Claim::Permits { .. } | Claim::Slot { .. } => "permits",
@@ -162,7 +174,28 @@ impl Claim {
     pub fn count(&self) -> Count {
         match self {
             Claim::Mutex | Claim::AdoptedMutex | Claim::Slot { .. } => Count::Exactly(1),
-            Claim::Reentrant(count) | Claim::ReadWrite(_, count) | Claim::Permits { count, .. } => *count,
+            Claim::Reentrant(count)
+            | Claim::AdoptedReentrant(count)
+            | Claim::ReadWrite(_, count)
+            | Claim::Permits { count, .. } => *count,
+        }
+    }
+
+    /// By which commands a hold of this claim is granted.
+    #[inline]
+    pub fn origin(&self) -> Origin {
+        match self {
+            Claim::AdoptedMutex | Claim::AdoptedReentrant(_) => Origin::Adopted,
+            _ => Origin::Native,
+        }
+    }
+
+    /// The same claim, for a client that does not know the module.
+    pub(crate) fn adopted(self) -> Claim {
+        match self {
+            Claim::Mutex => Claim::AdoptedMutex,
+            Claim::Reentrant(count) => Claim::AdoptedReentrant(count),
+            _ => self,
         }
     }
 
@@ -225,9 +258,11 @@ impl Share {
     pub fn covers(self, claim: &Claim) -> bool {
         match claim {
             Claim::ReadWrite(Mode::Read, _) => self.holds > 0 || self.reads > 0,
-            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(Mode::Write, _) | Claim::Slot { .. } => {
-                self.holds > 0
-            }
+            Claim::Mutex
+            | Claim::Reentrant(_)
+            | Claim::AdoptedReentrant(_)
+            | Claim::ReadWrite(Mode::Write, _)
+            | Claim::Slot { .. } => self.holds > 0,
             Claim::AdoptedMutex => false,
             Claim::Permits { .. } if self.has_slot => true,
             Claim::Permits { count: Count::Exactly(n), .. } => *n <= self.holds,

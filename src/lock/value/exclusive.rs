@@ -1,7 +1,7 @@
 //! The holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and is stored nowhere else, so
 //! that EXPIRE, PTTL and the lease cannot disagree.
 
-use super::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
+use super::claim::{Claim, Family, InvalidClaim, LockRequest, Origin, Portion};
 use super::fence::Fence;
 use super::holders::Holder;
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -16,6 +16,7 @@ pub struct Exclusive {
     lease: Lease,
     holds: u32,
     is_reentrant: bool,
+    pub(super) origin: Origin,
 }
 
 impl Exclusive {
@@ -28,6 +29,7 @@ impl Exclusive {
             lease: request.lease,
             holds: request.claim.count().number(),
             is_reentrant: request.claim.family() == Family::Reentrant,
+            origin: request.claim.origin(),
         }
     }
 
@@ -39,6 +41,7 @@ impl Exclusive {
             lease: holder.lease,
             holds: holder.holds,
             is_reentrant: family == Family::Reentrant,
+            origin: holder.origin,
         }
     }
 
@@ -57,8 +60,9 @@ impl Exclusive {
     }
 
     pub(super) fn hold(&self, key_until: Deadline) -> Hold<'_> {
-        let Exclusive { owner, fence, lease, holds, .. } = self;
-        Hold { owner, fence: *fence, lease: *lease, until: key_until, holds: *holds, reads: 0, slot: None }
+        let Exclusive { owner, fence, lease, holds, origin, .. } = self;
+        let (fence, lease, holds, origin) = (*fence, *lease, *holds, *origin);
+        Hold { owner, fence, lease, until: key_until, holds, reads: 0, slot: None, origin }
     }
 
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
@@ -66,7 +70,7 @@ impl Exclusive {
         if !self.is_held_by(owner) || *claim == Claim::AdoptedMutex {
             return Ok(Admission::Wait);
         }
-        if let Claim::Reentrant(count) = claim {
+        if let Claim::Reentrant(count) | Claim::AdoptedReentrant(count) = claim {
             count.added_to(self.holds)?;
         }
         Ok(Admission::AlreadyHeld)
@@ -81,11 +85,12 @@ impl Exclusive {
         key_until: Deadline,
     ) -> Result<(Grant, Deadline), InvalidClaim> {
         let holds_before = self.holds;
-        if let Claim::Reentrant(count) = request.claim {
+        if let Claim::Reentrant(count) | Claim::AdoptedReentrant(count) = request.claim {
             self.holds = count.added_to(holds_before)?;
         }
         self.lease = request.lease;
         self.fence = fence;
+        self.origin = request.claim.origin();
         let grant = Grant { fence, holds_before, holds: self.holds, slot: None };
         Ok((grant, request.lease.from(now).max(key_until)))
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use super::claim::MAX_PERMITS;
+use super::claim::{Origin, MAX_PERMITS};
 use super::fence::Fence;
 use super::owner::Owner;
 use super::time::{Deadline, Lease, Timestamp};
@@ -29,9 +29,11 @@ pub struct Holder {
     pub reads: u32,
     /// The number of its one permit, if it asked for a slot.
     pub slot: Option<Slot>,
+    /// By which commands it was granted.
+    pub origin: Origin,
 }
 
-/// A holder as stored, without its slot, which would cost each holder of each lock 8 bytes.
+/// A holder as stored, without its slot, which would cost each holder of each lock 8 bytes, and native.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub owner: Owner,
@@ -109,7 +111,7 @@ impl Holders {
 
     /// Adds a holder. Its owner must not be among them yet, and its slot must be free.
     pub(super) fn push(&mut self, holder: Holder) {
-        let Holder { owner, fence, lease, until, holds, reads, slot } = holder;
+        let Holder { owner, fence, lease, until, holds, reads, slot, origin: _ } = holder;
         if self.index.is_none() && slot.is_some() {
             self.index = Some(Box::new(self.make_index()));
         }
@@ -159,7 +161,7 @@ impl Holders {
                 index.by_owner.insert(moved.owner.clone(), position);
             }
         }
-        Holder { owner, fence, lease, until, holds, reads, slot }
+        Holder { owner, fence, lease, until, holds, reads, slot, origin: Origin::Native }
     }
 
     /// Removes the holders whose leases are over, and returns them, the first to end first.
@@ -179,7 +181,7 @@ impl Holders {
         let slots = index.as_ref().and_then(|index| index.slots.as_ref());
         for (position, Record { owner, fence, lease, until, holds, reads }) in all.into_iter().enumerate() {
             let slot = slots.and_then(|slots| slots.at(position));
-            let holder = Holder { owner, fence, lease, until, holds, reads, slot };
+            let holder = Holder { owner, fence, lease, until, holds, reads, slot, origin: Origin::Native };
             match until.is_over(now) {
                 true => gone.push(holder),
                 false => self.push(holder),
@@ -347,6 +349,7 @@ mod tests {
             holds: 1,
             reads: 0,
             slot: None,
+            origin: Origin::Native,
         }
     }
 

@@ -13,7 +13,7 @@
 //! and 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows nothing of
 //! the wait queue.
 
-use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
+use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Origin, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::{Holder, Slot};
@@ -79,7 +79,7 @@ impl<'a> FirstGrant<'a> {
     pub fn lock(&self) -> Lock {
         let FirstGrant { request, fence, now } = self;
         match request.claim {
-            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) => {
+            Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => {
                 Lock::Exclusive(Exclusive::of_request(request, *fence))
             }
             Claim::ReadWrite(..) | Claim::Permits { .. } | Claim::Slot { .. } => {
@@ -219,6 +219,15 @@ impl Lock {
             Lock::Vacant => (None, &[][..]),
         };
         one.into_iter().chain(shared.iter().map(|holder| &holder.owner))
+    }
+
+    /// Whether its holder, or one of its holders, was granted it by `LOCK.*`; false while vacant.
+    pub fn is_held_natively(&self) -> bool {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.origin == Origin::Native,
+            Lock::Shared(shared) => !shared.holders.is_empty(),
+            Lock::Vacant => false,
+        }
     }
 
     /// How often this owner holds a mutex or reentrant mutex; `None` if it does not.
@@ -479,7 +488,7 @@ impl Lock {
         let portion = match *claim {
             Claim::Mutex if grant.holds_before > 0 => return Ok(Released::Same(grant.holds_before)),
             Claim::Mutex | Claim::AdoptedMutex => Portion::Mutex,
-            Claim::Reentrant(_) => Portion::Reentrant(as_before),
+            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => Portion::Reentrant(as_before),
             Claim::ReadWrite(mode, _) => Portion::ReadWrite(mode, as_before),
             Claim::Permits { .. } | Claim::Slot { .. } => Portion::Permits(as_before),
         };
@@ -492,7 +501,11 @@ impl Lock {
 fn admission_to_vacant(claim: &Claim) -> Result<Admission, InvalidClaim> {
     match claim {
         Claim::Permits { limit, .. } | Claim::Slot { limit } => permits_admission(0, 0, *limit, claim.count()),
-        Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => Ok(Admission::Admit),
+        Claim::Mutex
+        | Claim::AdoptedMutex
+        | Claim::Reentrant(_)
+        | Claim::AdoptedReentrant(_)
+        | Claim::ReadWrite(..) => Ok(Admission::Admit),
     }
 }
 

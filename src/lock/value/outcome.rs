@@ -1,6 +1,6 @@
 //! The results of admission, grant and release, and the hold of one owner.
 
-use super::claim::{InvalidClaim, Share};
+use super::claim::{InvalidClaim, Origin, Share};
 use super::fence::Fence;
 use super::holders::Slot;
 use super::owner::Owner;
@@ -100,4 +100,6 @@ pub struct Hold<'a> {
     pub reads: u32,
     /// The number of its one permit, if it asked for a slot.
     pub slot: Option<Slot>,
+    /// By which commands it was granted; a shared lock is always native.
+    pub origin: Origin,
 }

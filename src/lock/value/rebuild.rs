@@ -3,7 +3,7 @@
 //! Whatever the bytes are, the result is a lock that requests could have led to, and that can be stored again. No
 //! decision is made here, and no clock is read.
 
-use super::claim::Family;
+use super::claim::{Family, Origin};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::Holder;
@@ -55,6 +55,7 @@ impl FamilyAndLimit {
     /// Whether this hold is valid for the family. Commands cannot make an invalid one; a file or dump can.
     pub fn allows(self, holder: &Holder) -> bool {
         match self.family {
+            Family::ReadWrite | Family::Semaphore if holder.origin == Origin::Adopted => false,
             Family::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
             _ if holder.slot.is_some() => false,
             Family::Mutex => holder.holds == 1 && holder.reads == 0,
@@ -257,6 +258,7 @@ mod tests {
             holds,
             reads,
             slot,
+            origin: Origin::Native,
         })
     }
 
@@ -283,6 +285,7 @@ mod tests {
                     holds: hold.holds,
                     reads: hold.reads,
                     slot: hold.slot,
+                    origin: hold.origin,
                 });
                 let loaded = |kind| Lock::from_parts(kind, lock.fence().unwrap(), stored.collect());
                 prop_assert!(lock.is_vacant() || lock.family_and_limit().and_then(loaded).is_some(), "{:?}", lock);
@@ -299,6 +302,7 @@ mod tests {
             holds,
             reads,
             slot: None,
+            origin: Origin::Native,
         }
     }
 
@@ -429,6 +433,7 @@ mod tests {
                 holds,
                 reads,
                 slot: None,
+                origin: Origin::Native,
             },
         )
     }

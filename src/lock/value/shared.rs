@@ -1,6 +1,6 @@
 //! The holders of a read/write lock or semaphore, each with its own lease, and the requests that they admit.
 
-use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion, Share};
+use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Origin, Portion, Share};
 use super::fence::Fence;
 use super::holders::{Holder, Holders, Record};
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -121,6 +121,7 @@ impl Shared {
             holds: holder.holds,
             reads: holder.reads,
             slot: self.holders.slot(position),
+            origin: Origin::Native,
         }
     }
 
@@ -206,6 +207,7 @@ impl Shared {
                 holds: 0,
                 reads: 0,
                 slot,
+                origin: Origin::Native,
             },
         };
         *(if reads { &mut holder.reads } else { &mut holder.holds }) = holds;

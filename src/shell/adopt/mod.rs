@@ -1,19 +1,24 @@
-//! Adoption: the setting `lock.adopt`, and the command filter that puts `LOCK.ADOPTED` or `LOCK.ADOPTED_RO` in front of
-//! the commands of other locks.
+//! Adoption: the settings `lock.adopt` and `lock.adopt-observe`, and the command filter that puts `LOCK.ADOPTED` or
+//! `LOCK.ADOPTED_RO` in front of the commands of other locks.
 //!
 //! The filter is called for every command of the server, so it is registered with the first pattern, and most commands
 //! leave it after the first byte of their first argument. It has no context and decides nothing: the command looks at
 //! the key. Once registered it stays: native locks under former patterns are answered until they have ended.
 
+use std::cell::RefCell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use command::adopted::{self, BadPatterns, Original, MOST_PATTERNS, ORIGINALS};
+use command::adopted::seen::{self, Caller, Seen};
+use command::adopted::{self, BadPatterns, Mode, Original, PatternRow, MOST_PATTERNS, ORIGINALS};
 use command::errors::Quoted;
+use command::host::VisitedKey;
 use lock::value::claim::Family;
 use redis_module::raw;
+use smallvec::SmallVec;
 
 use super::background::timer;
+use super::clock;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::filter::{self, FilteredCommand};
 use super::ffi::module::Text;
@@ -28,36 +33,98 @@ pub mod unlock;
 pub use subcommands::register;
 
 /// The setting `lock.adopt`.
-pub static PATTERNS: Text = Text { get: setting, set: set_patterns };
+pub static PATTERNS: Text = Text { get: || words_of(&MAIN.adopt.setting), set: set_patterns };
+
+/// The setting `lock.adopt-observe`.
+pub static OBSERVED: Text = Text { get: || words_of(&MAIN.adopt.observed_setting), set: set_observed };
 
 /// Sets the patterns, for all commands from now on.
 ///
 /// # Errors
 /// What to tell the operator.
 fn set_patterns(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| match bad {
-        BadPatterns::NoPattern(word) => {
-            format!("{} has no pattern: name keys as 'lock:*', or 'hash:lock:*' for locks in a hash", Quoted(&word))
-        }
-        BadPatterns::TooMany => {
-            format!("more than {MOST_PATTERNS} patterns, with those that it had since the start: restart the server")
-        }
-    })?;
+    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| in_words(&bad))?;
     MAIN.adopt.has_hashes.set(changed.has_hashes());
-    for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&MAIN.adopt.may_begin_with) {
-        may_begin_with_it.set(changed.may_begin_with(byte));
-    }
     MAIN.adopt.keys.replace(changed);
     MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
-    if let Some(ctx) = timer::own_context() {
-        begin(ctx);
-    }
+    changed_patterns(Mode::Adopt);
     Ok(())
 }
 
-/// The setting in the operator's words, for the server. It owns none of it.
-fn setting() -> *mut raw::RedisModuleString {
-    MAIN.adopt.setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
+/// The same of those that are only observed.
+///
+/// # Errors
+/// As `set_patterns`.
+fn set_observed(setting: &[u8]) -> Result<(), String> {
+    let changed = MAIN.adopt.observed.borrow().observe(setting).map_err(|bad| in_words(&bad))?;
+    MAIN.adopt.is_observing.set(!changed.is_empty());
+    MAIN.adopt.observed.replace(changed);
+    MAIN.adopt.observed_setting.replace(Some(OwnedStr::new(setting)));
+    changed_patterns(Mode::Observe);
+    Ok(())
+}
+
+fn in_words(bad: &BadPatterns) -> String {
+    match bad {
+        BadPatterns::NoPattern(word) => {
+            format!(
+                "{} contains no pattern: use patterns such as 'lock:*', or 'hash:lock:*' for locks stored in hashes",
+                Quoted(word)
+            )
+        }
+        BadPatterns::TooMany => {
+            format!(
+                "more than {MOST_PATTERNS} patterns, including those set since the server started: restart the server"
+            )
+        }
+    }
+}
+
+fn changed_patterns(mode: Mode) {
+    let (keys, observed) = (MAIN.adopt.keys.borrow(), MAIN.adopt.observed.borrow());
+    for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&MAIN.adopt.may_begin_with) {
+        may_begin_with_it.set(keys.may_begin_with(byte) || observed.may_begin_with(byte));
+    }
+    let rows: Vec<_> = if mode == Mode::Adopt { keys.rows(mode).collect() } else { observed.rows(mode).collect() };
+    drop((keys, observed));
+    if let Some(ctx) = timer::own_context() {
+        begin(ctx);
+        warn(ctx, mode, &rows);
+    }
+}
+
+/// At most so many keys are looked at when a pattern is set.
+const MOST_VISITED: usize = 10_000;
+
+/// A pattern that may not be meant so is accepted: LOCK.ADOPTION REPORT says the same.
+fn warn(ctx: Ctx<'_>, mode: Mode, rows: &[PatternRow]) {
+    let set: Vec<_> = rows.iter().filter(|row| row.mode == mode).collect();
+    let setting = if mode == Mode::Adopt { "lock.adopt" } else { "lock.adopt-observe" };
+    if set.is_empty() {
+        return;
+    }
+    let matching = |key: &[u8]| set.iter().any(|row| row.matches(key));
+    let visited = original::keys_and_types(ctx, MOST_VISITED, matching).unwrap_or_default();
+    for row in set {
+        let pattern = row.text();
+        let pattern = Quoted(&pattern);
+        if row.matches_all() {
+            ctx.warn(&format!("redis-lock: {setting}: the pattern {pattern} matches every key"));
+            continue;
+        }
+        let wanted = [Some("redislock"), Some(if row.is_hash { "hash" } else { "string" })];
+        let is_other =
+            |key: &&VisitedKey| key.kind.is_some() && row.matches(&key.name) && !wanted.contains(&key.kind.as_deref());
+        if let Some(VisitedKey { name, kind: Some(kind) }) = visited.iter().find(is_other) {
+            let key = Quoted(name);
+            ctx.warn(&format!("redis-lock: {setting}: the pattern {pattern} matches the key {key} of type {kind}"));
+        }
+    }
+}
+
+/// A setting in the operator's words, for the server. It owns none of it.
+fn words_of(setting: &RefCell<Option<OwnedStr>>) -> *mut raw::RedisModuleString {
+    setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
 }
 
 /// Redis 7.0.6 and 7.0.7: a filter that adds an argument to a command of a script writes behind the end of its
@@ -66,19 +133,25 @@ const FILTER_IS_UNSAFE: [c_int; 2] = [0x0007_0006, 0x0007_0007];
 
 /// Registers the filter, if there is a pattern. The last step of a load: a load that fails leaves no filter behind.
 pub fn begin(ctx: Ctx<'_>) {
-    if MAIN.adopt.keys.borrow().is_empty() || MAIN.adopt.is_filtering.replace(true) {
+    let is_none = MAIN.adopt.keys.borrow().is_empty() && MAIN.adopt.observed.borrow().is_empty();
+    if is_none || MAIN.adopt.is_filtering.replace(true) {
         return;
     }
     if FILTER_IS_UNSAFE.contains(&version()) {
-        ctx.warn("redis-lock: Redis 7.0.6 and 7.0.7 have no safe command filter: lock.adopt has no effect");
+        ctx.warn("redis-lock: command filters are unsafe in Redis 7.0.6 and 7.0.7: lock.adopt has no effect");
     } else if !filter::register(ctx, on_command) {
-        ctx.warn("redis-lock: the server refuses the command filter: lock.adopt has no effect");
+        ctx.warn("redis-lock: the server refused to register the command filter: lock.adopt has no effect");
     }
 }
 
 /// Whether a lock of this family may be granted on the key.
 pub fn adopts(key: &[u8], family: Family) -> bool {
     MAIN.adopt.keys.borrow().adopt(key, family)
+}
+
+/// Whether native holds of the key are protected.
+pub fn protects(key: &[u8]) -> bool {
+    MAIN.adopt.keys.borrow().is_among(key)
 }
 
 /// Whether the key is or was among the patterns.
@@ -127,11 +200,67 @@ fn translate(command: &FilteredCommand<'_>) {
     if MAIN.adopt.is_calling_original.replace(false) {
         return;
     }
-    let Some(original) = command.arg(0).and_then(Original::named) else { return };
-    let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return };
-    if let Some(container) = keys.container_of(original, || command.len(), |position| command.arg(position)) {
-        if is_known(original) {
-            command.insert_first(container.name().as_bytes());
+    let Some(name) = command.arg(0) else { return };
+    let original = Original::named(name);
+    if original.is_some_and(|original| put_in_front(command, original)) {
+        return;
+    }
+    // Not of a command of a module, such as LOCK.ACQUIRE: it costs no more than before.
+    if original.is_none() && !name.contains(&b'.') && seen::has_type(name) {
+        see(command, |words| MAIN.adopt.keys.borrow_mut().see_wrong_type(words));
+    }
+    if MAIN.adopt.is_observing.get() && !name.contains(&b'.') {
+        observe(command);
+    }
+}
+
+/// Puts the container in front of a command that is translated. False: it is not.
+fn put_in_front(command: &FilteredCommand<'_>, original: Original) -> bool {
+    let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return false };
+    let Some(container) = keys.container_of(original, || command.len(), |position| command.arg(position)) else {
+        return false;
+    };
+    if matches!(original, Original::Del | Original::Unlink) && filter::is_in_script_or_follows() || !is_known(original)
+    {
+        return false;
+    }
+    drop(keys);
+    command.insert_first(container.name().as_bytes());
+    true
+}
+
+/// Counts a command on keys that are only observed. What comes from a primary or a file was counted there.
+fn observe(command: &FilteredCommand<'_>) {
+    let caller = match filter::caller() {
+        filter::Caller::Log => return,
+        filter::Caller::Script => Caller::Script,
+        filter::Caller::Connection => Caller::Connection,
+    };
+    let (client, now_ms) = (command.client(), clock::now().timestamp().ms());
+    see(command, |words| {
+        MAIN.adopt.observed.borrow_mut().see(seen::Command { words, from: caller, client, now_ms });
+    });
+}
+
+/// The most words of a command that are looked at.
+const MOST_WORDS: usize = 256;
+
+fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
+    let words: SmallVec<[&[u8]; 8]> = (0..command.len().min(MOST_WORDS)).filter_map(|at| command.arg(at)).collect();
+    see(&words);
+}
+
+/// All patterns, with what was seen.
+pub fn rows() -> Vec<PatternRow> {
+    let (keys, observed) = (MAIN.adopt.keys.borrow(), MAIN.adopt.observed.borrow());
+    keys.rows(Mode::Adopt).chain(observed.rows(Mode::Observe)).collect()
+}
+
+/// Counts what a command on a key of `lock.adopt` has come to, which is or would be a lock of this family.
+pub fn count(key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
+    if let Ok(mut keys) = MAIN.adopt.keys.try_borrow_mut() {
+        if let Some(seen) = keys.seen_mut(key, family) {
+            count(seen);
         }
     }
 }

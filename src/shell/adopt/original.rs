@@ -1,13 +1,14 @@
 //! Commands of the server that are run as they came, and the right to them.
 
 use command::errors::{self, ErrorReply};
-use command::host::Ran;
+use command::host::{Ran, VisitedKey};
 
+use crate::shell::background::gate;
 use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::{has_user, may_run_as_caller};
-use crate::shell::ffi::string::Str;
+use crate::shell::ffi::server::{has_user, may_run_as_caller, User};
+use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::main_state::MAIN;
 
 /// Checks that the caller may run the command with its keys. The server has checked LOCK.ADOPTED only.
@@ -33,6 +34,61 @@ pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
         true => Ok(Ran::Answered),
         false => Err(errors::NOT_IN_PROTOCOL),
     }
+}
+
+/// Runs the command, untranslated, and leaves its reply out.
+pub fn call(ctx: Ctx<'_>, words: &[&[u8]]) -> Result<(), ErrorReply> {
+    let words: Vec<_> = words.iter().map(|word| OwnedStr::new(word)).collect();
+    let args: Vec<Str<'_>> = words.iter().map(OwnedStr::as_str).collect();
+    match call_original(ctx, &args)?.error() {
+        None => Ok(()),
+        Some(_) => Err(errors::NOT_RETURNED),
+    }
+}
+
+/// How many keys the server is asked for at once.
+const KEYS_AT_ONCE: &[u8] = b"1000";
+
+/// The first keys of the database, at most about `most`, and the types of those that are wanted.
+///
+/// # Errors
+/// The server does not run SCAN.
+pub fn keys_and_types(
+    ctx: Ctx<'_>,
+    most: usize,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<VisitedKey>, ErrorReply> {
+    let (mut cursor, mut all) = (b"0".to_vec(), Vec::new());
+    loop {
+        let scan = || call::scan(ctx, &[&cursor, b"COUNT", KEYS_AT_ONCE]);
+        let found = match scan() {
+            // As LOCK.SCAN: a call over several slots may have left its client as it was.
+            Err(_) if gate::is_in_cluster() => call::call_again(ctx, scan),
+            found => found,
+        };
+        let found = found.map_err(|_| errors::NO_SCAN)?;
+        for key in found.keys {
+            let kind = is_wanted(&key).then(|| call::type_of(ctx, OwnedStr::new(&key).as_str())).flatten();
+            all.push(VisitedKey { name: key, kind });
+        }
+        cursor = found.cursor;
+        if cursor == b"0" || all.len() >= most {
+            return Ok(all);
+        }
+    }
+}
+
+/// The users that may run one of these commands, but none of it in the module's container.
+pub fn refused_users(ctx: Ctx<'_>, commands: &[Vec<&[u8]>], containers: &[Vec<&[u8]>]) -> Vec<String> {
+    let strings = |words: &[&[u8]]| -> Vec<OwnedStr> { words.iter().map(|word| OwnedStr::new(word)).collect() };
+    let pairs: Vec<_> = commands.iter().zip(containers).map(|(one, other)| (strings(one), strings(other))).collect();
+    let is_refused = |name: &Vec<u8>| {
+        let Some(user) = User::named(OwnedStr::new(name)) else { return false };
+        let may = |words: &[OwnedStr]| user.may_run(&words.iter().map(OwnedStr::as_str).collect::<Vec<_>>());
+        pairs.iter().any(|(original, container)| may(original) && !may(container))
+    };
+    let users = call::users(ctx).into_iter().filter(is_refused);
+    users.map(|name| String::from_utf8_lossy(&name).into_owned()).collect()
 }
 
 /// The elements of an array of strings; `None` in it: nil.

@@ -6,12 +6,14 @@
 use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
 use lock::host::Gate;
+use lock::value::time::Instant;
 use redis_module::raw;
 
 use super::stall;
-use crate::shell::ffi::call::{call_again, call_as_script, may_read_together};
+use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, Refused};
 use crate::shell::ffi::context::{Ctx, LOADING};
-use crate::shell::ffi::string::Str;
+use crate::shell::ffi::server::is_cluster_down;
+use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::main_state::MAIN;
 use crate::shell::slots::slot_of;
 
@@ -20,6 +22,9 @@ const PROBE: &[u8] = b"PROBE";
 
 /// `EPERM`: this node does not serve the key's slot, or the slot is moving.
 const NOT_MY_SLOT: i32 = 1;
+
+/// So many keys are tried for INFO until one is found whose slot this node has. A cluster of 20 nodes takes some 20.
+const KEYS_TO_TRY: u32 = 200;
 
 /// Which keys an answer of the gate holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +57,10 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
         return (Gate::Closed, HoldsFor::EveryKey);
     }
     let holds_for = if is_in_cluster() { HoldsFor::ThisKey } else { HoldsFor::EveryKey };
-    let mut accepted = probe(ctx, key);
+    let accepts = || probe(ctx, key).map_err(|refused| refused.errno);
+    let mut accepted = accepts();
     if is_in_cluster() && accepted == Err(NOT_MY_SLOT) {
-        accepted = call_again(ctx, || probe(ctx, key));
+        accepted = call_again(ctx, accepts);
     }
     match accepted {
         Ok(()) if stall::holds_back(ctx) => (Gate::Closed, HoldsFor::EveryKey),
@@ -64,11 +70,75 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
     }
 }
 
-fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
+fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), Refused> {
     MAIN.gate.is_probing.set(true);
     let accepted = call_as_script(ctx, APPLY, key, PROBE);
     MAIN.gate.is_probing.set(false);
     accepted
+}
+
+/// Why the server would refuse a request for a free lock now: `no`, `PAUSED`, or the code of the error that the client
+/// would get. For INFO, which is asked for about the server as a whole: in a cluster a slot may still be elsewhere.
+pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
+    let flags = ctx.flags();
+    if flags & LOADING != 0 {
+        return "LOADING";
+    }
+    if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 {
+        return "READONLY";
+    }
+    if ctx.avoids_replica_traffic() {
+        return "PAUSED";
+    }
+    // The probe's key may have a slot that no node serves.
+    if is_in_cluster() && is_cluster_down(ctx) {
+        return "CLUSTERDOWN";
+    }
+    // The probe is refused for every reason but this: a hand-off needs no memory.
+    if flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
+        return "OOM";
+    }
+    let probed = match is_in_cluster() {
+        true => call_again(ctx, || probe_own_slot(ctx)),
+        false => probe(ctx, OwnedStr::new(b"").as_str()),
+    };
+    match probed {
+        Ok(()) => "no",
+        Err(refused) => code_of(&refused),
+    }
+}
+
+/// Asks for a key of this node. Valkey 9.1 finds that a key is another node's before it finds that it refuses writes.
+fn probe_own_slot(ctx: Ctx<'_>) -> Result<(), Refused> {
+    let probe_name = |number: u32| probe(ctx, OwnedStr::new(number.to_string().as_bytes()).as_str());
+    let is_elsewhere =
+        |probed: &Result<(), Refused>| probed.as_ref().is_err_and(|refused| refused.errno == NOT_MY_SLOT);
+    (1..KEYS_TO_TRY)
+        .fold(probe_name(0), |probed, number| if is_elsewhere(&probed) { probe_name(number) } else { probed })
+}
+
+fn code_of(Refused { errno, message }: &Refused) -> &'static str {
+    match *errno {
+        // All keys that were tried belong to other nodes: this one has few slots, or none.
+        NOT_MY_SLOT if is_in_cluster() => "no",
+        libc::ENETDOWN | libc::EROFS => "CLUSTERDOWN",
+        // Some servers put `ERR` before the code.
+        _ => ["MISCONF", "NOREPLICAS"]
+            .into_iter()
+            .find(|code| message.windows(code.len()).any(|part| part == code.as_bytes()))
+            .unwrap_or("ERR"),
+    }
+}
+
+/// Records whether work that is due is held back, because the gate is closed: after each turn of the timer.
+pub fn record_held_back(is_held_back: bool, now: Instant) {
+    let since = MAIN.gate.held_back_since.get().unwrap_or(now);
+    MAIN.gate.held_back_since.set(is_held_back.then_some(since));
+}
+
+/// For how many milliseconds work that is due has been held back; 0: none is.
+pub fn held_back_ms(now: Instant) -> u64 {
+    MAIN.gate.held_back_since.get().map_or(0, |since| now.ms_since(since))
 }
 
 /// Checks that a command may use all of these keys in a cluster: the server has checked only the first.

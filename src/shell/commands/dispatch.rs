@@ -26,8 +26,8 @@ const CATEGORY: &str = "lock";
 pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
     if !add_acl_category(ctx, CATEGORY) {
         ctx.warn(
-            "redis-lock: another module, or a load that failed, has added the ACL category 'lock': \
-             rules with @lock are about the commands of both",
+            "redis-lock: the ACL category 'lock' exists already, from another module or a load that failed: \
+             rules with @lock apply to the commands of both",
         );
     }
     CATALOG.iter().zip(ENTRIES).try_for_each(|(command, entry)| {
@@ -40,7 +40,7 @@ pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
 }
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
-seq!(INDEX in 0..28 {
+seq!(INDEX in 0..29 {
     /// The entry of every command of the catalog, in its order.
     const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });

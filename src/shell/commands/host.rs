@@ -2,8 +2,10 @@
 
 use std::ffi::CStr;
 
+use command::adopted::seen::Seen;
+use command::adopted::PatternRow;
 use command::errors::{self, ErrorReply};
-use command::host::{CommandHost, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, Waiting};
+use command::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, VisitedKey, Waiting};
 use command::lock_log::LockLog;
 use command::parse::{LeaseSettings, ScanCommand};
 use lock::host::Host;
@@ -195,6 +197,30 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         adopt::adopts(key, family)
     }
 
+    fn protects(self, key: &[u8]) -> bool {
+        adopt::protects(key)
+    }
+
+    fn is_in_script_or_transaction(self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI)
+    }
+
+    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
+        adopt::count(key, family, count);
+    }
+
+    fn pattern_rows(self) -> Vec<PatternRow> {
+        adopt::rows()
+    }
+
+    fn keys_and_types(self, most: usize, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<VisitedKey>, ErrorReply> {
+        adopt::original::keys_and_types(self, most, is_wanted)
+    }
+
+    fn refused_users(self, commands: &[Vec<&[u8]>], containers: &[Vec<&[u8]>]) -> Vec<String> {
+        adopt::original::refused_users(self, commands, containers)
+    }
+
     fn adopt_wait(self) -> Option<WaitLimit> {
         settings::adopt_wait()
     }
@@ -204,6 +230,14 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         if granted_here::may_be_asked(key) {
             granted_here::note(fence, connection_of(self));
         }
+    }
+
+    fn note_adopted(self, fence: Fence) {
+        granted_here::note_adopted(self, fence, connection_of(self));
+    }
+
+    fn granted_to(self, fence: Fence) -> Option<GrantedTo> {
+        granted_here::granted_to(fence).map(|(_, granted)| granted)
     }
 
     fn is_granted_here(self, fence: Fence) -> bool {
@@ -230,6 +264,10 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     fn run_original(self, args: &[Str<'a>]) -> Result<Ran, ErrorReply> {
         adopt::original::run(self, args)
+    }
+
+    fn call(self, words: &[&[u8]]) -> Result<(), ErrorReply> {
+        adopt::original::call(self, words)
     }
 
     fn strings_under(self, args: &[Str<'a>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {

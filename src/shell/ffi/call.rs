@@ -142,14 +142,37 @@ pub fn scan(ctx: Ctx<'_>, args: &[&[u8]]) -> Result<Scanned, i32> {
     Ok(Scanned { cursor, keys })
 }
 
+/// The type of a key, as TYPE has it. `None`: the server refuses the command.
+pub fn type_of(ctx: Ctx<'_>, key: Str<'_>) -> Option<String> {
+    let reply = call(ctx, c"TYPE", CallFlags::PLAIN, &[key]).ok()?;
+    reply.text(&[]).map(|kind| String::from_utf8_lossy(kind).into_owned()).filter(|kind| kind != "none")
+}
+
+/// The names of all users; none where the server refuses ACL USERS.
+pub fn users(ctx: Ctx<'_>) -> Vec<Vec<u8>> {
+    let word = OwnedStr::new(b"USERS");
+    let Ok(reply) = call(ctx, c"ACL", CallFlags::PLAIN, &[word.as_str()]) else { return Vec::new() };
+    (0..).map_while(|index| reply.text(&[index])).map(<[u8]>::to_vec).collect()
+}
+
+/// A call that the server has refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// `errno`, or 0 where the server set none.
+    pub errno: i32,
+    /// The text of the error; empty where the server gave none.
+    pub message: Vec<u8>,
+}
+
 /// Runs `command key word` as a script would, so that the server refuses it as it would refuse a client.
 ///
 /// # Errors
-/// The server refuses it; the number of its error (`errno`).
-pub fn call_as_script(ctx: Ctx<'_>, command: &CStr, key: Str<'_>, word: &[u8]) -> Result<(), i32> {
+/// The server refuses it.
+pub fn call_as_script(ctx: Ctx<'_>, command: &CStr, key: Str<'_>, word: &[u8]) -> Result<(), Refused> {
     let word = OwnedStr::new(word);
-    let reply = call(ctx, command, CallFlags::AS_SCRIPT, &[key, word.as_str()])?;
-    reply.error().map_or(Ok(()), |_| Err(reply.errno))
+    let reply = call(ctx, command, CallFlags::AS_SCRIPT, &[key, word.as_str()]);
+    let reply = reply.map_err(|errno| Refused { errno, message: Vec::new() })?;
+    reply.error().map_or(Ok(()), |message| Err(Refused { errno: reply.errno, message: message.to_vec() }))
 }
 
 impl Ctx<'_> {

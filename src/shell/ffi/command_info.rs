@@ -45,9 +45,9 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     let flags = CString::new(format!("{}{getkeys}", command.flags)).ok()?;
     // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
     let registered = unsafe {
-        let key = c_int::from(command.access.is_some());
+        let (key, step) = if command.access.is_some() { (command.action.first_key(), 1) } else { (0, 0) };
         let created =
-            api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), Some(entry), flags.as_ptr(), key, key, key));
+            api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), Some(entry), flags.as_ptr(), key, key, step));
         if created != raw::REDISMODULE_OK as c_int {
             return None;
         }
@@ -210,7 +210,7 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let Some(access) = command.access else { return [end; 3] };
     let (flags, one) = (key_flags(access), |first| KeyRange { first, last: 0, step: 1 });
-    let mut keys = range_of_keys(flags, one(1));
+    let mut keys = range_of_keys(flags, one(command.action.first_key()));
     if !command.action.takes_several_keys() {
         return [keys, end, end];
     }

@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
-use super::{api, api_unchecked};
+use super::{api, api_unchecked, probe};
 
 /// A command that is being filtered.
 pub struct FilteredCommand<'c>(*mut raw::RedisModuleCommandFilterCtx, PhantomData<&'c ()>);
@@ -20,6 +20,38 @@ pub type FilterCallback = unsafe extern "C" fn(*mut raw::RedisModuleCommandFilte
 pub fn register(ctx: Ctx<'_>, callback: FilterCallback) -> bool {
     // SAFETY: the callback is a function of this module, which is never unloaded after it was loaded.
     !unsafe { api!(RedisModule_RegisterCommandFilter(ctx.raw(), Some(callback), 0)) }.is_null()
+}
+
+/// Where a command that is being filtered comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A connection, or a call by another module.
+    Connection,
+    /// A script or a function.
+    Script,
+    /// A primary, or a file that is being loaded.
+    Log,
+}
+
+/// Asked where no context is known: what holds of all clients of the server.
+pub fn caller() -> Caller {
+    let flags = flags();
+    match () {
+        () if flags & (raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING) != 0 => Caller::Log,
+        () if flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0 => Caller::Script,
+        () => Caller::Connection,
+    }
+}
+
+/// Whether a script runs, or the server follows a primary or loads its data.
+pub fn is_in_script_or_follows() -> bool {
+    caller() != Caller::Connection
+}
+
+fn flags() -> u32 {
+    // SAFETY: a command is being filtered, so the module has been loaded. Without a context the server tells no more
+    // than what holds of all its clients.
+    unsafe { api_unchecked!(RedisModule_GetContextFlags(null_mut())) as u32 }
 }
 
 impl FilteredCommand<'_> {
@@ -58,6 +90,12 @@ impl FilteredCommand<'_> {
             }
             Some(*api_unchecked!(RedisModule_StringPtrLen(string, null_mut())).cast())
         }
+    }
+
+    /// The connection that sent it. `None`: Redis 7.0 does not say.
+    pub fn client(&self) -> Option<u64> {
+        // SAFETY: the command is being filtered.
+        probe!(RedisModule_CommandFilterGetClientId).map(|client| unsafe { client(self.0) })
     }
 
     /// Puts an argument in front of all.

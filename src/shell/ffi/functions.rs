@@ -60,8 +60,8 @@ macro_rules! table {
             [$($(Required {
                 pointer: (&raw const raw::$name).cast(),
                 refusal: concat!(
-                    "redis-lock: not loaded: this server does not have ", stringify!($name),
-                    ", which Redis has since ", $since, " and Valkey since 8.0\0",
+                    "redis-lock: not loaded: this server lacks ", stringify!($name),
+                    ", available since Redis ", $since, " and Valkey 8.0\0",
                 ).as_bytes(),
             },)+)+]
         }
@@ -113,6 +113,8 @@ table! {
         RedisModule_KeyAtPosWithFlags RedisModule_LoadConfigs RedisModule_MonotonicMicroseconds
         RedisModule_PublishMessageShard RedisModule_RegisterBoolConfig RedisModule_RegisterNumericConfig
         RedisModule_ReplyWithMap RedisModule_SetCommandInfo;
+    "7.0.3":
+        RedisModule_GetClientNameById;
     "7.0.5":
         RedisModule_GetAbsExpire RedisModule_SetAbsExpire;
 }
@@ -172,8 +174,8 @@ mod tests {
         assert_eq!(
             refusal.map(|refusal| refusal.trim_end_matches('\0')),
             Some(
-                "redis-lock: not loaded: this server does not have RedisModule_GetAbsExpire, which Redis has since \
-                 7.0.5 and Valkey since 8.0"
+                "redis-lock: not loaded: this server lacks RedisModule_GetAbsExpire, available since Redis \
+                 7.0.5 and Valkey 8.0"
             )
         );
     }

@@ -24,6 +24,13 @@ pub fn info_field(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> Option<i64> {
     (error == 0).then_some(value)
 }
 
+/// Whether the cluster is down for this node: it serves no key then. False where the node cannot be asked.
+pub fn is_cluster_down(ctx: Ctx<'_>) -> bool {
+    let info = OwnedStr::new(b"INFO");
+    let reply = call(ctx, c"CLUSTER", CallFlags::PLAIN, &[info.as_str()]);
+    reply.is_ok_and(|reply| reply.text(&[]).is_some_and(|text| text.starts_with(b"cluster_state:fail")))
+}
+
 /// The replicas that are fed with all that is replicated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnlineReplicas {
@@ -92,6 +99,13 @@ pub fn is_closing(ctx: Ctx<'_>, id: u64) -> bool {
 fn has_close_flag(line: &[u8]) -> bool {
     let mut fields = line.split(|byte| *byte == b' ');
     fields.any(|field| field.strip_prefix(b"flags=").is_some_and(|flags| flags.contains(&b'A')))
+}
+
+/// The name that a connection has by CLIENT SETNAME; empty where it has none.
+pub fn client_name(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
+    // SAFETY: the name is ours to free, which `OwnedStr` does.
+    let name = unsafe { OwnedStr::of_server(api!(RedisModule_GetClientNameById(ctx.raw(), id))) };
+    name.map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
 }
 
 /// The name of a connection's user; empty where it has none.
@@ -189,7 +203,8 @@ impl<'c> User<'c> {
         User::named(user_name(ctx, id)?)
     }
 
-    fn named(name: OwnedStr) -> Option<User<'c>> {
+    /// A user of this name; `None`: there is none.
+    pub fn named(name: OwnedStr) -> Option<User<'c>> {
         // SAFETY: the server reads the name only; the user is ours to free.
         let user = unsafe { api!(RedisModule_GetModuleUserFromUserName(name.as_str().raw())) };
         Some(User(NonNull::new(user)?, PhantomData))

@@ -9,6 +9,7 @@ use command::rdb_codec;
 use lock::key::{Key, KeyRef};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
+use lock::value::outcome::Hold;
 use redis_module::raw;
 
 use super::{held_counts, removals, store};
@@ -131,7 +132,8 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
         // SAFETY: the server passes a value of our type and its digest.
         let (lock, digest) = unsafe { (value.cast::<Lock>().as_ref(), Digest::new(digest)) };
         for hold in lock.map(Lock::stored_holds).unwrap_or_default() {
-            let numbers = format!("{}:{}:{}:{}", hold.fence.get(), hold.holds, hold.reads, hold.lease.as_ms());
+            let Hold { fence, holds, reads, lease, origin, .. } = hold;
+            let numbers = format!("{}:{holds}:{reads}:{}:{origin:?}", fence.get(), lease.as_ms());
             digest.add_sequence([hold.owner.as_bytes(), numbers.as_bytes()]);
         }
     });

@@ -1,6 +1,7 @@
 //! Locks that leave their keys without a command of ours, by expiry, DEL, eviction, RENAME and so on: counted, and
 //! noted for the log, for the requests that wait for the key, and for the connection that a hold is bound to.
 
+use command::adopted::seen::Act;
 use lock::key::{Key, KeyRef};
 use lock::manager::keyspace_changes::Removal;
 use lock::value::claim::Family;
@@ -43,6 +44,8 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     let Some((owner, fence)) = lock.latest_holder() else { return };
     if is_release {
         MAIN.adopt.released.set(MAIN.adopt.released.get() + 1);
+        let family = lock.family().unwrap_or(Family::Mutex);
+        adopt::count(name.bytes(), family, |seen| seen.act(Act::Release));
     }
     if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;

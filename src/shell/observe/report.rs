@@ -12,6 +12,7 @@
 //! | broken               | the same, and broken      | broken      | lock.break                    |
 //! | undelivered          | undelivered               | undelivered | lock.release                  |
 //! | refused              | deadlock                  | the same (3)|                               |
+//! | protected            | protected                 | protected   |                               |
 //! | grace                |                           | its two ends|                               |
 //!
 //! (1) where others waited for the key. (2) where the module has ended it; the server publishes `expired` for a key.
@@ -23,11 +24,12 @@
 use std::fmt::{self, Display};
 
 use command::errors::{ErrorReply, Quoted};
+use command::host::GrantedTo;
 use command::lock_log::{LockLog, LogEvent, NewEntry};
 use lock::key::{ClientId, Key, KeyRef, RequestId};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::observer::{EndedBy, GrantChange, Observe, Occurrence};
-use lock::queue::wait_queue::WaiterLimit;
+use lock::value::fence::Fence;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
 
@@ -35,6 +37,7 @@ use super::keyspace_events::{self, KeyEvent};
 use crate::shell::clients::{connection_of, WaitingClients};
 use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::ffi::server::{client_address, client_user};
+use crate::shell::granted_here;
 use crate::shell::keyspace::removals;
 use crate::shell::main_state::{MAIN, PACED_LINES};
 use crate::shell::settings;
@@ -102,8 +105,11 @@ impl Reporter<'_> {
             }
             Occurrence::Renewed { key, .. } => self.publish(KeyEvent::Renew, key),
             Occurrence::Fewer { key, .. } => self.publish(KeyEvent::Release, key),
-            Occurrence::Ended { key, owner, by, held_ms, waiters, session, .. } => {
+            Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session } => {
                 let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };
+                // An old client releases by a script or DEL, and has no session: the one that was granted the lock.
+                let client = client.or_else(|| self.name_granted(fence));
+                let session = session.or_else(|| self.name_granted(fence));
                 let is_long = self.observe.holds_ms.is_some_and(|long_ms| held_ms >= long_ms);
                 // An undelivered grant was known to no client, so it was no hold.
                 if is_long && by != EndedBy::Undelivered {
@@ -119,19 +125,22 @@ impl Reporter<'_> {
                 self.add(LogEvent::Deadlock, &key, &owner, 0, waiters, client);
                 let error = ErrorReply::from(LockError::Deadlock(cycle));
                 let caller = Caller(self.ctx, client);
-                self.line(LineKind::Deadlock, format_args!("refused {}; asked by {caller}", error.as_str()));
+                self.line(LineKind::Deadlock, format_args!("request refused: {}; sent by {caller}", error.as_str()));
             }
             Occurrence::MaxWaitersRefused { key, owner, limit } => {
-                let setting = match limit {
-                    WaiterLimit::Server => "lock.max-waiters",
-                    WaiterLimit::Key => "lock.max-waiters-per-key",
-                };
                 let lock = OwnerOnKey(&owner, key.as_ref());
-                self.line(LineKind::MaxWaiters, format_args!("{setting} is reached, a request was refused: {lock}"));
+                self.line(LineKind::MaxWaiters, format_args!("{limit} reached, request refused: {lock}"));
             }
-            Occurrence::GraceBegan { ms } => self
-                .line(LineKind::GraceBegan, format_args!("lock.grace began: nobody new is granted a lock for {ms} ms")),
-            Occurrence::GraceEnded => self.line(LineKind::GraceEnded, format_args!("lock.grace is over")),
+            Occurrence::Protected { key, owner, waiters } => {
+                let client = connection_of(self.ctx);
+                self.add(LogEvent::Protected, &key, &owner, 0, waiters, client);
+                let (lock, caller) = (OwnerOnKey(&owner, key.as_ref()), Caller(self.ctx, client));
+                self.line(LineKind::Protected, format_args!("lock.adopt protected a hold from {caller}: {lock}"));
+            }
+            Occurrence::GraceBegan { ms } => {
+                self.line(LineKind::GraceBegan, format_args!("lock.grace started: no new grants for {ms} ms"))
+            }
+            Occurrence::GraceEnded => self.line(LineKind::GraceEnded, format_args!("lock.grace ended")),
         }
     }
 
@@ -154,14 +163,21 @@ impl Reporter<'_> {
                 let client = connection_of(self.ctx);
                 self.add(LogEvent::Broken, key, owner, held_ms, waiters, client);
                 let caller = Caller(self.ctx, client);
-                self.line(LineKind::Broken, format_args!("a lock was broken by {caller}: {lock}"));
+                self.line(LineKind::Broken, format_args!("lock broken by {caller}: {lock}"));
             }
             EndedBy::Undelivered => {
                 self.add(LogEvent::Undelivered, key, owner, held_ms, waiters, None);
-                self.line(LineKind::Undelivered, format_args!("nobody received a grant, it was taken back: {lock}"));
+                self.line(LineKind::Undelivered, format_args!("undelivered grant revoked: {lock}"));
             }
             EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd(_) | EndedBy::Expired => {}
         }
+    }
+
+    /// The connection that an adopted lock was granted to. It may have gone: its address is remembered.
+    fn name_granted(&mut self, fence: Fence) -> Option<ClientId> {
+        let (client, GrantedTo { addr, .. }) = granted_here::granted_to(fence)?;
+        self.named = Some((client, addr));
+        Some(client)
     }
 
     fn add(&mut self, event: LogEvent, key: &Key, owner: &Owner, ms: u64, waiters: usize, client: Option<ClientId>) {
@@ -233,9 +249,11 @@ enum LineKind {
     MaxWaiters,
     /// LOCK.BREAK.
     Broken,
+    /// A command that `lock.adopt` translates would have ended a native hold.
+    Protected,
 }
 
-const _: () = assert!(PACED_LINES == LineKind::Broken as usize + 1);
+const _: () = assert!(PACED_LINES == LineKind::Protected as usize + 1);
 
 impl LineKind {
     fn level(self) -> LogLevel {
@@ -253,7 +271,7 @@ impl Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
-            more => write!(f, " ({more} more of these since the last line)"),
+            more => write!(f, " ({more} similar messages suppressed)"),
         }
     }
 }

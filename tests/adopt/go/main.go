@@ -12,6 +12,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 )
 
 const lease = 2 * time.Second
@@ -50,6 +52,20 @@ func main() {
 			lock, err := locker.Obtain(within, key, lease, options)
 			must(err)
 			return func() { must(lock.Release(ctx)) }
+		}
+	case "rueidislock":
+		// One key for each lock instead of three. It waits for an invalidation by client tracking.
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:" + port}},
+			KeyMajority:  1,
+			KeyValidity:  lease,
+		})
+		must(err)
+		acquire = func() func() {
+			within, stop := context.WithTimeout(ctx, time.Minute)
+			_, cancel, err := locker.WithContext(within, key)
+			must(err)
+			return func() { cancel(); stop() }
 		}
 	default:
 		must(fmt.Errorf("no library %s", library))

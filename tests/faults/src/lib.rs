@@ -15,6 +15,7 @@ mod observer;
 pub mod proxy;
 mod report;
 mod routes;
+pub mod seen;
 pub mod sentinels;
 mod stop;
 pub mod versions;

@@ -1,4 +1,4 @@
-//! The result of a scenario: a row of the table in docs/results/faults.md.
+//! The result of a scenario: a row of the table in results/faults.md.
 
 use std::fs::File;
 use std::io::Write;
@@ -108,6 +108,34 @@ impl Row {
             table += &format!("| {lost} | {overlaps} | {fences} |\n");
         }
         table
+    }
+
+    /// Of a document with the heading `## Last run, <day>`: the day, and the rows of the table behind it.
+    pub fn last_run(document: &str) -> (&str, Vec<Row>) {
+        let (_, run) = document.split_once("## Last run, ").expect("the heading");
+        let (day, rest) = run.split_once('\n').expect("a table");
+        let rows = rest.lines().filter(|line| line.starts_with("| ")).skip(2);
+        (day, rows.map(Row::of_line).collect())
+    }
+
+    /// A line of [`Row::table`].
+    fn of_line(line: &str) -> Row {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let [scenario, server, numbers @ .., fences] = cells.as_slice() else { panic!("no row: {line}") };
+        let numbers: Vec<usize> = numbers.iter().map(|cell| cell.parse().expect("a number")).collect();
+        let [seconds, faults, grants, refused, unknown, lost, overlaps] = numbers[..] else { panic!("no row: {line}") };
+        Row {
+            scenario: scenario.to_string(),
+            server: server.to_string(),
+            seconds: seconds as u64,
+            faults,
+            grants,
+            refused,
+            unknown,
+            lost,
+            overlaps,
+            fences: fences.to_string(),
+        }
     }
 
     fn to_json(&self) -> Value {

@@ -6,13 +6,14 @@
 
 use std::fmt::Debug;
 
+use command::adopted::seen;
 use command::adopted::{AdoptedKeys, Original};
 use command::catalog::Container;
 use command::catalog::{Action, Command, CATALOG};
 use command::effect;
 use command::errors::ErrorReply;
 use command::name::Prefix;
-use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
+use command::parse::{self, key_positions, AcquireCommand, AdoptionCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
 use lock::value::claim::{Claim, Count, Family, Mode, Portion};
@@ -78,19 +79,24 @@ fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
         })),
         Action::Exec => check_exec(&words[INNER_COMMAND..]),
         Action::Apply => drop(effect::decode(&words[2..])),
+        Action::Adoption => check_error(AdoptionCommand::parse(words).map(|asked| match asked {
+            AdoptionCommand::Report => assert_eq!(words.len(), 2),
+            AdoptionCommand::Return => assert_eq!(words.len(), 3),
+        })),
         Action::Adopted(container) => check_adopted(container, &words[1..]),
         Action::Held | Action::Help => {}
     }
 }
 
-/// What is read of another lock's command is a token with a lease; anything else is left to the server.
+/// What is read of another lock's command is a token, or a value that is none, with a lease; anything else is left to
+/// the server.
 fn check_adopted(container: Container, words: &[&[u8]]) {
     let Some(command) = Original::named(words[0]).map(Original::command) else { return };
     if command.container != container || !command.accepts(words.len()) {
         return;
     }
     if let Some(set) = SetCommand::parse(command.original, words) {
-        check_owner(set.token.as_bytes());
+        set.token.into_iter().for_each(|token| check_owner(token.as_bytes()));
         let lease = set.expiry.lease(Timestamp::from_ms(1_000)).flatten();
         assert!(lease.is_none_or(|lease| Lease::from_ms(lease.as_ms()) == Some(lease)), "{lease:?}");
         check_set(&set, words);
@@ -125,7 +131,8 @@ fn check_set(set: &SetCommand<'_>, words: &[&[u8]]) {
         Expiry::Kept => vec![b"keepttl".to_vec()],
     };
     let options = [if gets { vec![b"GET".to_vec()] } else { vec![] }, expiry, condition];
-    let head = [b"SET".to_vec(), b"key".to_vec(), token.as_bytes().to_vec()];
+    let value = token.map_or(vec![], |token| token.as_bytes().to_vec());
+    let head = [b"SET".to_vec(), b"key".to_vec(), value];
     let printed: Vec<&[u8]> = head.iter().chain(options.iter().flatten()).map(Vec::as_slice).collect();
     assert_eq!(SetCommand::parse(Original::Set, &printed).as_ref(), Some(set), "{}", shown(words));
     for option in options.iter().filter(|option| !option.is_empty()) {
@@ -147,6 +154,10 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
         let still = (former.may_hold_adopted(key), former.adopt(key, Family::Mutex));
         assert_eq!(still, (matches, false), "{}", shown(words));
     }
+    // What is observed may be anything.
+    let (mut observed, client) = (keys.clone(), Some(1));
+    observed.see(seen::Command { words, from: seen::Caller::Connection, client, now_ms: 1_000 });
+    observed.see_wrong_type(words);
     let arg = |position: usize| words.get(position).copied();
     if let Some(container) = keys.container_of(original, || words.len(), arg) {
         let is_named = words[1..].iter().any(|key| keys.may_hold_adopted(key));
@@ -273,7 +284,7 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
     let AcquireCommand { keys, token, claim, lease, wait } = asked;
     let (mode, mut options) = match *claim {
         Claim::Mutex | Claim::AdoptedMutex => (None, vec![]),
-        Claim::Reentrant(count) => (None, vec![holds(count)]),
+        Claim::Reentrant(count) | Claim::AdoptedReentrant(count) => (None, vec![holds(count)]),
         Claim::ReadWrite(mode, count) => (Some(mode), vec![holds(count)]),
         Claim::Permits { limit, count } => {
             assert!((1..=1_000_000).contains(&limit) && count.number() <= limit, "{claim:?}");

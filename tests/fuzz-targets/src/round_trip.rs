@@ -6,7 +6,7 @@ use command::effect::{self, encode_hold};
 use command::rdb_codec;
 use lock::testing::checks::check_lock;
 use lock::testing::takeover::ReplicaUnderTest;
-use lock::value::claim::Family;
+use lock::value::claim::{Family, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
@@ -75,6 +75,10 @@ fn any_holder(input: &mut Unstructured<'_>, family: Family, number: usize, of: u
         holds,
         reads,
         slot,
+        origin: match family.is_exclusive() && bool::arbitrary(input)? {
+            true => Origin::Adopted,
+            false => Origin::Native,
+        },
     })
 }
 

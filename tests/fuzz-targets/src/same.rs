@@ -1,5 +1,6 @@
 //! When two locks are the same: family, limit, fence, and every hold with its own deadline.
 
+use lock::value::claim::Origin;
 use lock::value::holders::Slot;
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
@@ -12,7 +13,7 @@ pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
     assert_eq!(described(lock), described(other));
 }
 
-type Described<'a> = (&'a [u8], u64, Lease, Deadline, [u32; 2], Option<Slot>);
+type Described<'a> = (&'a [u8], u64, Lease, Deadline, [u32; 2], Option<Slot>, Origin);
 
 /// By owner: among holds with one fence the order is open.
 fn described(lock: &Lock) -> Vec<Described<'_>> {
@@ -22,5 +23,6 @@ fn described(lock: &Lock) -> Vec<Described<'_>> {
 }
 
 fn describe(hold: Hold<'_>) -> Described<'_> {
-    (hold.owner.as_bytes(), hold.fence.get(), hold.lease, hold.until, [hold.holds, hold.reads], hold.slot)
+    let counts = [hold.holds, hold.reads];
+    (hold.owner.as_bytes(), hold.fence.get(), hold.lease, hold.until, counts, hold.slot, hold.origin)
 }

@@ -5,8 +5,11 @@ mod described;
 mod disorder;
 mod lasting;
 mod nodes;
+mod observed;
 mod permitted;
+mod protected;
 mod random;
+mod shown;
 mod switching;
 mod waiting;
 

@@ -119,8 +119,13 @@ impl Follower {
     }
 
     /// Gives it back, in one of the ways. Nobody has taken it away.
-    fn give_back(&mut self, way: usize, key: &str, token: &str) {
+    fn give_back(&mut self, way: usize, is_native: bool, key: &str, token: &str) {
+        if is_native && way < 2 {
+            assert_eq!(self.ask(&["DEL", key]), Reply::Int(0), "{token}");
+            assert!(self.ask(&["GETDEL", key]).is_null(), "{token}");
+        }
         match way {
+            0 | 1 if is_native => assert_eq!(self.ask(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
             0 => assert_eq!(self.ask(&["DEL", key]), Reply::Int(1), "{token}"),
             1 => assert_eq!(self.ask(&["GETDEL", key]), Reply::bulk(token)),
             2 => assert_eq!(self.ask(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
@@ -149,11 +154,12 @@ fn while_slots_move_no_two_hold_an_adopted_lock() {
                 while Instant::now() < end {
                     let turn = turns.fetch_add(1, Ordering::SeqCst);
                     let (which, token) = (rng.below(KEYS.len()), format!("c{number}-{turn}"));
-                    if client.take(rng.below(8), KEYS[which], &token) {
+                    let way = rng.below(8);
+                    if client.take(way, KEYS[which], &token) {
                         assert_eq!(inside[which].fetch_add(1, Ordering::SeqCst), 0, "{token} is not alone");
                         thread::sleep(Duration::from_micros(rng.below(2_000) as u64));
                         assert_eq!(inside[which].fetch_sub(1, Ordering::SeqCst), 1, "{token} is not alone");
-                        client.give_back(rng.below(6), KEYS[which], &token);
+                        client.give_back(rng.below(6), way >= 5, KEYS[which], &token);
                         held.fetch_add(1, Ordering::Relaxed);
                     }
                 }

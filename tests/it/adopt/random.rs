@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// What a client holds a lock by.
 enum Held {
     Mutex(String),
+    NativeMutex(String),
     Reentrant(String),
 }
 
@@ -40,7 +41,7 @@ impl Player {
             reply if reply.is_null() => false,
             reply => panic!("{line}: {reply:?}"),
         };
-        is_granted.then_some(Held::Mutex(token))
+        is_granted.then(|| if line.contains("LOCK.") { Held::NativeMutex(token) } else { Held::Mutex(token) })
     }
 
     /// The same of `h:k`, which counts in a hash.
@@ -85,10 +86,24 @@ impl Player {
                 }
                 _ => assert_eq!(self.client.run("LOCK.BREAK lock:k").int(), 1),
             },
+            Held::NativeMutex(token) => {
+                // It is protected from releasers that look at no token, and from those that replace another one.
+                match self.rng.below(3) {
+                    0 => assert_eq!(self.client.run("DEL lock:k").int(), 0),
+                    1 => assert!(self.client.run("GETDEL lock:k").is_null()),
+                    _ => assert!(self.client.run("GETSET lock:k other").is_bulk(&token)),
+                }
+                match self.rng.below(3) {
+                    0 => assert!(compare_and_delete(&mut self.client, "lock:k", &token)),
+                    1 => assert_eq!(self.client.run(&format!("LOCK.RELEASE lock:k {token}")).int(), 1),
+                    _ => assert_eq!(self.client.run("LOCK.BREAK lock:k").int(), 1),
+                }
+            }
             Held::Reentrant(owner) => match self.rng.below(3) {
                 0 => {
                     assert_eq!(self.client.run(&format!("HINCRBY h:k {owner} -1")).int(), 0);
-                    assert_eq!(self.client.run("DEL h:k").int(), 1);
+                    let is_freed = self.client.cmd(&["EVAL", "return redis.call('DEL', KEYS[1])", "1", "h:k"]);
+                    assert_eq!(is_freed.int(), 1);
                 }
                 1 => assert_eq!(self.client.run(&format!("RLOCK.RELEASE h:k {owner}")).int(), 0),
                 _ => assert_eq!(self.client.run(&format!("HDEL h:k {owner}")).int(), 1),

@@ -135,3 +135,116 @@ fn a_holder_that_is_killed_is_succeeded_when_its_lease_ends() {
     drop(old);
     native.granted("native");
 }
+
+/// What an application without locks does with one key of each kind; whether all of it worked.
+fn application(client: &mut Client, turn: u32) -> bool {
+    let text = format!("v{turn}");
+    let lines = [
+        "INCR counter".into(),
+        format!("SET reset {turn}"),
+        "INCR reset".into(),
+        "GETSET window 0".into(),
+        "INCRBY window 3".into(),
+        format!("SETEX page 600 {text}"),
+        "STRLEN page".into(),
+        format!("SET cached {text} EX 600"),
+        format!("APPEND cached {text}"),
+        format!("MSET one {text} other {text}"),
+        "GETRANGE one 0 0".into(),
+        format!("HSET session user {text} visits {turn}"),
+        "HINCRBY session visits 1".into(),
+        "HGETALL session".into(),
+        "LPUSH list x".into(),
+        "LTRIM list 0 9".into(),
+        format!("SET fresh{turn} {text}"),
+        format!("APPEND fresh{turn} {text}"),
+        format!("DEL fresh{turn}"),
+        format!("SET flag {text} NX PX 600000"),
+    ];
+    let replies: Vec<_> = lines.iter().map(|line: &String| client.run(line)).collect();
+    let failed = replies.iter().zip(&lines).filter(|(reply, _)| reply.is_error());
+    let failed: Vec<_> = failed.collect();
+    assert!(failed.iter().all(|(reply, _)| reply.error().starts_with("WRONGTYPE ")), "{failed:?}");
+    failed.is_empty()
+}
+
+#[test]
+fn an_application_of_which_all_keys_were_adopted_by_mistake_works_again() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert!(application(&mut client, 0), "before");
+    client.run("LOCK.ACQUIRE native t PX 600000").fence();
+    let (is_over, failures) = (AtomicBool::new(false), std::sync::atomic::AtomicU32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.client();
+            for turn in 1.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                failures.fetch_add(u32::from(!application(&mut client, turn)), Ordering::Relaxed);
+            }
+        });
+        assert_eq!(client.run("CONFIG SET lock.adopt *"), Reply::ok());
+        let end = Instant::now() + crate::support::LIMIT;
+        while failures.load(Ordering::Relaxed) < 10 && Instant::now() < end {
+            thread::yield_now();
+        }
+        assert_eq!(client.cmd(&["CONFIG", "SET", "lock.adopt", ""]), Reply::ok());
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(failures.into_inner() > 0, "it was adopted");
+    let mut cursor = "0".to_string();
+    loop {
+        let page = client.run(&format!("LOCK.SCAN {cursor} COUNT 100"));
+        for lock in page.items()[1].items() {
+            let key = lock.get("key").text().to_string();
+            let is_native = key == "native";
+            assert_eq!(client.cmd(&["LOCK.ADOPTION", "RETURN", &key]), Reply::Int(i64::from(!is_native)), "{key}");
+        }
+        cursor = page.items()[0].text().to_string();
+        if cursor == "0" {
+            break;
+        }
+    }
+    for turn in [1_000_000, 1_000_001] {
+        assert!(application(&mut client, turn), "afterwards");
+    }
+    assert!(client.run("LOCK.HELD native t").items()[0].int() > 0);
+    assert_eq!(client.run("LOCK.SCAN 0 COUNT 1000").items()[1].items().len(), 1, "only the native lock is left");
+}
+
+/// The shell lines of docs/adopt.md, "A pattern was wrong", and its step for users with limited commands.
+#[test]
+fn the_lines_of_the_page_undo_a_wrong_pattern() {
+    let page = include_str!("../../../docs/adopt.md");
+    let (_, section) = page.split_once("### A pattern was wrong").expect("the section");
+    let lines = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("its lines");
+    let rights =
+        page.lines().find_map(|line| line.strip_prefix("127.0.0.1:6379> ACL SETUSER app ")).expect("the rights");
+    let server = Server::builder().config("lock.adopt app:*").start();
+    let mut client = server.client();
+    assert_eq!(client.run("ACL SETUSER app on nopass ~* +set +get +incr"), Reply::ok());
+    let mut limited = server.client();
+    limited.run("AUTH app any");
+    assert!(limited.run("SET app:1 5").error().starts_with("NOPERM "));
+    for key in ["app:1", "app:two words", "other"] {
+        assert_eq!(client.cmd(&["SET", key, "5"]), Reply::ok());
+    }
+    client.run("LOCK.ACQUIRE app:native t PX 600000").fence();
+    let lines = lines.replace("redis-cli ", &format!("redis-cli -p {} ", server.port()));
+    let ran = std::process::Command::new("sh").args(["-c", &lines]).output().expect("sh runs");
+    if String::from_utf8_lossy(&ran.stderr).contains("not found") {
+        return crate::support::skip::skip("there is no redis-cli");
+    }
+    assert!(ran.status.success(), "{ran:?}");
+    for key in ["app:1", "app:two words", "other"] {
+        assert_eq!(client.cmd(&["INCR", key]), Reply::Int(6), "{key}: {ran:?}");
+    }
+    assert_eq!(type_of(&mut client, "app:native"), "redislock");
+    // Former patterns are translated until the next start.
+    assert!(limited.run("SET app:1 5").error().starts_with("NOPERM "));
+    assert_eq!(client.run(&format!("ACL SETUSER app {rights}")), Reply::ok());
+    assert_eq!(limited.run("SET app:1 5"), Reply::ok());
+    assert_eq!(limited.run("INCR app:1"), Reply::Int(6));
+}

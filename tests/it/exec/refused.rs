@@ -41,7 +41,7 @@ fn whatever_scripts_may_not_call() {
         let named = line.split(' ').next().expect("a name").to_lowercase();
         let error = reply.error();
         assert!(error.starts_with(&format!("ERR LOCK.EXEC cannot run '{named}")), "{line}: {error}");
-        assert!(error.ends_with("it runs only what scripts may call"), "{line}: {error}");
+        assert!(error.ends_with("it runs only commands that scripts may call"), "{line}: {error}");
     }
     assert_in_step(&mut client);
 }

@@ -98,6 +98,7 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("lock", "scan") => number.into(),
         ("lock", "top") => format!("COUNT {number}"),
         ("lock", "log") => format!("{} {number}", rng.pick(&["GET", "LEN", "RESET"])),
+        ("lock", "adoption") => format!("RETURN {key}"),
         ("lock", "help") => String::new(),
         ("lock", "exec") => format!("{key} {owner} EXISTS {}", rng.pick(KEYS)),
         ("lock", "apply") => format!("{key} DROP {owner}"),

@@ -54,7 +54,7 @@ const UNSOUND: [&[&str]; 23] = [
 ];
 
 /// Bytes as they are, and how a client would send them.
-fn command(words: &[&[u8]]) -> Vec<u8> {
+pub fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend(format!("${}\r\n", word.len()).bytes());
@@ -75,7 +75,7 @@ fn start() -> Server {
 }
 
 /// Starts the server again with these commands at the end of its AOF.
-fn load(server: &mut Server, commands: &[u8]) {
+pub fn load(server: &mut Server, commands: &[u8]) {
     server.kill();
     let folder = std::fs::read_dir(server.dir().join("appendonlydir")).expect("the AOF's folder");
     let mut files = folder.map(|file| file.expect("a file").path());
@@ -117,7 +117,7 @@ fn the_log_tells_the_form_of_an_effect_that_is_not_applied() {
     load(&mut server, &command(&[b"LOCK.APPLY", b"k", b"2 m 9 30000 4102444800000 a"]));
     assert_eq!(server.client().run("EXISTS k").int(), 0);
     assert_eq!(server.info("lock").number("lock_effects_not_applied"), 1);
-    let told = "an effect of form 2: this version of redis-lock applies those of form 1";
+    let told = "effect format 2 is not supported; this version applies format 1";
     assert!(server.log().contains(told), "{}", server.log());
 }
 

@@ -2,7 +2,7 @@
 //! locks of others stay as they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
 
 mod arguments;
-mod effects;
+pub mod effects;
 mod payloads;
 
 use crate::support::{Client, Reply, Server};

@@ -100,7 +100,7 @@ const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
 
 #[rustfmt::skip]
 const FAULTS: &[Fault] = &[
-    ("a family that there is not", ALL, |lock| lock.kind = 5),
+    ("a family that there is not", ALL, |lock| lock.kind = 7),
     ("slots that are missing", ALL, |lock| lock.kind = WITH_SLOTS),
     ("a family far beyond", ALL, |lock| lock.kind = u64::MAX),
     ("nobody holds it", ALL, |lock| lock.holders.clear()),
@@ -200,7 +200,7 @@ fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
         other[len - 8..].fill(0);
         std::fs::write(&path, other).expect("the file is put in place");
         let log = server.try_restart().expect_err("it does not start");
-        assert!(log.contains("stored form 2 cannot be read: this version reads form 1"), "{log}");
+        assert!(log.contains("stored in format 2: this version reads format 1"), "{log}");
     }
     std::fs::write(&path, file).expect("the file is put in place");
     server.restart();

@@ -3,6 +3,7 @@
 mod counters;
 mod figures;
 mod held;
+mod refused;
 
 use crate::support::{Info, Server};
 
@@ -13,8 +14,9 @@ pub fn field(server: &Server, name: &str) -> i64 {
 }
 
 // The contract's names, in its order: states, then counters, then durations.
-const STATE: [&str; 11] = [
+const STATE: [&str; 13] = [
     "version",
+    "acquires_refused",
     "held_mutex",
     "held_reentrant",
     "held_rw",
@@ -24,11 +26,12 @@ const STATE: [&str; 11] = [
     "sessions",
     "last_fence",
     "grace_remaining_ms",
+    "held_back_ms",
     "eviction_risk",
 ];
 
 /// Everything that is counted since the start.
-const COUNTERS: [&str; 20] = [
+const COUNTERS: [&str; 21] = [
     "grants_immediate",
     "grants_after_wait",
     "not_granted",
@@ -49,14 +52,15 @@ const COUNTERS: [&str; 20] = [
     "execs_not_held",
     "adopted_acquires",
     "adopted_refusals",
+    "adopted_protected",
 ];
 
 const DURATIONS: [&str; 5] = ["wait_ms_p50", "wait_ms_p99", "wait_ms_p999", "wait_ms_max", "longest_turn_us"];
 
-/// The fields that the table of docs/counters.md names.
+/// The fields that the tables of docs/metrics.md name.
 fn documented() -> impl Iterator<Item = &'static str> {
-    let page = include_str!("../../../docs/counters.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let (_, counters) = include_str!("../../../docs/metrics.md").split_once("\n## Counters\n").expect("the section");
+    let rows = counters.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
     rows.flat_map(|(names, _)| names.split(", ")).map(|name| name.trim_matches('`'))
 }
 
@@ -71,11 +75,13 @@ fn the_section_has_the_fields_of_the_contract_and_begins_with_0() {
     assert_eq!(names, expected);
     let mut described: Vec<_> = documented().collect();
     described.retain(|name| !expected.contains(name));
-    assert!(described.is_empty(), "docs/counters.md has more: {described:?}");
-    assert!(expected.iter().all(|name| documented().any(|other| other == *name)), "docs/counters.md has all of them");
+    assert!(described.is_empty(), "docs/metrics.md has more: {described:?}");
+    assert!(expected.iter().all(|name| documented().any(|other| other == *name)), "docs/metrics.md has all of them");
     let info = Info::parse(&text);
     assert_eq!(info.text("lock_version"), env!("CARGO_PKG_VERSION"));
-    for name in expected.iter().filter(|name| !matches!(**name, "version" | "longest_turn_us")) {
+    assert_eq!(info.text("lock_acquires_refused"), "no");
+    let is_number = |name: &&&str| !matches!(**name, "version" | "acquires_refused" | "longest_turn_us");
+    for name in expected.iter().filter(is_number) {
         assert_eq!(info.number(&format!("lock_{name}")), 0, "{name}");
     }
     // INFO everything and INFO modules show it, plain INFO does not.

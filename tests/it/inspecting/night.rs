@@ -1,4 +1,4 @@
-//! At 3 a.m.: something hangs. The operator has redis-cli and docs/inspecting.md, and knows none of the keys.
+//! Something hangs at night. The operator has redis-cli and docs/inspecting.md, and knows none of the keys.
 
 use crate::support::waiting::*;
 use crate::support::{until, Reply};

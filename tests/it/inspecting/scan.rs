@@ -202,7 +202,7 @@ fn where_scan_is_not_to_be_had_it_says_so() {
     let server = Server::builder().config("rename-command SCAN \"\"").start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
-    let refused = "ERR LOCK.SCAN needs the server's command SCAN, which this server does not run";
+    let refused = "ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled";
     assert_eq!(client.run("LOCK.SCAN 0").error(), refused);
     assert!(client.read_within(Duration::from_millis(1)).is_none(), "one reply");
 }

@@ -241,6 +241,7 @@ impl Shown<'_> {
             check("addr", key, row.get("addr").text(), &sent.address)?;
             check("waited", key, row.get("waited").int(), (self.now.monotonic - request.since) as i64)?;
             check("remaining", key, row.get("remaining").int(), ttl(request.until, self.now.monotonic))?;
+            check("coalesce", key, row.get("coalesce").int(), request.asked.coalesce.into())?;
         }
         Ok(())
     }

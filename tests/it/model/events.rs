@@ -66,7 +66,9 @@ impl Play<'_> {
     pub(super) fn change(&mut self, event: Event) -> Result {
         let line = wire::native(event).expect("a command of the server's");
         match (event, self.turn % 3) {
-            (Event::Deleted(key), 1) => self.native(&format!("UNLINK {key}")).map(drop),
+            (Event::Deleted(key), 1) => {
+                self.native(&format!("EVAL return(redis.call('UNLINK',KEYS[1])) 1 {key}")).map(drop)
+            }
             (Event::Deleted(key), 2) => {
                 self.native(&format!("MOVE {key} 1"))?;
                 self.in_other_db("FLUSHDB")

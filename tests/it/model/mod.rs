@@ -22,7 +22,7 @@ use lock::testing::search::{play_random, seeds};
 
 use driver::Driver;
 
-/// The same schedules in each run. `make check-servers` plays new ones.
+/// The same schedules in each run. `make check CHECK=servers` plays new ones.
 #[test]
 fn a_server_does_what_the_contract_says_under_any_schedule() {
     let Some(mut driver) = Driver::by_standing_clocks() else { return };

@@ -107,7 +107,7 @@ pub fn is_adopted_reply(command: &Command, expected: Outcome, reply: &Reply) -> 
         (Command::Acquire(_), Outcome::Granted(..)) => matches!(reply, Reply::Status(_) | Reply::Int(1)),
         (Command::Acquire(_), _) => reply.is_null() || *reply == Reply::Int(0),
         (_, Outcome::TakenOver(_)) => *reply == Reply::ok(),
-        (_, Outcome::NotNow) => has_code("TRYAGAIN "),
+        (_, Outcome::NotNow | Outcome::Protected) => has_code("TRYAGAIN "),
         (Command::Count { change: Change::By(_), .. }, Outcome::Counted(now, _)) => *reply == Reply::Int(now.into()),
         (_, Outcome::Counted(_, before)) => *reply == Reply::Int(before.is_none().into()),
         (_, Outcome::Refused(Refusal::Invalid)) => has_code("ERR "),
@@ -209,9 +209,12 @@ fn permits(holds: Holds) -> String {
 /// An event that is a command of the server's own.
 pub fn native(event: Event) -> Option<String> {
     Some(match event {
-        Event::Deleted(key) => format!("DEL {key}"),
-        // An empty value is no token, so this is a string on a key of `lock.adopt`, too.
-        Event::Overwritten(key) => format!("EVAL return(redis.call('SET',KEYS[1],'')) 1 {key}"),
+        // Outside a script DEL frees no native hold.
+        Event::Deleted(key) => format!("EVAL return(redis.call('DEL',KEYS[1])) 1 {key}"),
+        // An empty value is no token, so this is a string on a key of `lock.adopt`, too. It overwrites no lock.
+        Event::Overwritten(key) => {
+            format!("EVAL redis.call('DEL',KEYS[1])return(redis.call('SET',KEYS[1],'')) 1 {key}")
+        }
         Event::Renamed(from, to) => format!("RENAME {from} {to}"),
         Event::Flushed => "FLUSHALL".into(),
         Event::Expire(key, Some(ms)) => format!("PEXPIRE {key} {ms}"),

@@ -28,6 +28,10 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut directives = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
+        // The bounds of what a program writes.
+        if ["<!-- command ", "<!-- settings -->", "<!-- end of "].iter().any(|bound| line.starts_with(bound)) {
+            continue;
+        }
         if line.starts_with("<!--") {
             directives.push(directive(line).unwrap_or_else(|| panic!("line {number}: {line} is no directive")));
         } else if let Some(language) = line.strip_prefix("```") {

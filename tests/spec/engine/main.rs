@@ -7,7 +7,6 @@ mod backend;
 mod pattern;
 mod play;
 mod real;
-mod sentences;
 mod simulated;
 mod transcript;
 mod wire;

@@ -191,12 +191,13 @@ const IN_EVERY_FAMILY: &str = "in every family";
 /// Stands behind each promise.
 const END_OF_PROMISE: &str = "";
 
-/// Lines without comments and empty ones; what begins with a blank goes on where the line above it ends.
+/// Lines without comments, empty ones and the sections of docs/ that the promises below them are from; what begins with
+/// a blank goes on where the line above it ends.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         match joined.last_mut() {
-            _ if line.trim().is_empty() || line.starts_with("//") => {}
+            _ if line.trim().is_empty() || line.starts_with("//") || line.starts_with("## ") => {}
             Some(_) if line.starts_with("# ") => {
                 joined.push((number, END_OF_PROMISE.to_string()));
                 joined.push((number, line.trim_end().to_string()));

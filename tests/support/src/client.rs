@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::reply::Reply;
@@ -21,6 +21,15 @@ pub struct Client {
     pushes: VecDeque<Reply>,
     /// The process at the other end, where it is known.
     server: Option<u32>,
+}
+
+/// A server that another thread starts at this moment has this socket open, too, until its `exec`. The connection must
+/// not outlive the client for that long.
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It fails where the server has ended the connection.
+        _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Client {

@@ -1,4 +1,4 @@
-//! Debian packages that `make deb` built: looked into, installed, removed.
+//! Debian packages that `scripts/package deb` built: looked into, installed, removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,10 +28,10 @@ impl Package {
         let path = packages
             .into_iter()
             .find(|path| as_str(path).contains(&format!("/{name}_{version}-")) && as_str(path).ends_with(".deb"))
-            .ok_or("there is no package: `make deb` builds it")?;
+            .ok_or("there is no package: `scripts/package deb` builds it")?;
         let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
         if written(&path) < written(&target.join("release").join(program)) {
-            return Err(format!("the package is older than {program}: `make deb` builds it"));
+            return Err(format!("the package is older than {program}: `scripts/package deb` builds it"));
         }
         Ok(Package { name: name.to_string(), path })
     }

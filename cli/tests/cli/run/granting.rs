@@ -39,7 +39,7 @@ fn verbose_names_the_holder_that_it_waits_for() {
     client.run("SEM.ACQUIRE s second LIMIT 2 PERSIST");
     let runner = run(&server, "--verbose --limit 2 s", "true");
     runner.until_says("redis-lock: s: waiting, held by first for ");
-    runner.until_says(", by 1 more\n");
+    runner.until_says(", and 1 more\n");
     client.run("SEM.RELEASE s first");
     assert_eq!(runner.end().code(), Some(0));
 
@@ -49,7 +49,7 @@ fn verbose_names_the_holder_that_it_waits_for() {
     let runner = run(&server, "--user worker -a secret --verbose --wait 200ms k", "true");
     let end = runner.end();
     assert_eq!(end.code(), Some(1));
-    assert!(end.stderr.starts_with("redis-lock: k: not granted, given up after ") && !end.stderr.contains("held by"));
+    assert!(end.stderr.starts_with("redis-lock: k: not granted after ") && !end.stderr.contains("held by"));
 }
 
 #[test]
@@ -191,5 +191,5 @@ fn a_wait_that_an_operator_ends_is_a_conflict_and_is_told() {
     assert_eq!(server.client().cmd(&["LOCK.CANCEL", "k", &waiter]).int(), 1);
     let end = runner.end();
     assert_eq!((end.code(), end.stdout()), (Some(1), ""));
-    assert!(end.stderr.contains("k: the wait was ended"), "{}", end.stderr);
+    assert!(end.stderr.contains("k: the wait was cancelled"), "{}", end.stderr);
 }

@@ -2,9 +2,11 @@
 
 mod environment;
 mod granting;
+mod interrupted;
 mod losing;
 mod once;
-mod runner;
+mod refused;
+pub mod runner;
 mod shell;
 mod signals;
 mod status;

@@ -62,7 +62,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
     for other in others {
         let end = other.end();
         assert_eq!((end.code(), end.stdout()), (Some(0), ""));
-        assert_eq!(end.stderr, format!("redis-lock: k: done by another run meanwhile, fence {fence}\n"));
+        assert_eq!(end.stderr, format!("redis-lock: k: done by another run, fence {fence}\n"));
     }
     assert_eq!(every.end().stdout(), "ran\n");
     let free = done(&server, "--once k", "echo ran");

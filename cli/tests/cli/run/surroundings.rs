@@ -232,6 +232,26 @@ fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
 }
 
 #[test]
+fn a_pid_1_that_reaps_only_its_own_children_keeps_no_zombie_of_ours() {
+    let server = Server::start();
+    // As a program that is pid 1 of a container and no init: it inherits orphans, and waits for its own children only.
+    let script = r#"
+import ctypes, os, subprocess, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+lost = 'kill -STOP $PPID; sleep 0.2; kill -CONT $PPID; exec sleep 9'
+runs = [['--', 'true'], ['--', 'sh', '-c', 'kill -9 $$'], ['--', '/no/such/command'],
+        ['--lease', '50ms', '--', 'sh', '-c', lost]]
+ended = [subprocess.run(sys.argv[1:] + run, stderr=subprocess.DEVNULL).returncode for run in runs]
+children = subprocess.run(['ps', '--ppid', str(os.getpid()), '-o', 'stat=,comm='], capture_output=True, text=True)
+print(ended, [line.split() for line in children.stdout.splitlines() if line.split()[1] != 'ps'])
+"#;
+    let mut caller = Command::new("python3");
+    caller.args(["-c", script, PROGRAM, "-p", &server.port().to_string(), "run", "k"]);
+    let end = Runner::start(&mut caller).end();
+    assert_eq!((end.stdout(), end.stderr.as_str()), ("[0, -9, 127, 75] []\n", ""));
+}
+
+#[test]
 fn a_caller_that_ignores_sigchld_still_gets_the_status() {
     let server = Server::start();
     let mut caller = Command::new("python3");

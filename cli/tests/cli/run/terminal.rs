@@ -269,7 +269,7 @@ fn a_command_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
     until("the lease is over", || !is_held(&server, "k"));
     shell.enter("fg");
     let shown = shell.until_prompt();
-    assert!(shown.contains("k: the lock is lost") && !shown.contains("went on"), "{shown}");
+    assert!(shown.contains("k: the lock was lost: terminating") && !shown.contains("went on"), "{shown}");
     assert!(shell.command("echo status $?").contains("status 75"));
     shell.press(CTRL_D);
 }

@@ -130,26 +130,39 @@ func Bare(t T) *Server {
 
 func start(t T, options ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, Port: FreePort(), dir: t.TempDir()}
+	s := &Server{t: t, dir: t.TempDir()}
 	config := filepath.Join(s.dir, "redis.conf")
-	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\n", s.Port, s.dir)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	s.words = append([]string{config}, options...)
 	if !isSentinel(options) {
 		s.words = append(s.words, "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
 	}
-	s.Admin = redis.NewClient(&redis.Options{Addr: s.Addr(), Protocol: 2})
 	t.Cleanup(s.Stop)
-	s.Run()
-	return s
+	for {
+		s.Port = FreePort()
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\n", s.Port, s.dir)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Admin = redis.NewClient(&redis.Options{Addr: s.Addr(), Protocol: 2})
+		if s.run() {
+			return s
+		}
+		s.Stop()
+	}
 }
 
 func isSentinel(options []string) bool { return len(options) > 0 && options[0] == "--sentinel" }
 
-// Run starts the process, again too.
+// Run starts the process again, on the same port.
 func (s *Server) Run() {
+	s.t.Helper()
+	if !s.run() {
+		s.t.Fatalf("another process has taken port %d", s.Port)
+	}
+}
+
+// run starts the process, and returns when it answers. False: another process has taken the port since it was free.
+func (s *Server) run() bool {
 	s.t.Helper()
 	program := os.Getenv("REDIS_SERVER")
 	if program == "" {
@@ -166,13 +179,24 @@ func (s *Server) Run() {
 		s.t.Fatal(err)
 	}
 	ends := time.Now().Add(patience)
-	for s.Admin.Ping(context.Background()).Err() != nil {
+	for !s.answers() {
+		words, _ := os.ReadFile(log.Name())
+		if strings.Contains(string(words), "Address already in use") {
+			return false
+		}
 		if time.Now().After(ends) {
-			words, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 			s.t.Fatalf("no server on port %d: %s", s.Port, words)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	return true
+}
+
+// answers is true if this server answers, not another one on the same port.
+func (s *Server) answers() bool {
+	info, err := s.Admin.Info(context.Background(), "server").Result()
+	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.process.Process.Pid)) &&
+		s.Admin.Ping(context.Background()).Err() == nil
 }
 
 // Kill ends the process.

@@ -30,8 +30,11 @@ class PoolState:
         # Read from a connection that never connects: the default differs between versions and classes.
         self.socket_timeout_s: Optional[float] = pool.connection_class(**pool.connection_kwargs).socket_timeout
         # A connection failed, and no request has succeeded since. Until then none is taken from the pool, which
-        # connects by the client's own `retry`: on a silent network that may take minutes.
+        # connects by the client's own `retry`: on a silent network, or at a port of TLS, that takes minutes, and a
+        # wrong password is sent again and again.
         self.failing = False
+        # A connection of ours was made since the beginning, or since a failure: now the pool may connect.
+        self.proven = False
         # At most half of the connections wait: a release always finds a free one.
         self._most_waiting: int = pool.max_connections // 2
         self._waiting = 0
@@ -42,6 +45,9 @@ class PoolState:
         if within_s is None or self.socket_timeout_s is None:
             return self.socket_timeout_s if within_s is None else within_s
         return min(within_s, self.socket_timeout_s)
+
+    def fail(self) -> None:
+        self.failing, self.proven = True, False
 
     def begin_wait(self) -> bool:
         """False: so many connections wait already that this wait needs one outside of the pool."""
@@ -76,6 +82,9 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float =
     timeout_s: Optional[float] = connection.socket_timeout
     connection.socket_connect_timeout = connect_s
     connection.socket_timeout = connect_s if timeout_s is None else min(connect_s, timeout_s)
+    # A session ends with its connection, which no notification is to move. And where the server knows none, redis-py
+    # asks for a logger at each connect: a signal that raises there leaves the lock of `logging` locked.
+    connection.maint_notifications_config = None
     # redis-py has two classes of that name, one for asyncio.
     connection.retry = type(connection.retry)(NoBackoff(), 0)
     return connection

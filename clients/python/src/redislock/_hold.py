@@ -163,9 +163,11 @@ class Hold:
 
     def stop_background(self) -> List[Background]:
         """What was stopped; a command of it may still be under way."""
-        background, self.background = self.background, []
+        background = self.background
         for each in background:
             each.stop()
+        # Behind the loop: a signal may end it before all are stopped.
+        self.background = []
         return background
 
     def grant(self, mode: Optional[str] = None) -> Grant:

@@ -6,6 +6,7 @@ The public classes add the driver and `await`, and decide nothing.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import weakref
 from contextvars import ContextVar
@@ -13,9 +14,12 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Dict,
     Generic,
     Iterable,
     Iterator,
+    List,
+    Mapping,
     NamedTuple,
     Optional,
     Protocol,
@@ -27,6 +31,7 @@ from typing import (
     Union,
 )
 
+from . import _durations as durations
 from . import _protocol as protocol
 from ._connections import is_asyncio, is_cluster, is_single
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
@@ -35,8 +40,8 @@ from ._info import LockInfo, lock_info
 from ._observer import Observed
 from ._overrides import Overridable
 from ._protocol import Release
-from ._replies import REDIS_ERRORS
-from ._steps import CONNECT_S, Background, Close, Command, Notify, Spawn, Step, Steps
+from ._replies import REDIS_ERRORS, described
+from ._steps import CONNECT_S, Background, Close, Command, Join, Notify, Spawn, Step, Steps, Unfinished
 from ._tokens import make_token, token_bytes
 from .errors import HeldError, LockError, LockNotOwnedError, named
 
@@ -53,7 +58,8 @@ OnLost = Callable[[Grant], Any]
 E = TypeVar("E", bound=LockError)
 L = TypeVar("L", bound="LockBase")
 C = TypeVar("C")
-TOKEN_AND_AT_LEAST = "at_least takes no token: its owner would be granted the lock again in that time"
+NOT_RELEASED = "%s: not released, so it stays held until its lease expires: %s"
+TOKEN_AND_AT_LEAST = "at_least cannot be combined with token: its owner would be granted the lock again in that time"
 
 
 # The lock whose `with` is ending, and the exception of its body. `release` is told in this way because a subclass may
@@ -166,22 +172,32 @@ class LockBase(Overridable):
     ) -> None:
         if is_asyncio(redis) is (not self._for_asyncio):
             other = "redislock" if self._for_asyncio else "redislock.asyncio"
-            raise TypeError(f"for {type(redis).__module__}.{type(redis).__name__} take the class of {other}")
+            raise TypeError(f"for {type(redis).__module__}.{type(redis).__name__} use the class from {other}")
         if shared and not self._for_asyncio:
-            raise ValueError("shared is of redislock.asyncio: a thread that waits has a connection")
+            raise ValueError("shared needs redislock.asyncio: a waiting thread has its own connection")
         if shared and is_cluster(redis):
-            raise ValueError("shared goes without a cluster")
-        if timeout is not None and timeout < 0:
-            raise ValueError("timeout must not be negative")
+            raise ValueError("shared does not support clusters")
         # As in redis-py, a lease of 0 is none.
+        if timeout is not None and timeout != 0:
+            durations.positive("timeout", timeout)
+        if blocking_timeout is not None:
+            durations.wait("blocking_timeout", blocking_timeout)
+        if at_least is not None:
+            durations.positive("at_least", at_least)
+        if mixed:
+            durations.positive("sleep", sleep)
+        if replicas:
+            durations.positive("replica_timeout", replica_timeout)
         if not timeout and (session or auto_renew):
-            raise ValueError("session and auto_renew need a timeout: it is the lease that is renewed")
+            raise ValueError("session and auto_renew need a timeout: it is the lease that they renew")
         if session and auto_renew:
-            raise ValueError("with session the server renews: leave auto_renew out")
+            raise ValueError("with session, the server renews the lease: omit auto_renew")
         if mixed and session:
-            raise ValueError("mixed polls, and a session is bound while waiting: use one of them")
+            raise ValueError("mixed polls, but a session is bound while waiting: use only one of them")
         if at_least is not None and (session or not timeout):
-            raise ValueError("at_least needs a timeout and no session: a release leaves the lock to a lease")
+            raise ValueError(
+                "at_least needs a timeout and no session: a released lock stays held until its lease expires"
+            )
         if at_least is not None and token is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
         self.redis = redis
@@ -222,7 +238,7 @@ class LockBase(Overridable):
 
     def _take_over(self, token: Token) -> None:
         if self.session or self.at_least is not None:
-            raise ValueError("from_token goes without session and at_least, which begin with the grant")
+            raise ValueError("from_token cannot be combined with session or at_least, which start at the grant")
         hold = self._new_hold(token, self._lease())
         hold.holds[self.family.mode] = self._add
         self.local.hold, self.local.token = hold, hold.token
@@ -267,9 +283,9 @@ class LockBase(Overridable):
         """The fencing token of the grant. Raises LockError if nothing is held."""
         grant, hold = self.grant, self.local.hold
         if grant is None and hold is not None and not hold.fence:
-            raise self._error(LockError, "Cannot tell the fence of a token before owned() has asked for it")
+            raise self._error(LockError, "Cannot return the fence of a token before owned() was called")
         if grant is None:
-            raise self._error(LockError, "Cannot tell the fence of an unlocked lock")
+            raise self._error(LockError, "Cannot return the fence of an unlocked lock")
         return grant.fence
 
     @property
@@ -289,6 +305,7 @@ class LockBase(Overridable):
 
     def _acquiring(
         self,
+        unfinished: Unfinished,
         add: int,
         blocking: Optional[bool],
         blocking_timeout: Optional[Number],
@@ -297,7 +314,7 @@ class LockBase(Overridable):
         coalesce: bool = False,
     ) -> Steps[Union[bool, Done]]:
         if coalesce and (self.mixed or self.at_least is not None):
-            raise ValueError("coalesce goes without mixed, which polls, and at_least, which does not release")
+            raise ValueError("coalesce cannot be combined with mixed, which polls, or at_least, which does not release")
         if token is not None and self.at_least is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
         began = clock()
@@ -306,7 +323,7 @@ class LockBase(Overridable):
         yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
-            raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
+            raise self._error(LockNotOwnedError, "Cannot acquire again: the current hold was lost, release it first")
         if hold is not None and hold.granted_at is None:
             # Of a token from elsewhere: only the server knows how often it holds the lock.
             held = yield from self._asked(hold)
@@ -321,11 +338,14 @@ class LockBase(Overridable):
             hold = self._new_hold(make_token() if given is None else given, lease)
         before = hold.holds.get(self.family.mode, 0)
         if self.family.is_slot and (before or add != 1):
-            raise self._error(LockError, "Cannot take a second slot: an owner holds one, use another object")
+            raise self._error(LockError, "Cannot acquire a second slot: an owner holds one at most, use another object")
         session = self.session and not nested
         request = protocol.Request(
             self.family, str(self.name), hold.token, before, before + add, lease, session, coalesce
         )
+        if self.at_least is not None:
+            at_least_ms = durations.milliseconds(durations.positive("at_least", self.at_least))
+            request.at_least = Lease(at_least_ms) if lease.ms is not None and at_least_ms > lease.ms else None
         if self._observed.by_observer():
             request.on_queued = lambda: self._observed.tell("queued", request.token)
         own = request.session or self.replicas > 0
@@ -334,31 +354,25 @@ class LockBase(Overridable):
         if wait_s:
             # Above 0, which would be no wait at all.
             wait_s = max(0.001, began + wait_s - clock())
-        poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
-        kept = False
-        try:
-            answer = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
-            if isinstance(answer, Granted):
-                yield from self._accept(hold, request, answer, transport, pooled)
-                kept = request.session
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self._observed.tell("not_granted", request.token, wait=clock() - began, error=error)
-            if request.open:
-                yield from self._withdrawing(hold, request, pooled)
-            if own:
-                yield Close(transport)
-            raise
-        if own and not kept:
-            yield Close(transport)
+        poll_s = durations.positive("sleep", self.sleep if sleep is None else sleep) if self.mixed else None
+        closed = transport if own else None
+        unfinished.undo = (self._withdrawing, hold, request, pooled, closed, began)
+        answer = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
         if isinstance(answer, Granted):
+            yield from self._accept(hold, request, answer, transport, pooled)
+            if own and not request.session:
+                yield Close(transport)
             self._observed.tell("granted", request.token, answer.fence, wait=clock() - began)
-        else:
-            self._observed.tell("not_granted", request.token, wait=clock() - began)
-        if answer is None and self.tell_holder:
+            return True
+        if own:
+            yield Close(transport)
+        unfinished.undo = None
+        self._observed.tell("not_granted", request.token, wait=clock() - began)
+        if isinstance(answer, Done):
+            return answer
+        if self.tell_holder:
             self.local.holder = yield from protocol.holder(pooled, self.family)
-        return answer if isinstance(answer, Done) else answer is not None
+        return False
 
     def _accept(
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
@@ -366,10 +380,12 @@ class LockBase(Overridable):
         """Makes the grant the hold of this line of execution, or gives it back."""
         if hold.holds and (yield from self._lost_before(hold, request, granted)):
             given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
-            yield from protocol.cleanup(pooled, self.family, request.token, given_back)
+            background = yield from protocol.cleanup(pooled, self.family, request.token, given_back)
             request.open = False
+            yield Join(background, protocol.CLEANUP_S)
             yield from protocol.lose(hold, self.on_lost)
-            raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
+            message = "The lock was lost before it was acquired again, so the new hold was released"
+            raise self._error(LockNotOwnedError, message)
         if self.replicas:
             transport.pin()
             yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
@@ -382,16 +398,36 @@ class LockBase(Overridable):
             if request.session:
                 hold.session_transport = transport
                 transport.pin()
-            for spawn in self._background_of(hold):
-                hold.background.append((yield spawn))
+            for spawn in self._background_of(hold, hold.background):
+                yield spawn
 
-    def _withdrawing(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
-        """Takes the request and its grant back; what the owner held before stays."""
-        hold.holds[self.family.mode] = request.before
-        steps = self._withdrawn(hold, request, pooled)
-        yield from protocol.cleanup(pooled, self.family, request.token, steps)
-        if self.local.hold is hold and not any(hold.holds.values()):
-            yield from self._forget(hold)
+    def _withdrawing(
+        self,
+        unfinished: Unfinished,
+        hold: Optional[Hold],
+        request: protocol.Request,
+        pooled: Any,
+        own: Any,
+        began: float,
+        error: BaseException,
+    ) -> Steps[None]:
+        """Takes the request and its grant back; what the owner held before stays. `hold`: None: of `run`. `own`: a
+        connection that is closed."""
+        self._observed.tell("not_granted", request.token, wait=clock() - began, error=error)
+        background: Optional[Background] = None
+        if request.open:
+            steps = protocol.withdraw(pooled, request)
+            if hold is not None:
+                hold.holds[self.family.mode] = request.before
+                steps = self._withdrawn(hold, request, pooled)
+                if not any(hold.holds.values()):
+                    self._forget(hold)
+            background = yield from protocol.cleanup(pooled, self.family, request.token, steps)
+        unfinished.undo = None
+        if own is not None:
+            yield Close(own)
+        if background is not None:
+            yield Join(background, protocol.CLEANUP_S)
 
     def _withdrawn(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
         yield from protocol.withdraw(pooled, request)
@@ -401,7 +437,7 @@ class LockBase(Overridable):
         try:
             held = yield from protocol.held(pooled, self.family, hold.token, str(self.name))
         except REDIS_ERRORS as error:
-            logger.debug("%s: the fence after a withdrawn upgrade is unknown: %r", self.name, error)
+            logger.debug("%s: the fence after a withdrawn upgrade is unknown: %s", self.name, described(error))
             return
         if held is None:
             yield from protocol.lose(hold, self.on_lost)
@@ -421,17 +457,17 @@ class LockBase(Overridable):
         held = yield from self._asked(hold)
         return held is None or held.holds <= granted.holds
 
-    def _background_of(self, hold: Hold) -> Sequence[Spawn]:
+    def _background_of(self, hold: Hold, into: List[Background]) -> Sequence[Spawn]:
         kept, session, spawns = weakref.ref(hold), hold.session_transport, []
         if session is not None:
             steps = protocol.session_loop(session, self.family, kept, self.on_lost)
-            spawns.append(Spawn(steps, f"redislock session {self.name!s}"))
+            spawns.append(Spawn(steps, f"redislock session {self.name!s}", into=into))
         if self.auto_renew:
             steps = protocol.renewal_loop(self._transport(), self.family, kept, self.on_lost)
-            spawns.append(Spawn(steps, f"redislock renew {self.name!s}"))
+            spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
-            spawns.append(Spawn(steps, f"redislock deadline {self.name!s}"))
+            spawns.append(Spawn(steps, f"redislock deadline {self.name!s}", into=into))
         return spawns
 
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
@@ -447,18 +483,18 @@ class LockBase(Overridable):
         hold.lease = lease
         if kept:
             # Stopped after the new ones have started: if they cannot, the old ones keep the hold.
-            stopped, hold.background = hold.background, []
+            old = list(hold.background)
             try:
-                for spawn in self._background_of(hold):
-                    hold.background.append((yield spawn))
-            except GeneratorExit:
-                raise
+                for spawn in self._background_of(hold, hold.background):
+                    yield spawn
             except BaseException:
-                hold.stop_background()
-                hold.background = stopped
+                for each in hold.background[len(old) :]:
+                    each.stop()
+                del hold.background[len(old) :]
                 raise
-            for each in stopped:
+            for each in old:
                 each.stop()
+            del hold.background[: len(old)]
 
     def _ending(self, drop: int, failed: bool) -> Ending:
         """Begins a release: from here on nothing renews what it ends."""
@@ -473,55 +509,62 @@ class LockBase(Overridable):
         if last:
             stopped = hold.end()
             if self.at_least is not None and hold.granted_at is not None and not failed:
-                release.kept_until = hold.granted_at + self.at_least
+                release.kept_until = hold.granted_at + durations.positive("at_least", self.at_least)
                 # After a loss on_lost may be running there, and may be the caller of this release.
                 renewals = () if hold.told else stopped
         return Ending(hold, release, last, renewals)
 
-    def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
+    def _releasing(self, unfinished: Unfinished, drop: int, failed: bool = False) -> Steps[None]:
         exiting, error = body_raised.get()
         if exiting is self and error is not None:
             # Tasks that begin here copy the context, and would keep the error for as long as they live.
             body_raised.set((None, None))
-            yield from self._releasing_after(drop, failed, waits=self._may_wait_after(error))
+            yield from self._releasing_after(unfinished, drop, failed, True, self._may_wait_after(error), error)
             return
         if self.local.hold is not None:
             yield from self._in_place(self.local.hold)
+        # This release may have run already: whether the next one finds the hold says nothing.
+        unfinished.undo = (self._releasing_after, drop, failed, False, True)
         ending = self._ending(drop, failed)
+        unfinished.undo = (self._releasing_behind, ending, False, True)
         hold, last = ending.hold, ending.last
         try:
             yield from protocol.join(ending.renewals)
             was_held = yield from protocol.release(self._transport(), ending.release, hold)
-        except GeneratorExit:
-            raise
         except REDIS_ERRORS as error:
+            unfinished.undo = None
             self._tell_end(hold, True, error)
             # The token stays: the caller may try again. The lock is no longer renewed, and a session ends here.
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
             raise
-        except BaseException:
-            # This release may have run already: whether the next one finds the hold says nothing.
-            yield from self._releasing_behind(ending, report=False)
-            raise
-        self._tell_end(hold, was_held)
         hold.holds[self.family.mode] = ending.release.holds
-        if last or not was_held:
-            yield from self._forget(hold)
+        closes = self._forget(hold) if last or not was_held else ()
+        unfinished.undo = None
+        self._tell_end(hold, was_held)
+        yield from closes
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
 
-    def _releasing_after(self, drop: int, failed: bool, waits: bool = True) -> Steps[None]:
+    def _releasing_after(
+        self, unfinished: Unfinished, drop: int, failed: bool, report: bool, waits: bool, error: BaseException
+    ) -> Steps[None]:
         """A release after an error: the caller gets that error, whatever the release does."""
+        unfinished.undo = (self._releasing_after, drop, failed, report, waits)
         try:
             ending = self._ending(drop, failed)
-        except LockError as error:
-            logger.warning("%s: not released after an error: %s", self.name, error)
+        except LockError as refused:
+            unfinished.undo = None
+            if report:
+                logger.warning("%s: not released after an error: %s", self.name, refused)
             return
-        yield from self._releasing_behind(ending, report=True, waits=waits)
+        yield from self._releasing_behind(unfinished, ending, report, waits, error)
 
-    def _releasing_behind(self, ending: Ending, report: bool, waits: bool = True) -> Steps[None]:
+    def _releasing_behind(
+        self, unfinished: Unfinished, ending: Ending, report: bool, waits: bool, error: BaseException
+    ) -> Steps[None]:
         """Ends the hold in the background; a session by closing its connection first. `report`: a loss."""
+        unfinished.undo = (self._releasing_behind, ending, report, waits)
         hold = ending.hold
         # The pool may have no connection yet, and would make its first one by the client's own `retry`.
         own = hold.session_transport is not None or self.replicas > 0
@@ -530,7 +573,10 @@ class LockBase(Overridable):
             yield from self._forget(hold)
         transport = self._transport(own)
         steps = self._released_behind(transport, ending, report)
-        yield from protocol.cleanup(transport, self.family, ending.release.token, steps, waits)
+        background = yield from protocol.cleanup(transport, self.family, ending.release.token, steps)
+        unfinished.undo = None
+        if waits:
+            yield Join(background, protocol.CLEANUP_S)
 
     def _released_behind(self, transport: Any, ending: Ending, report: bool) -> Steps[None]:
         hold = ending.hold
@@ -551,7 +597,7 @@ class LockBase(Overridable):
                     yield Notify(self.on_lost, grant)
         except REDIS_ERRORS as error:
             self._tell_end(hold, True, error)
-            logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
+            logger.warning(NOT_RELEASED, self.name, described(error))
         yield Close(transport)
 
     def _tell_end(self, hold: Hold, was_held: bool, error: Optional[BaseException] = None) -> None:
@@ -567,28 +613,30 @@ class LockBase(Overridable):
             self.local.hold = self.local.token = None
         return () if hold.session_transport is None else (Close(hold.session_transport),)
 
-    def _releasing_done(self) -> Steps[bool]:
+    def _releasing_done(self, unfinished: Unfinished) -> Steps[bool]:
         """A release after the work was done: neither a loss nor a failure is an error of the caller's, and the log
         reports both. False: lost; `on_lost` reports it too."""
         hold: Hold = self.local.hold
         grant = hold.grant()
         try:
-            yield from self._releasing(1)
+            yield from self._releasing(unfinished, 1)
         except LockNotOwnedError:
-            logger.warning("%s: lost while the work was done: another caller may have done it too", self.name)
+            logger.warning("%s: lost during the work: another caller may have done it as well", self.name)
             if self.on_lost is not None and not hold.told:
                 yield Notify(self.on_lost, grant)
             return False
         except REDIS_ERRORS as error:
             # The work is done: its result is not thrown away. The lease ends the hold.
-            logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
+            logger.warning(NOT_RELEASED, self.name, described(error))
         return True
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
         hold = self._held("Cannot extend an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
-        ms = int(additional_time * 1000)
+        if additional_time in (math.inf, -math.inf):
+            raise ValueError("additional_time must be finite")
+        ms = durations.milliseconds(durations.seconds("additional_time", additional_time))
         if not replace_ttl:
             held = yield from self._asked(hold)
             if held is None:
@@ -596,9 +644,9 @@ class LockBase(Overridable):
             elif held.left_ms < 0:
                 raise self._error(LockError, "Cannot extend a lock with no timeout")
             else:
-                ms += held.left_ms
+                ms = min(ms + held.left_ms, durations.LONGEST_MS)
         if ms < 1:
-            raise self._error(LockError, "Cannot extend a lock by so little that its lease would be over: release it")
+            raise self._error(LockError, "Cannot extend a lock to a time in the past: release it instead")
         yield from self._renewing(hold, Lease(ms), "extend")
         return True
 
@@ -612,16 +660,20 @@ class LockBase(Overridable):
     def _executing(self, command: Command) -> Steps[Any]:
         hold = self._held("Cannot execute a command under an unlocked lock")
         if not command:
-            raise ValueError("a command is needed")
+            raise ValueError("a command is required")
         yield from self._in_place()
         try:
-            return (yield from protocol.execute(self._transport(), self.family, hold.token, str(self.name), command))
+            return (yield from protocol.execute(self._transport(), self.family, hold, str(self.name), command))
         except LockNotOwnedError:
             yield from protocol.lose(hold, self.on_lost)
             raise
 
     def _running(
-        self, command: Command, blocking: Optional[bool], blocking_timeout: Optional[Number]
+        self,
+        unfinished: Unfinished,
+        command: Command,
+        blocking: Optional[bool],
+        blocking_timeout: Optional[Number],
     ) -> Steps[Any]:
         """Takes the lock as an owner of its own, runs the command and gives the lock back: in one packet, unless it has
         to wait for a message."""
@@ -644,28 +696,21 @@ class LockBase(Overridable):
         transport = self._transport(own=True) if own else pooled
         if wait_s:
             wait_s = max(0.001, began + wait_s - clock())
-        poll_s = float(self.sleep) if self.mixed else None
-        try:
-            ran = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self._observed.tell("not_granted", token, wait=clock() - began, error=error)
-            if request.open:
-                yield from protocol.cleanup(pooled, self.family, token, protocol.withdraw(pooled, request))
-            if own:
-                yield Close(transport)
-            raise
+        poll_s = durations.positive("sleep", self.sleep) if self.mixed else None
+        closed = transport if own else None
+        unfinished.undo = (self._withdrawing, None, request, pooled, closed, began)
+        ran = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
         if own:
             yield Close(transport)
+        if isinstance(ran, Ran) and not ran.is_released:
+            yield from protocol.given_back(pooled, self.family, token, lease)
+        unfinished.undo = None
         if ran is None:
             self._observed.tell("not_granted", token, wait=clock() - began)
             if self.tell_holder:
                 self.local.holder = yield from protocol.holder(pooled, self.family)
             raise self._not_acquired()
         assert isinstance(ran, Ran), "it has a command and no coalesce"
-        if not ran.is_released:
-            yield from protocol.given_back(pooled, self.family, token, lease)
         fence, granted_at = ran.granted.fence, ran.granted.granted_at
         self._observed.tell("granted", token, fence, wait=granted_at - began)
         event = "lost" if isinstance(ran.error, LockNotOwnedError) else "released"
@@ -676,9 +721,11 @@ class LockBase(Overridable):
 
     def _check_run(self, command: Command) -> None:
         if not command:
-            raise ValueError("a command is needed")
+            raise ValueError("a command is required")
         if self.owner is not None or self.at_least is not None or self.replicas or self.family.is_slot:
-            raise ValueError("run goes without token, at_least, replicas and slot: its owner holds for one command")
+            raise ValueError(
+                "run cannot be combined with token, at_least, replicas or slot: its owner holds for one command only"
+            )
         if self.family.counts and self.local.hold is not None:
             raise self._error(LockError, "Cannot run as another owner under a lock that is held here: use exec")
 
@@ -750,20 +797,52 @@ class LockBase(Overridable):
             hold.holds[self.family.mode] = 1
         return hold
 
+    def _recorded(self) -> Optional[Tuple[bytes, int]]:
+        """What this line of execution holds: its token, and how often."""
+        hold: Optional[Hold] = self.local.hold
+        return None if hold is None or hold.ended else (hold.token, hold.holds.get(self.family.mode, 0))
+
     def _lease(self) -> Lease:
-        return Lease(max(1, int(self.timeout * 1000)) if self.timeout else None)
+        if not self.timeout:
+            return Lease(None)
+        return Lease(max(1, durations.milliseconds(durations.positive("timeout", self.timeout))))
 
     def _wait_s(self, blocking: Optional[bool], blocking_timeout: Optional[Number]) -> Optional[float]:
         if not (self.blocking if blocking is None else blocking):
             return 0
         timeout = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        return None if timeout is None else max(0.0, float(timeout))
+        return None if timeout is None else durations.wait("blocking_timeout", timeout)
 
     def _new_hold(self, token: Token, lease: Lease) -> Hold:
         return Hold(token_bytes(token), lease, self._new_event, self._observed)
 
     def _error(self, kind: Type[E], message: str) -> E:
         return named(kind, message, str(self.name))
+
+
+# The defaults of a client.
+
+# What each option excludes.
+_EXCLUDED = {
+    "session": ("auto_renew", "mixed", "at_least"),
+    "auto_renew": ("session",),
+    "mixed": ("session",),
+    "at_least": ("session", "token"),
+    "token": ("at_least",),
+}
+_OF_A_LEASE = ("session", "auto_renew", "at_least")
+
+
+UNSET: Any = object()
+
+
+def with_defaults(defaults: Mapping[str, Any], **options: Any) -> Dict[str, Any]:
+    """The options of a lock. Its own ones replace those defaults too that they exclude."""
+    own = {name: value for name, value in options.items() if value is not UNSET}
+    excluded = {name for option, value in own.items() if value for name in _EXCLUDED.get(option, ())}
+    if "timeout" in own and not own["timeout"]:
+        excluded.update(_OF_A_LEASE)
+    return {**{name: value for name, value in defaults.items() if name not in excluded}, **own}
 
 
 # The arguments of each family.
@@ -864,7 +943,7 @@ class SemaphoreBase(LockBase, Generic[C]):
         """The slot that is held, from 0. Raises LockError if none is, or if it was acquired without a slot."""
         grant = self.grant
         if grant is None or grant.slot is None:
-            raise self._error(LockError, "Cannot tell the slot: none is held by this object")
+            raise self._error(LockError, "Cannot return the slot: this object holds none")
         return grant.slot
 
 
@@ -879,7 +958,7 @@ class MultiBase(LockBase, Generic[C]):
         **options: Unpack[Options],
     ) -> None:
         if isinstance(names, (str, bytes, memoryview)):
-            raise TypeError(f"the names of a MultiLock are a sequence: [{names!r}] for one")
+            raise TypeError(f"the names of a MultiLock must be a sequence: [{names!r}] for one")
         all_names = tuple(names)
         super().__init__(redis, ", ".join(map(str, all_names)), MultiMutex(all_names), timeout, **options)
 

@@ -8,6 +8,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence, Tuple
 
+from ._replies import described
 from ._steps import Argument
 from ._tokens import shown
 
@@ -54,7 +55,7 @@ def observe(client: Any, observer: Optional[Observer]) -> None:
     acquire that is refused before it is sent to the server is not told."""
     global _observing
     if observer is not None and not callable(observer):
-        raise TypeError(f"an observer is a function, not {observer!r}")
+        raise TypeError(f"an observer must be a function, not {observer!r}")
     with _mutex:
         if observer is None:
             _observers.pop(client, None)
@@ -110,4 +111,4 @@ def _line(told: LockEvent) -> str:
         line += f", after {told.wait:.3f} s"
     if told.hold is not None:
         line += f", held for {told.hold:.3f} s"
-    return line if told.error is None else f"{line}: {told.error!r}"
+    return line if told.error is None else f"{line}: {described(told.error)}"

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, TypedDict, Union
 
 from ._hold import Done, clock
 from ._locks import LockBase, Name, Number, OnLost
-from ._steps import Call, Steps
+from ._steps import Call, Steps, Unfinished
 from .errors import NotMadeError, named
 
 
@@ -43,7 +43,7 @@ def lock_options(
 ) -> Any:
     """The lock's options that follow from these."""
     if not timeout:
-        raise ValueError("once needs a timeout: without a lease a maker that dies would keep all others waiting")
+        raise ValueError("once needs a timeout: without a lease, a caller that dies would keep all others waiting")
     return {
         "timeout": timeout,
         "blocking_timeout": blocking_timeout,
@@ -60,24 +60,28 @@ def name_of(name: Union[Name, Callable[..., Name]], args: Any, kwargs: Any) -> N
     return name(*args, **kwargs) if callable(name) else name
 
 
-def making_once(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) -> Steps[Any]:
+def making_once(
+    unfinished: Unfinished, lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
+) -> Steps[Any]:
     """The value, made by this caller or by another one."""
     value = yield Call(read)
     until = None if lock.blocking_timeout is None else clock() + lock.blocking_timeout
     while value is None:
         left_s = None if until is None else max(0.0, until - clock())
-        answer = yield from lock._acquiring(1, True, left_s, None, None, coalesce=True)
+        answer = yield from lock._acquiring(unfinished, 1, True, left_s, None, None, coalesce=True)
         if answer is True:
-            return (yield from _making(lock, read, make))
+            return (yield from _making(unfinished, lock, read, make))
         value = yield Call(read)
         # Done but not there (it was evicted, or the lock was held for something else): ask again.
         if value is None and not isinstance(answer, Done):
-            message = f"not there after {lock.blocking_timeout} s: another caller holds the lock {str(lock.name)!r}"
+            message = f"no value after {lock.blocking_timeout} s: another caller holds the lock {str(lock.name)!r}"
             raise named(NotMadeError, message, str(lock.name))
     return value
 
 
-def _making(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) -> Steps[Any]:
+def _making(
+    unfinished: Unfinished, lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
+) -> Steps[Any]:
     try:
         # The previous caller may have made the value while this one was requesting the lock.
         value = yield Call(read)
@@ -85,10 +89,10 @@ def _making(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) ->
             value = yield Call(make)
     except GeneratorExit:
         raise
-    except BaseException:
-        yield from lock._releasing_after(1, failed=True)
+    except BaseException as error:
+        yield from lock._releasing_after(unfinished, 1, True, True, True, error)
         raise
-    if not (yield from lock._releasing_done()):
+    if not (yield from lock._releasing_done(unfinished)):
         # Another caller may have made the value too: return what all other callers read.
         found = yield Call(read)
         return value if found is None else found

@@ -25,7 +25,7 @@ _METHODS: Dict[str, str] = {
 
 def _refusal(name: str) -> str:
     method = _METHODS[name]
-    said = f"{name} is redis-py's, and redislock would ignore it: its locks are commands of the server, no scripts"
+    said = f"{name} belongs to redis-py and would be ignored: redislock's locks use server commands, not scripts"
     if method == "extend":
         return f"{said}. extend(seconds, replace_ttl=True) sets a new lease; override extend() for another rule"
     return f"{said}. Override {method}()" if method else said

@@ -16,12 +16,24 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
 from redis.exceptions import ResponseError, TimeoutError
 
+from . import _durations as durations
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, Ran, clock
 from ._info import lock_info
-from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
+from ._replies import (
+    REDIS_ERRORS,
+    at_the_end,
+    code,
+    described,
+    is_redirection,
+    is_transient,
+    may_have_run,
+    means_lost,
+    translated,
+)
 from ._steps import CONNECT_S, Background, Behind, Call, Command, Join, Notify, Pause, Queued, Send, Spawn, Steps
-from .errors import LockError, LockNotOwnedError, NotReplicatedError, WrongTypeError, named
+from ._tokens import make_token, token_bytes
+from .errors import LockError, LockNotOwnedError, NotReplicatedError, NotRunError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
 
@@ -49,7 +61,7 @@ class Request:
     """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant. `open`: the
     request may be queued or granted, so it is withdrawn if the acquire fails. `on_queued`: called if the first slice,
     which is short then, ends without an answer. `inner`: a command to run under the grant, which is given back behind
-    it."""
+    it. `at_least`: the time to which the release will set the lease, if it is longer than the lease."""
 
     family: Family
     name: str
@@ -62,6 +74,7 @@ class Request:
     open: bool = False
     on_queued: Optional[Callable[[], None]] = None
     inner: Optional[Command] = None
+    at_least: Optional[Lease] = None
     # The request, or an earlier one, has no answer.
     unanswered: bool = False
     # `inner` was sent: without a reply it may have run, and must not be sent again.
@@ -185,10 +198,14 @@ def acquire(
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
+    has_warned, before, failing_since = False, None, 0.0
     request.open = True
     try:
         while True:
             try:
+                if request.at_least is not None:
+                    yield from _prove(transport, request, request.at_least, ends)
+                    request.at_least = None
                 sent = clock()
                 answer: Answer
                 if request.inner is None:
@@ -208,11 +225,18 @@ def acquire(
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
                     answer = None
                 elif not is_transient(error):
-                    raise translated(error, request.name) from error
+                    raise translated(error, request.name)
                 elif resend.expired() if wait_s == 0 else ends is not None and clock() >= ends:
-                    raise
+                    if request.inner is not None and is_redirection(error):
+                        raise _moving(request.name, error) from error
+                    raise at_the_end(error, before)
                 else:
-                    logger.debug("%s: asking again after %r", request.name, error)
+                    failing_since = failing_since or clock()
+                    # A redirection is part of every slot's move, so only one that lasts is told.
+                    is_told = not is_redirection(error) or clock() >= failing_since + RESEND_S
+                    level = logging.WARNING if is_told and not has_warned else logging.DEBUG
+                    logger.log(level, "%s: request not sent, retrying: %s", request.name, described(error))
+                    has_warned, before = has_warned or is_told, error
                     yield resend.pause() if wait_s == 0 else Pause(backoff.next(ends))
                     continue
             if answer is not None or wait_s == 0:
@@ -220,10 +244,10 @@ def acquire(
             if waits and request.on_queued is not None:
                 request.on_queued()
                 request.on_queued = None
-            backoff = Backoff()
+            backoff, before, failing_since = Backoff(), None, 0.0
             if poll_s is not None:
                 # Half to one and a half of the interval: old and new clients that poll in step would starve each other.
-                pause = poll_s * random.uniform(0.5, 1.5)
+                pause = min(poll_s, durations.FOREVER_S) * random.uniform(0.5, 1.5)
                 if ends is not None and clock() + pause > ends:
                     return None
                 yield Pause(pause)
@@ -231,6 +255,21 @@ def acquire(
                 return None
     except REDIS_ERRORS:
         request.open = request.unanswered
+        raise
+
+
+def _prove(transport: Any, request: Request, at_least: Lease, ends: Optional[float]) -> Steps[None]:
+    """Finds a time that the server will refuse, as it is above lock.max-lease: otherwise only the release would find
+    it, behind the work. A renewal with that time by an owner that holds nothing changes nothing."""
+    command = request.family.renew(token_bytes(make_token()), at_least)
+    try:
+        yield Send(transport, command, min(REPLY_MARGIN_S, _attempt_s(ends)))
+    except ResponseError as error:
+        # The acquire tells of a key that is something else.
+        if means_lost(error):
+            return
+        if "invalid expire time" in str(error):
+            raise named(LockError, f"the server rejected at_least: {error}", request.name) from error
         raise
 
 
@@ -348,20 +387,19 @@ def slice_of(socket_timeout_s: Optional[float]) -> float:
 def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
     found = yield Send(transport, ("TYPE", request.family.key), REPLY_MARGIN_S)
     found = found.decode() if isinstance(found, bytes) else str(found)
-    hint = "; a SET NX client may hold it: mixed=True takes turns with such clients" if found == "string" else ""
+    hint = "; a SET NX client may hold it: mixed=True shares the lock with such clients" if found == "string" else ""
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
 
 
 # Cleanup after a caller that has gone. It goes on until it succeeds, or until the lease is over.
 
 
-def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None], waits: bool = True) -> Steps[None]:
+def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[Background]:
     """Runs these steps to their end in the background, even if the caller is cancelled: they end something of the
-    owner. `waits`: for them, for a limited time. The owner's next acquire waits for their end."""
-    background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
+    owner. The owner's next acquire waits for their end."""
+    background: Background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
     transport.cleanups().add(family.names, token, background)
-    if waits:
-        yield Join(background, CLEANUP_S)
+    return background
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
@@ -394,14 +432,14 @@ def _sent(transport: Any, command: Callable[[], Command], lease: Lease) -> Steps
             return
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():
-                logger.debug("%s: not sent: %r", command()[:2], error)
+                logger.debug("%s: not sent: %s", command()[:2], described(error))
                 return
         yield resend.pause()
 
 
 def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
     """Waits until this many replicas have received the grant, which was made on this same connection."""
-    until = clock() + timeout_ms / 1000
+    until = clock() + min(durations.seconds("replica_timeout", timeout_ms) / 1000, durations.FOREVER_S)
     while True:
         longest = slice_of(transport.socket_timeout())
         wait_ms = max(1, round(min(longest, max(0.0, until - clock())) * 1000))
@@ -410,7 +448,7 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
         if confirmed >= replicas:
             return
         if clock() >= until:
-            message = f"{confirmed} of {replicas} replicas confirmed the grant within {timeout_ms} ms: released again"
+            message = f"{confirmed} of {replicas} replicas confirmed the grant within {timeout_ms} ms: released"
             raise named(NotReplicatedError, message, name)
 
 
@@ -436,10 +474,11 @@ def release(
             if means_lost(error):
                 if ending.family.release_each(ending.token):
                     each = _give_back_each(transport, ending, hold.lease)
-                    yield from cleanup(transport, ending.family, ending.token, each)
+                    background = yield from cleanup(transport, ending.family, ending.token, each)
+                    yield Join(background, CLEANUP_S)
                 return False
             if not is_transient(error) or resend.expired():
-                raise translated(error, "") from error
+                raise translated(error, "")
             may_be_done = may_be_done or may_have_run(error)
             yield resend.pause()
             continue
@@ -464,7 +503,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
             if means_lost(error):
                 return False
             if not is_transient(error) or resend.expired():
-                raise translated(error, "") from error
+                raise translated(error, "")
             yield resend.pause()
             continue
         if not _is_renewed(reply):
@@ -481,7 +520,7 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
             return (yield Send(transport, command, REPLY_MARGIN_S))
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():
-                raise translated(error, name) from error
+                raise translated(error, name)
             yield resend.pause()
 
 
@@ -500,15 +539,15 @@ def same_place(
             break
         except REDIS_ERRORS as error:
             if not is_transient(error) or (until is not None and clock() >= until):
-                raise translated(error, name) from error
+                raise translated(error, name)
             yield Pause(backoff.next(until))
     text = reply.decode() if isinstance(reply, bytes) else str(reply)
     ours = dict(field.partition("=")[::2] for field in text.split())
     for field, word, option in (("db", "database", "db"), ("user", "user", "username")):
         if str(theirs[field]) != ours[field]:
             message = (
-                f"the client's single connection is of the {word} {theirs[field]!s} by a command, and the connections "
-                f"of its locks are of {ours[field]}: make the client with {option}="
+                f"a command switched the client's single connection to the {word} {theirs[field]!s}, but the "
+                f"connections of its locks use {ours[field]}: create the client with {option}="
             )
             raise named(LockError, message, name)
 
@@ -521,7 +560,7 @@ def holder(transport: Any, family: Family) -> Steps[Optional[str]]:
             if info is not None and info.holders:
                 return info.holders[0].owner
     except REDIS_ERRORS as error:
-        logger.debug("the holder is unknown: %r", error)
+        logger.debug("the holder is unknown: %s", described(error))
     return None
 
 
@@ -549,23 +588,31 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
     return Held(int(reply[0]), int(reply[1]), left_ms, None if left_ms < 0 else asked + left_ms / 1000)
 
 
-def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
+def execute(transport: Any, family: Family, hold: Hold, name: str, command: Command) -> Steps[Any]:
     """LOCK.EXEC. Resent only if it certainly did not run."""
-    resend = Resend(RESEND_S)
+    resend, moving = Resend(RESEND_S), Resend(RELEASE_S)
     reply_to = _reply_to(command)
     while True:
         try:
-            return (yield Send(transport, _exec(family, token, command), reply_to=reply_to))
+            return (yield Send(transport, _exec(family, hold.token, command), reply_to=reply_to))
         except REDIS_ERRORS as error:
             lost = code(error) == "NOTHELD"
             if code(error) == "WRONGTYPE":
                 # WRONGTYPE of the lock's key, or of the command's own.
-                lost = (yield from held(transport, family, token, name)) is None
-            if lost:
+                lost = (yield from held(transport, family, hold.token, name)) is None
+            is_moving = is_redirection(error)
+            if lost or (is_moving and hold.lost):
                 raise _not_run(name) from error
-            if not is_transient(error) or may_have_run(error) or resend.expired():
-                raise translated(error, name) from error
-            yield resend.pause()
+            again = moving if is_moving else resend
+            if not is_transient(error) or may_have_run(error) or again.expired():
+                if is_moving:
+                    raise _moving(name, error) from error
+                raise translated(error, name)
+            yield again.pause()
+
+
+def _moving(name: str, error: Exception) -> NotRunError:
+    return named(NotRunError, f"The slot of the command's keys is moving, so it did not run: {described(error)}", name)
 
 
 def _exec(family: Family, token: bytes, command: Command) -> Command:
@@ -585,7 +632,7 @@ def given_back(transport: Any, family: Family, token: bytes, lease: Lease) -> St
     """Ends a hold whose release failed, in the background: no caller waits for it."""
     release = Release(family, token, 0)
     each = _give_back_each if family.release_each(token) else give_back
-    yield from cleanup(transport, family, token, each(transport, release, lease), waits=False)
+    yield from cleanup(transport, family, token, each(transport, release, lease))
 
 
 # Tasks beside a hold. They keep no reference to it while they pause: a hold that its owner drops ends with its lease,
@@ -636,7 +683,8 @@ def _check_loop(
                 if not isinstance(error, REDIS_ERRORS):
                     raise
                 if not means_lost(error) and not kept.lost:
-                    logger.debug("not renewed, trying again: %r", error)
+                    level = logging.DEBUG if failed else logging.WARNING
+                    logger.log(level, "not renewed, retrying until the lease expires: %s", described(error))
                     failed = True
                     continue
             is_held = False

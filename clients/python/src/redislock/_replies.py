@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Optional, cast
 
 from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     ConnectionError,
+    NoPermissionError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
@@ -52,15 +55,61 @@ def code(error: BaseException) -> str:
     return str(error).split(" ", 1)[0] if isinstance(error, ResponseError) else ""
 
 
+def is_redirection(error: BaseException) -> bool:
+    """True if the request belongs to another node, or to none while its slot moves. Nothing was run."""
+    return isinstance(error, (AskError, TryAgainError))
+
+
 def is_transient(error: BaseException) -> bool:
     """True if the same request may succeed in a moment: on another connection, node or primary."""
-    if isinstance(error, (AuthenticationError, AuthorizationError)):
+    if is_refusal(error):
         return False
     if isinstance(error, (ConnectionError, TimeoutError, RedisClusterException)):
         return True
     if isinstance(error, (AskError, TryAgainError, ClusterDownError, ReadOnlyError)):
         return True
     return code(error) in _TRANSIENT or (code(error) == "UNBLOCKED" and _DEMOTED in str(error))
+
+
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
+# redis-py reports what the sentinels said in words only.
+_REFUSED_BY_SENTINELS = re.compile(r"(Authentication|Authorization|NoPermission)\w*Error|WRONGPASS|NOAUTH|NOPERM")
+
+
+def is_refusal(error: Optional[BaseException]) -> bool:
+    """True if the server refuses the user, or one of its rights. redis-py wraps such errors while it looks for a node
+    or a primary."""
+    if type(error).__name__ == "MasterNotFoundError" and _REFUSED_BY_SENTINELS.search(str(error)):
+        return True
+    while error is not None and not isinstance(error, _REFUSALS):
+        error = error.__cause__
+    return error is not None
+
+
+def described(error: BaseException) -> str:
+    """For a log. The repr() of redis-py 7.1 and newer leaves the message out."""
+    return f"{type(error).__name__}: {error}"
+
+
+def at_the_end(error: Exception, before: Optional[Exception]) -> Exception:
+    """The error of a request whose time is over. `before`: of the attempt before the last one, which the end of the
+    time may have cut short."""
+    if isinstance(error, TimeoutError) and before is not None and not isinstance(before, TimeoutError):
+        late = TimeoutError(f"{error}; the previous attempt: {described(before)}")
+        late.__cause__ = before
+        return late
+    if error.__cause__ is None:
+        error.__cause__ = error.__context__
+    return error
+
+
+def check_node(error: object) -> None:
+    """Raises if a client of one server has met a node of a cluster: it does not know the other ones."""
+    # redis-py 5 has classes for these in its client of a cluster only.
+    words = code(error) if isinstance(error, ResponseError) else ""
+    if isinstance(error, (AskError, ClusterCrossSlotError)) or words in ("ASK", "MOVED", "CROSSSLOT"):
+        message = f"the server is a node of a cluster: create the client with redis.RedisCluster ({error})"
+        raise LockError(message) from cast(ResponseError, error)
 
 
 _UNSENT = "redislock_unsent"
@@ -84,13 +133,18 @@ def means_lost(error: BaseException) -> bool:
 
 
 def translated(error: Exception, name: str) -> Exception:
-    """The error that the caller sees."""
+    """The error that the caller sees. It has this one as its cause, or is this one, with a cause of its own."""
     if isinstance(error, LockError):
         return error
-    if isinstance(error, ResponseError) and _UNKNOWN.search(str(error)):
-        return named(ModuleNotLoadedError, NOT_LOADED, name)
     kind = _OURS.get(code(error))
-    return error if kind is None else named(kind, str(error).split(" ", 1)[-1], name)
+    if isinstance(error, ResponseError) and _UNKNOWN.search(str(error)):
+        found: LockError = named(ModuleNotLoadedError, NOT_LOADED, name)
+    elif kind is not None:
+        found = named(kind, str(error).split(" ", 1)[-1], name)
+    else:
+        return error
+    found.__cause__ = error
+    return found
 
 
 REDIS_ERRORS = (RedisError, RedisClusterException)

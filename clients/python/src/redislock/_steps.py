@@ -10,7 +10,7 @@ Not frozen: that makes a dataclass four times as slow to make, and each request 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Generator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 Argument = Union[bytes, str, int, float, memoryview]
 Command = Tuple[Argument, ...]
@@ -79,11 +79,13 @@ class Spawn:
     """Runs these steps in the background, also after the caller has gone; returns a `Background`. Raises if it cannot.
 
     `here_s`: if no thread can be started, the caller runs them, until their first pause after so many seconds.
+    `into`: it is put there before it starts, so that it can be stopped even if an exception keeps the result away.
     """
 
     steps: "Steps[None]"
     name: str
     here_s: Optional[float] = None
+    into: Optional[List["Background"]] = None
 
 
 @dataclass
@@ -111,6 +113,28 @@ class Call:
 
 Step = Union[Send, Close, Pause, Spawn, Join, Notify, Call]
 Steps = Generator[Step, Any, T]
+
+
+class Unfinished:
+    """What a call leaves on the server until its caller has the result: recorded before the request is sent.
+
+    The handler of a signal raises between any two instructions, in the frames of the driver too, where the steps cannot
+    catch it. So it is the outermost frame that undoes, and no exception comes between the record and the result.
+
+    `undo` is a function and its arguments; None: nothing is left. The function also gets this object and the exception.
+    They are no part of the record: a hold in a reference cycle would outlive its owner until the next full collection,
+    and be renewed.
+    """
+
+    undo: Optional[Tuple[Any, ...]] = None
+
+    def undone(self, error: BaseException) -> "Optional[Steps[None]]":
+        """The steps that undo; None: nothing is left."""
+        if self.undo is None:
+            return None
+        make, *arguments = self.undo
+        steps: Steps[None] = make(self, *arguments, error)
+        return steps
 
 
 class Background:

@@ -19,6 +19,7 @@ __all__ = [
     "ModuleNotLoadedError",
     "NotMadeError",
     "NotReplicatedError",
+    "NotRunError",
     "WaitCancelledError",
     "WrongKindError",
     "WrongTypeError",
@@ -49,6 +50,10 @@ class WrongKindError(LockError):
 
 class NotReplicatedError(LockError):
     """Fewer replicas than asked for confirmed the grant in time; the lock was released again."""
+
+
+class NotRunError(LockError):
+    """The command of `run` or `exec` certainly did not run: the slot of its keys was moving for all of the time."""
 
 
 class HeldError(LockError):

@@ -48,7 +48,7 @@ fn one_waiter_more_than_the_maximum_is_refused_and_a_retry_is_not() {
     fixture.manager.limits.max_waiters = 2;
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
     assert!(matches!(ask(&mut fixture, "c", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
-    assert_eq!(ask(&mut fixture, "d", &[b"k"], MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Server)));
+    assert_eq!(ask(&mut fixture, "d", &[b"k"], MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Server(2))));
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
@@ -62,7 +62,7 @@ fn one_waiter_more_than_the_maximum_of_a_key_is_refused_and_other_keys_are_not_a
     }
     assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))));
     for names in [&[b"k".as_slice()][..], &[b"l"], &[b"m", b"k"], &[b"m", b"n", b"l"]] {
-        assert_eq!(ask(&mut fixture, "c", names, MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Key)), "{names:?}");
+        assert_eq!(ask(&mut fixture, "c", names, MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Key(1))), "{names:?}");
     }
     assert!(matches!(ask(&mut fixture, "c", &[b"m"], MUTEX), Ok(Acquired::Queued(_))));
     assert!(

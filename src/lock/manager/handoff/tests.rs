@@ -273,7 +273,7 @@ fn a_request_that_is_over_is_not_served() {
         fixture.manager.leave_all(has_left.then_some(id));
         fixture.server.keyspace.now_ms += passed_ms;
         let (now, queue) = (fixture.server.now(), fixture.manager.queues().id_of(key().as_ref()).unwrap());
-        fixture.manager.turn(&mut fixture.server.host(&now)).serve_request(queue, id);
+        fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue);
         assert_eq!(fixture.holders(), if is_granted { "a" } else { "" }, "{passed_ms} ms, has left: {has_left}");
     }
 }
@@ -328,4 +328,30 @@ fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
     fixture.drain();
     assert_eq!(fixture.holders(), "o");
     assert!(fixture.manager.queues().is_empty(), "o writes");
+}
+
+/// In a cluster a release may write its own key, k, while writes are refused for l. Rows: who holds l when b comes to
+/// hold k.
+#[test]
+fn a_request_that_reenters_while_writes_are_refused_for_another_key_is_served_when_they_are_accepted() {
+    for holder in ["", "b"] {
+        let mut fixture = Fixture::of(&[("a", Claim::Mutex)]);
+        if !holder.is_empty() {
+            fixture.acquire_all(holder, &[b"l"], Claim::Mutex, None, Lease::Persist);
+        }
+        fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
+        fixture.acquire("c", Claim::Mutex, None, Lease::Persist);
+        fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.open_to_command = Some(key());
+        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.server.keyspace.open_to_command = None;
+        fixture.drain();
+        let answered = |fixture: &Fixture| fixture.server.inbox.answers.len();
+        assert_eq!((answered(&fixture), fixture.manager.has_due()), (1, true), "{holder}");
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.drain();
+        assert_eq!((answered(&fixture), fixture.manager.has_due()), (2, false), "{holder}: b holds both");
+        assert_eq!(fixture.holders(), "b");
+    }
 }

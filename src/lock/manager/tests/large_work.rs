@@ -87,6 +87,22 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
     assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
 }
 
+/// They have one key in common.
+#[test]
+fn thousands_of_requests_for_several_keys_of_one_owner_are_listed_once() {
+    const REQUESTS: usize = 1_000;
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    for name in names(REQUESTS) {
+        fixture.acquire_all("b", &[b"k", &name], MUTEX, None, Lease::Persist);
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Mutex));
+    assert!(released == Ok(Released::Gone) && steps <= most(2) + REQUESTS, "the release: {steps} steps");
+    let (turns, longest) = drain(&mut fixture);
+    assert!(longest <= most(2), "{longest} steps in a turn");
+    assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+}
+
 fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };

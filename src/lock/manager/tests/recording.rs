@@ -42,6 +42,7 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
         Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
         Occurrence::DeadlockRefused { owner, .. } => format!("{owner:?} deadlock"),
         Occurrence::MaxWaitersRefused { owner, .. } => format!("{owner:?} max waiters"),
+        Occurrence::Protected { owner, waiters, .. } => format!("{owner:?} protected, {waiters} wait"),
         Occurrence::GraceBegan { ms } => format!("grace of {ms}"),
         Occurrence::GraceEnded => "grace is over".into(),
     };
@@ -66,7 +67,7 @@ fn every_refusal_is_counted_by_its_kind() {
     let mut observer = Observer::default();
     for (error, times) in [
         (LockError::Deadlock(Vec::new()), 3),
-        (LockError::MaxWaiters(WaiterLimit::Server), 4),
+        (LockError::MaxWaiters(WaiterLimit::Server(1)), 4),
         (LockError::Grace, 5),
         (LockError::Key(KeyError::WrongType), 1),
     ] {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::wait_for_graph::{KeyIndex, OwnerIndex, RequestIndex, WaitForGraph, WaitedFor, NEW};
 use crate::host::Keys;
+use crate::value::claim::Share;
 use crate::value::owner::Owner;
 
 /// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
@@ -32,9 +33,28 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// A key that a stuck owner waits for, and an owner that blocks it there: itself only if no other does.
     fn wait_of(&self, owner: OwnerIndex) -> Option<(KeyIndex, OwnerIndex)> {
-        let stuck = || self.own.range((owner, 0, 0)..(owner + 1, 0, 0)).map(|(_, key, request)| (*key, *request));
-        let waits = || stuck().flat_map(|(key, request)| self.blockers(request, key).map(move |other| (key, other)));
+        let stuck = self.stuck_requests(owner);
+        let blockers = |&(key, request): &(_, _)| self.blockers(request, key).map(move |blocker| (key, blocker));
+        let waits = || stuck.iter().flat_map(blockers);
         waits().find(|(_, blocker)| *blocker != owner).or_else(|| waits().next())
+    }
+
+    /// The requests of an owner that must be served, by key. A request that an earlier one of the owner covers is left
+    /// out: it is granted with the earlier one, so it does not wait for the requests between the two.
+    fn stuck_requests(&self, owner: OwnerIndex) -> Vec<(KeyIndex, RequestIndex)> {
+        let own = self.own.range((owner, 0, 0)..(owner + 1, 0, 0)).map(|(_, key, request)| (*key, *request));
+        let mut stuck: Vec<_> = own.filter(|(_, request)| self.requests[*request].must_be_served()).collect();
+        stuck.sort_by_key(|(key, request)| (*key, &self.requests[*request].place));
+        let mut at: Option<(KeyIndex, Share)> = None;
+        stuck.retain(|(key, request)| {
+            let claim = &self.requests[*request].claim;
+            let share =
+                at.filter(|(other, _)| other == key).map_or_else(|| self.share(*key, owner), |(_, share)| share);
+            let is_covered = share.covers(claim);
+            at = Some((*key, share.with(claim)));
+            !is_covered
+        });
+        stuck
     }
 
     /// The owners that block a request on a key: the holders, and the owners of the requests ahead.
@@ -45,7 +65,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let is_admitted = is_covered || key.admits(share, &request.claim);
         let holders = key.shares.iter().filter(move |(_, share)| !is_admitted && (!is_read || share.holds > 0));
         let ahead = key.waiting.range(..&request.place).map(|(_, ahead)| &self.requests[*ahead]);
-        let ahead = ahead.filter(move |ahead| !(is_covered || is_read && ahead.claim.is_read()));
+        let ahead =
+            ahead.filter(move |ahead| ahead.must_be_served() && !is_covered && !(is_read && ahead.claim.is_read()));
         holders.map(|(owner, _)| *owner).chain(ahead.map(|ahead| ahead.owner))
     }
 

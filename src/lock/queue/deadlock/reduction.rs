@@ -1,7 +1,8 @@
 //! Reduces a wait-for graph, as the contract says: an owner that waits for nothing releases all that it holds, which
 //! serves other requests, and so on, until nothing changes. The owners that are left are stuck.
 //!
-//! An owner is free once all its requests are served, and holds nothing from then on.
+//! An owner is free once all its requests are served, and holds nothing from then on. Its adopted requests need not be
+//! served, because their waits are bounded. But they may be, and then their owner holds their keys until it is free.
 //!
 //! | a request                                | is served                                                  |
 //! | ---------------------------------------- | ---------------------------------------------------------- |
@@ -36,7 +37,8 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
                 }
             }
         }
-        let is_served = !self.requests.iter().any(|request| request.place == self.new.place && !request.is_served);
+        let is_new = |request: &&Request| request.place == self.new.place && request.must_be_served();
+        let is_served = self.requests.iter().filter(is_new).all(|request| request.is_served);
         is_served && (!self.is_ahead || self.is_free(NEW))
     }
 
@@ -71,7 +73,8 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
                 continue;
             }
             let Request { owner, claim, .. } = self.requests[request];
-            if self.owners[owner].unserved > 1 {
+            let is_last = self.owners[owner].unserved == usize::from(self.requests[request].must_be_served());
+            if !is_last {
                 for key in self.requests[request].keys.clone() {
                     let before = self.share(key, owner);
                     let share = before.with(&claim);
@@ -96,7 +99,8 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
             self.keys[*key].waiting.remove(place);
             self.own.remove(&(owner, *key, request));
         }
-        let mut changed = self.end_request(owner);
+        let must_be_served = self.requests[request].must_be_served();
+        let mut changed = if must_be_served { self.end_request(owner) } else { Vec::new() };
         changed.extend(&self.requests[request].keys);
         changed
     }

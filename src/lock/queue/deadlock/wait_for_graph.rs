@@ -35,6 +35,9 @@ pub(super) struct WaitForGraph<'a, 'k, K> {
     /// Requests wait behind the new one: then it may block the others of its owner. If not, these are added only if
     /// they block others: with 10,000 of them, each further request would take some milliseconds.
     pub is_ahead: bool,
+    doubled: Doubled,
+    /// An adopted request was left out.
+    pub lacks_doubled: bool,
     pub owners: Vec<Waiter>,
     by_owner: BTreeMap<OwnerId, OwnerIndex>,
     pub keys: Vec<WaitedFor<'a>>,
@@ -59,7 +62,7 @@ pub(super) const NEW: OwnerIndex = 0;
 pub(super) struct Waiter {
     /// `None` for a new owner that neither waits nor holds a waited-for key.
     pub id: Option<OwnerId>,
-    /// How many of its requests are not served; one more until it is explored. An owner with none is free.
+    /// How many of its requests must still be served; one more until it is explored. An owner with none is free.
     pub unserved: usize,
     /// The keys in which it has a share.
     pub holds: Vec<KeyIndex>,
@@ -82,6 +85,17 @@ pub(super) struct WaitedFor<'a> {
     reached: Place,
 }
 
+/// What becomes of the adopted requests of owners that also have a native request for the same key. The grant of such a
+/// request covers the native one, so each outcome can be the worse one. Any other adopted request is worse if it is
+/// served: its owner holds the key then, and nothing else changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubled {
+    /// They time out.
+    TimeOut,
+    /// Each is served in its turn.
+    AreServed,
+}
+
 /// A request of an owner in the graph.
 pub(super) struct Request {
     pub owner: OwnerIndex,
@@ -91,6 +105,13 @@ pub(super) struct Request {
     pub is_served: bool,
 }
 
+impl Request {
+    /// Whether its owner depends on it.
+    pub fn must_be_served(&self) -> bool {
+        self.claim != Claim::AdoptedMutex
+    }
+}
+
 impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     /// The graph around the new request.
     pub fn new(
@@ -98,6 +119,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         holders: &'a mut Holders<'k, K>,
         new: &'a NewRequest<'a>,
         is_ahead: bool,
+        doubled: Doubled,
     ) -> WaitForGraph<'a, 'k, K> {
         let id = queues.owner_id(new.db, new.owner());
         let mut graph = WaitForGraph {
@@ -105,6 +127,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             holders,
             new,
             is_ahead,
+            doubled,
+            lacks_doubled: false,
             owners: vec![Waiter { id, unserved: 1, holds: Vec::new() }],
             by_owner: id.into_iter().map(|id| (id, NEW)).collect(),
             keys: Vec::new(),
@@ -141,22 +165,41 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Adds the requests of an owner.
     fn explore(&mut self, owner: OwnerIndex) {
-        let (queues, new) = (self.queues, self.new);
+        let queues = self.queues;
         if owner == NEW {
-            let (claim, place) = (new.request.claim, new.place.clone());
-            let queue_of = |name: &&'a [u8]| queues.id_of(new.key(name)).and_then(|id| Some((id, queues.get(id)?)));
-            let keys: OneOrMany<_> = new.names.iter().map(|name| self.open(name, queue_of(name), claim)).collect();
-            self.add(Request { owner, claim, place, keys, is_served: false });
+            self.add_new();
         }
         if let Some(id) = self.owners[owner].id.filter(|_| owner != NEW || self.is_ahead) {
-            queues.of_owner(Some(id)).waiting().for_each(|(id, queued)| self.add_queued(owner, id, queued));
+            let waiting = |is_adopted| {
+                let all = queues.of_owner(Some(id)).waiting();
+                all.filter(move |(_, queued)| (queued.claim == Claim::AdoptedMutex) == is_adopted)
+            };
+            waiting(false).for_each(|(id, queued)| self.add_queued(owner, id, queued));
+            // An owner without a request that must be served is free, whatever it is granted.
+            if self.owners[owner].unserved > 1 {
+                waiting(true).for_each(|(id, queued)| self.add_queued(owner, id, queued));
+            }
         }
     }
 
+    fn add_new(&mut self) {
+        let (queues, new) = (self.queues, self.new);
+        let (claim, place) = (new.request.claim, new.place.clone());
+        let queue_of = |name: &&'a [u8]| queues.id_of(new.key(name)).and_then(|id| Some((id, queues.get(id)?)));
+        let adopted = self.owners[NEW].id.filter(|_| claim == Claim::AdoptedMutex);
+        let queue = new.names.first().and_then(queue_of);
+        if adopted.zip(queue).is_some_and(|(owner, (queue, _))| self.leaves_out(owner, queue)) {
+            return;
+        }
+        let keys: OneOrMany<_> = new.names.iter().map(|name| self.open(name, queue_of(name), claim)).collect();
+        self.add(Request { owner: NEW, claim, place, keys, is_served: false });
+    }
+
     fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
-        // A wait of a client that does not know the module ends by itself.
-        let is_edge = self.new.replaces != Some(id) && queued.claim != Claim::AdoptedMutex;
-        if !is_edge || self.steps > MOST_STEPS {
+        if self.new.replaces == Some(id) || self.steps > MOST_STEPS {
+            return;
+        }
+        if queued.claim == Claim::AdoptedMutex && self.leaves_out(queued.owner_id, queued.listed_under) {
             return;
         }
         let (claim, place) = (queued.claim, queued.place.clone());
@@ -169,12 +212,27 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
     }
 
+    /// Whether the graph leaves out an adopted request of this owner in this queue.
+    fn leaves_out(&mut self, owner: OwnerId, queue: QueueId) -> bool {
+        if self.doubled == Doubled::AreServed {
+            return false;
+        }
+        let (queues, new, steps) = (self.queues, self.new, &mut self.steps);
+        let mut own = queues.of_owner(Some(owner)).all_waiting_in(queue).inspect(|_| *steps += 1);
+        let is_native = |claim: &Claim| *claim != Claim::AdoptedMutex;
+        let is_new = is_native(&new.request.claim) && self.owners[NEW].id == Some(owner);
+        let is_doubled = is_new && new.names.iter().any(|name| queues.id_of(new.key(name)) == Some(queue))
+            || own.any(|(id, queued)| is_native(&queued.claim) && new.replaces != Some(id));
+        self.lacks_doubled |= is_doubled;
+        is_doubled
+    }
+
     fn add(&mut self, request: Request) {
         if request.keys.iter().any(|key| self.keys[*key].is_another) {
             return;
         }
         self.steps += STEPS_OF_A_NODE * request.keys.len();
-        self.owners[request.owner].unserved += 1;
+        self.owners[request.owner].unserved += usize::from(request.must_be_served());
         let index = self.requests.len();
         for key in &request.keys {
             self.keys[*key].waiting.insert(request.place.clone(), index);

@@ -1,6 +1,4 @@
-//! One owner, as the wait queues know it.
-
-use std::collections::BTreeSet;
+//! The requests of one owner.
 
 use super::WaitQueues;
 use crate::key::{KeyRef, RequestId};
@@ -13,7 +11,7 @@ use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, LockRequest, Share};
 use crate::value::owner::Owner;
 
-/// What an owner waits for, and may hold.
+/// What an owner waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct OfOwner<'q> {
     pub(super) queues: &'q WaitQueues,
@@ -70,7 +68,8 @@ impl<'q> OfOwner<'q> {
 
     /// Its waiting requests in a queue with such a claim, in the order of their places.
     pub fn requests_in(self, id: QueueId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
-        let wanted = self.all_waiting_in(id).filter(|(_, request)| is_wanted(&request.claim));
+        let waiting = self.all_waiting_in(id).inspect(|_| lookups::note());
+        let wanted = waiting.filter(|(_, request)| is_wanted(&request.claim));
         let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.place, id)).collect();
         wanted.sort_unstable();
         wanted.into_iter().map(|(_, id)| id).collect()
@@ -101,17 +100,6 @@ impl<'q> OfOwner<'q> {
         retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.place))
     }
 
-    /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.
-    pub fn may_be_waited_for(self) -> bool {
-        !self.may_hold().is_empty() || self.with_requests().is_some() && self.waiting().next().is_some()
-    }
-
-    /// The queues of the keys that it may hold.
-    pub(crate) fn may_hold(self) -> MayHold<'q> {
-        let is_any = self.queues.rounds_to_know > 0 || self.queues.is_walk_awaited;
-        MayHold { owner: self, is_listed: self.entry().is_some_and(|entry| entry.holds > 0), is_any }
-    }
-
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
     /// request waits for nothing else.
     pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, place: &Place, claim: &Claim) -> bool {
@@ -120,41 +108,5 @@ impl<'q> OfOwner<'q> {
         let covers = |it: &QueuedRequest| !it.has_several_keys() && it.claim != Claim::AdoptedMutex;
         let earlier = waiting.find(|(_, it)| covers(it) && it.place < *place);
         earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
-    }
-}
-
-/// The queues of the keys that an owner may hold; another waited-for key it does not hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MayHold<'a> {
-    owner: OfOwner<'a>,
-    /// It is listed as a holder of some.
-    is_listed: bool,
-    /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
-    /// all queues have been visited.
-    is_any: bool,
-}
-
-impl<'a> MayHold<'a> {
-    /// Their keys have to be opened to learn their holders.
-    fn opaque(&self) -> &'a BTreeSet<QueueId> {
-        &self.owner.queues.opaque
-    }
-
-    /// The owner holds no waited-for key.
-    pub fn is_empty(&self) -> bool {
-        !self.is_any && !self.is_listed && self.opaque().is_empty()
-    }
-
-    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
-    /// known to hold others, or may hold any.
-    pub fn unknown(&self) -> Option<&'a BTreeSet<QueueId>> {
-        (!self.is_any && !self.is_listed).then(|| self.opaque())
-    }
-
-    /// Whether the owner may hold the key of this queue.
-    pub fn contains(&self, id: QueueId) -> bool {
-        let OfOwner { queues, id: owner } = self.owner;
-        let is_listed = || owner.zip(queues.get(id)).is_some_and(|(owner, queue)| queue.holders.lists(owner));
-        self.is_any || self.opaque().contains(&id) || self.is_listed && is_listed()
     }
 }

@@ -197,27 +197,15 @@ fn the_limit_of_the_newest_request_counts() {
 fn an_owner_that_can_be_waited_for_holds_or_waits() {
     let mut fixture = Fixture::default();
     fixture.hold("a", "k", MUTEX);
-    assert!(
-        !fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
-        "no request waits for the key"
-    );
+    assert!(!fixture.may_be_waited_for("a"), "no request waits for the key");
     let waiter = fixture.wait("b", "k", MUTEX);
-    assert!(
-        fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
-        "it holds a key that is waited for"
-    );
-    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for(), "it waits");
-    assert!(
-        !fixture.queues.of_owner(fixture.queues.owner_id(1, b"a")).may_be_waited_for()
-            && !fixture.queues.of_owner(fixture.queues.owner_id(0, b"c")).may_be_waited_for()
-    );
+    assert!(fixture.may_be_waited_for("a"), "it holds a key that is waited for");
+    assert!(fixture.may_be_waited_for("b"), "it waits");
+    assert!(!fixture.queues.may_be_waited_for(1, b"a", None) && !fixture.may_be_waited_for("c"));
     fixture.queues.keep_place(waiter, Instant::from_ms(60_000));
-    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for(), "it is away");
+    assert!(!fixture.may_be_waited_for("b"), "it is away");
     fixture.queues.leave(waiter);
-    assert!(
-        !fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for(),
-        "no request waits for the key any more"
-    );
+    assert!(!fixture.may_be_waited_for("a"), "no request waits for the key any more");
 }
 
 #[test]
@@ -226,10 +214,40 @@ fn after_a_hand_off_no_request_waits_for_the_former_holder() {
     fixture.hold("a", "k", MUTEX);
     let waiter = fixture.wait("c", "k", MUTEX);
     fixture.hold("b", "k", MUTEX);
-    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
-    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"b")).may_be_waited_for());
+    assert!(!fixture.may_be_waited_for("a"));
+    assert!(fixture.may_be_waited_for("b"));
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
+}
+
+/// The owner holds the key before or after its request is queued.
+#[test]
+fn a_request_for_several_keys_counts_on_a_key_until_its_owner_loses_it_or_it_waits_no_more() {
+    for (is_first_held, how_it_ends) in [(true, 0), (false, 0), (true, 1), (true, 2), (false, 1), (false, 2)] {
+        let mut fixture = Fixture::default();
+        fixture.hold("b", "kl", MUTEX);
+        if is_first_held {
+            fixture.hold("a", "k", MUTEX);
+        }
+        let [id, other] = ["a", "c"].map(|owner| fixture.wait(owner, "kl", MUTEX));
+        let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+        match is_first_held {
+            true => fixture.queues.counts_on(id, queue),
+            false => assert_eq!(fixture.hold("a", "k", MUTEX), []),
+        }
+        assert_eq!(fixture.hold("a", "k", MUTEX), [], "the same holder");
+        match how_it_ends {
+            0 => {}
+            1 => _ = fixture.queues.leave(id),
+            _ => fixture.queues.keep_place(id, Instant::from_ms(60_000)),
+        }
+        let counted_on = fixture.queues.get(queue).map(|queue| queue.counted_on.len());
+        assert_eq!(counted_on, Some(usize::from(how_it_ends == 0)));
+        let lost = fixture.hold("b", "k", MUTEX);
+        assert_eq!(lost, if how_it_ends == 0 { vec![id] } else { vec![] }, "{is_first_held} {how_it_ends}");
+        assert_eq!(fixture.hold("c", "k", MUTEX), []);
+        assert_eq!(fixture.hold("b", "k", MUTEX), [other]);
+    }
 }
 
 #[test]
@@ -239,7 +257,7 @@ fn any_owner_may_hold_a_key_with_many_holders() {
         fixture.hold(&format!("holder {number}"), "s", permits(20, 1));
     }
     let waiter = fixture.wait("b", "s", permits(20, 1));
-    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for());
+    assert!(fixture.may_be_waited_for("anybody"));
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
@@ -250,9 +268,9 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
     fixture.hold("a", "kl", MUTEX);
     let waiters = [fixture.wait("b", "k", MUTEX), fixture.wait("c", "l", MUTEX)];
     fixture.queues.leave(waiters[0]);
-    assert!(fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
+    assert!(fixture.may_be_waited_for("a"));
     fixture.queues.leave(waiters[1]);
-    assert!(!fixture.queues.of_owner(fixture.queues.owner_id(0, b"a")).may_be_waited_for());
+    assert!(!fixture.may_be_waited_for("a"));
     assert!(fixture.queues.is_clean());
 }
 
@@ -336,7 +354,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
         fixture.queues.set_seen(queue, seen);
         fixture.queues.lock_may_have_moved();
         let unknown = [(); 3].map(|()| {
-            let is_unknown = fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for();
+            let is_unknown = fixture.may_be_waited_for("anybody");
             fixture.queues.end_round();
             is_unknown
         });
@@ -348,8 +366,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
 fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_left() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
-    let is_unknown =
-        |fixture: &Fixture| fixture.queues.of_owner(fixture.queues.owner_id(0, b"anybody")).may_be_waited_for();
+    let is_unknown = |fixture: &Fixture| fixture.may_be_waited_for("anybody");
     fixture.queues.await_walk();
     let id = fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no request waited");
@@ -469,9 +486,7 @@ fn a_table_with_an_entry_is_not_clean() {
         ("away", WaitQueues { away: of_one().away, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
-        ("opaque", WaitQueues { opaque: [QueueId(1)].into(), ..empty() }),
-        ("unheld", WaitQueues { unheld: 1, ..empty() }),
-        ("is_walk_awaited", WaitQueues { is_walk_awaited: true, ..empty() }),
+        ("holdings", WaitQueues { holdings: of_one().holdings, ..empty() }),
     ] {
         assert!(!queues.is_clean(), "{row}");
     }
@@ -517,4 +532,38 @@ fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
     fixture.queues.leave(done[1]);
     let again = fixture.queues.of_key(key("k").as_ref());
     assert_eq!(again.map(|queue| (queue.waiters(), queue.elsewhere)), Some((1, 0)));
+}
+
+/// Rows: the claims of an owner that wait, what it comes to hold, and which of them are served before the head.
+#[test]
+fn requests_that_reenter_come_before_the_head_until_their_owner_holds_the_key_no_more() {
+    let permits = |count| Claim::Permits { limit: 3, count };
+    let share = |holds, has_slot| Share { holds, reads: 0, has_slot };
+    let of_semaphore = [permits(Count::Exactly(2)), permits(Count::Step(1)), permits(Count::Exactly(1))];
+    let of_reentrant = [2, 1, 3].map(|holds| Claim::Reentrant(Count::Exactly(holds)));
+    for (claims, held, expected) in [
+        (of_reentrant, share(1, false), vec![0, 1, 2]),
+        (of_semaphore, share(1, false), vec![2]),
+        (of_semaphore, share(2, false), vec![0, 2]),
+        (of_semaphore, share(1, true), vec![0, 1, 2]),
+        (of_semaphore, share(0, false), vec![]),
+    ] {
+        let mut fixture = Fixture::default();
+        let head = fixture.wait("h", "k", claims[0]);
+        let ids = claims.map(|claim| fixture.wait("a", "k", claim));
+        let queues = &mut fixture.queues;
+        let owner = queues.request(ids[0]).unwrap().owner_id;
+        let queue = queues.id_of(key("k").as_ref()).unwrap();
+        let has_reentering = |queues: &WaitQueues| queues.get(queue).is_some_and(WaitQueue::has_reentering);
+        queues.list_reentering(queue, owner, || held);
+        for index in &expected {
+            assert!(has_reentering(queues));
+            assert_eq!(queues.next_to_serve(queue), Some((ids[*index], Precedence::Behind)), "{held:?}");
+        }
+        assert!(!has_reentering(queues));
+        assert_eq!(queues.next_to_serve(queue), Some((head, Precedence::First)));
+        queues.list_reentering(queue, owner, || held);
+        queues.end_reentering(queue, owner);
+        assert_eq!(queues.next_to_serve(queue), Some((head, Precedence::First)));
+    }
 }

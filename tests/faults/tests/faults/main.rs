@@ -1,5 +1,5 @@
 //! Scenarios: a fault each, on real servers, under clients that record their replies. Each asserts its promise, and
-//! reports a row of docs/results/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
+//! reports a row of results/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod clock;
 mod cluster;

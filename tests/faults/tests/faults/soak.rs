@@ -3,8 +3,8 @@
 //! fence is given twice, the module has counted what its clients have seen, and the memory stays as after the first
 //! tenth of the run.
 //!
-//! `make soak` runs ten million calls; `REDIS_LOCK_SOAK_OPERATIONS` says another number, `REDIS_LOCK_SOAK_SEED` repeats
-//! the random choices of a run.
+//! `make faults FAULTS=soak` runs ten million calls; `REDIS_LOCK_SOAK_OPERATIONS` says another number,
+//! `REDIS_LOCK_SOAK_SEED` repeats the random choices of a run.
 
 mod script;
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import inspect
 import logging
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, List, Optional, TypeVar, Union
 
-from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps, Unfinished
 
 logger = logging.getLogger("redislock")
 
@@ -43,13 +44,34 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
             outcome, error = None, caught
 
 
+def run_undoing(start: Callable[..., Steps[T]], *arguments: Any, **named: Any) -> T:
+    """As `run`; if the caller does not get the result, whatever the reason, what was begun is undone."""
+    unfinished = Unfinished()
+    try:
+        return run(start(unfinished, *arguments, **named))
+    except BaseException as error:
+        try:
+            _undo(unfinished, error)
+        except BaseException:
+            # Another signal. It may have come before the background was started.
+            _undo(unfinished, error)
+            raise
+        raise
+
+
+def _undo(unfinished: Unfinished, error: BaseException) -> None:
+    steps = unfinished.undone(error)
+    if steps is not None:
+        run(steps)
+
+
 def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Close):
         return step.transport.close()
     if isinstance(step, Pause):
         return _pause(step, sleep)
     if isinstance(step, Spawn):
-        return BackgroundThread(step.steps, step.name, step.here_s)
+        return BackgroundThread(step)
     if isinstance(step, Join):
         assert isinstance(step.background, BackgroundThread), "made by this driver"
         return step.background.join(step.longest_s)
@@ -76,13 +98,17 @@ def _notify(step: Notify) -> None:
 class BackgroundThread(Background):
     """A daemon thread: it ends with the steps, with stop(), or with the process."""
 
-    def __init__(self, steps: Steps[None], name: str, here_s: Optional[float]) -> None:
-        self._stop = threading.Event()
-        stop = self._stop
+    def __init__(self, spawn: Spawn) -> None:
+        steps, name, here_s = spawn.steps, spawn.name, spawn.here_s
+        # Released by stop(). No Event: a signal in its Python code may leave it locked for ever.
+        self._running = running = threading.Lock()
+        running.acquire()
+        self._stopped = False
         until: Optional[float] = None
 
         def sleep(seconds: float) -> None:
-            if stop.wait(seconds) or (until is not None and time.monotonic() >= until):
+            is_stopped = running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+            if is_stopped or (until is not None and time.monotonic() >= until):
                 raise Stopped
 
         def work() -> None:
@@ -94,16 +120,18 @@ class BackgroundThread(Background):
                 # A release closes a session's connection while this thread reads from it: then redis-py may raise any
                 # error.
                 if sys.is_finalizing():
-                    logger.warning("%s failed, as the interpreter is ending: %r", name, error)
-                elif not stop.is_set():
+                    logger.warning("%s failed because the interpreter is shutting down: %r", name, error)
+                elif not self._stopped:
                     logger.exception("%s failed", name)
 
         self._thread = threading.Thread(target=work, name=name, daemon=True)
+        if spawn.into is not None:
+            spawn.into.append(self)
         try:
             if sys.is_finalizing():
                 # Before Python 3.12 start() would wait for ever.
                 raise RuntimeError("can't start new thread at interpreter shutdown")
-            self._thread.start()
+            _start(self._thread)
         except RuntimeError:
             # A limit of threads or processes, or the interpreter is ending.
             if here_s is None:
@@ -112,7 +140,12 @@ class BackgroundThread(Background):
             work()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopped = True
+        try:
+            self._running.release()
+        except RuntimeError:
+            # It is stopped already.
+            pass
 
     def is_over(self) -> bool:
         return not self._thread.is_alive()
@@ -121,3 +154,27 @@ class BackgroundThread(Background):
         # One that never started cannot be joined.
         if self._thread.is_alive():
             self._thread.join(longest_s)
+
+
+def _start(thread: threading.Thread) -> None:
+    """Starts it. A signal that raises in Python's own start() leaves locks of the thread locked, and it hangs; signals
+    come to the main thread alone, so there another one does it."""
+    if threading.current_thread() is not threading.main_thread():
+        thread.start()
+        return
+    starting = threading.Lock()
+    starting.acquire()
+    errors: List[RuntimeError] = []
+
+    def start() -> None:
+        try:
+            thread.start()
+        except RuntimeError as error:
+            errors.append(error)
+        finally:
+            starting.release()
+
+    _thread.start_new_thread(start, ())
+    starting.acquire()
+    if errors:
+        raise errors[0]

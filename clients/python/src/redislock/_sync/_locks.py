@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, 
 
 from redis.exceptions import TimeoutError
 
+from .. import _durations as durations
 from .._connections import SyncClient
+from .._durations import FOREVER_S
 from .._hold import Done
 from .._info import LockInfo
 from .._locks import (
@@ -26,9 +28,10 @@ from .._locks import (
     ViewBase,
     body_raised,
 )
+from .._replies import REDIS_ERRORS
 from .._steps import Argument
 from ..errors import LockError
-from ._driver import run
+from ._driver import run, run_undoing
 from ._transport import Transport
 
 if TYPE_CHECKING:
@@ -41,9 +44,16 @@ class SyncLock(LockBase):
     """The methods of all families. Times are in seconds."""
 
     def __enter__(self: S) -> S:
-        # A subclass may override it, as in redis-py.
-        if cast(Any, self).acquire():
-            return self
+        before = self._recorded()
+        try:
+            # A subclass may override it, as in redis-py.
+            if cast(Any, self).acquire():
+                return self
+        except BaseException as error:
+            # After the end of acquire, a signal: the end of `with` will not come.
+            if self._recorded() not in (before, None):
+                self._release_behind(error)
+            raise
         raise self._not_acquired()
 
     def __exit__(
@@ -52,17 +62,30 @@ class SyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        exiting = body_raised.set((self, exc_value))
+        before, outer = None, None
         try:
+            before, outer = self._recorded(), body_raised.get()
+            body_raised.set((self, exc_value))
             self.release()
         except LockError as error:
             self._exit_error(error)
+        except REDIS_ERRORS:
+            raise
+        except BaseException as error:
+            # Before the beginning of release, a signal.
+            if before is None or self._recorded() == before:
+                self._release_behind(error)
+            raise
         finally:
-            body_raised.reset(exiting)
+            if outer is not None:
+                body_raised.set(outer)
+
+    def _release_behind(self, error: BaseException) -> None:
+        run_undoing(self._releasing_after, self._add, False, False, True, error)
 
     def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""
-        run(self._releasing(self._add))
+        run_undoing(self._releasing, self._add)
 
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
@@ -79,8 +102,9 @@ class SyncLock(LockBase):
     def exec(self, *command: Argument) -> Any:
         """Runs a command on the server only while holding, atomically (LOCK.EXEC); its reply as the client decodes it.
 
-        Raises LockNotOwnedError if the lock was lost: the command did not run. If the reply is lost, redis-py's
-        ConnectionError or TimeoutError: the command may have run.
+        Raises LockNotOwnedError if the lock was lost, and NotRunError if the slot of the keys was moving for ten
+        seconds: the command did not run. If the reply is lost, redis-py's ConnectionError or TimeoutError: the command
+        may have run.
         """
         return run(self._executing(command))
 
@@ -91,12 +115,13 @@ class SyncLock(LockBase):
         own. The command's reply, as the client decodes it. The arguments override those of the lock.
 
         Raises LockError (HeldError with `tell_holder`) if it was not granted in time: the command did not run;
-        LockNotOwnedError if the lock was lost before the command, which did not run; the command's own error. If the
+        LockNotOwnedError if the lock was lost before the command, and NotRunError if its slot was moving for all of the
+        time: it did not run; the command's own error. If the
         connection ends before the command's reply, also while it waits, redis-py's ConnectionError or TimeoutError: the
         command may have run, and is not sent again. Otherwise raises as `acquire`. ValueError with `token`, `at_least`,
         `replicas` and `slot`; LockError if a family that counts is held here already.
         """
-        return run(self._running(command, blocking, blocking_timeout))
+        return run_undoing(self._running, command, blocking, blocking_timeout)
 
     def info(self) -> Optional[LockInfo]:
         """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
@@ -114,7 +139,8 @@ class SyncLock(LockBase):
     def wait_lost(self, timeout: Optional[Number] = None) -> bool:
         """Waits until the hold is lost: True; False after `timeout` seconds or a release."""
         hold = self.local.hold
-        until = None if timeout is None else time.monotonic() + timeout
+        longest_s = None if timeout is None else durations.wait("timeout", timeout)
+        until = None if longest_s is None else time.monotonic() + longest_s
         if hold is None:
             return False
         event = hold.event()
@@ -124,7 +150,7 @@ class SyncLock(LockBase):
             ends = [moment for moment in (until, hold.local_deadline) if moment is not None]
             if until is not None and time.monotonic() >= until:
                 return False
-            event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+            event.wait(min(FOREVER_S, max(0.0, min(ends) - time.monotonic())) if ends else None)
         return False
 
     def _new_event(self) -> threading.Event:
@@ -187,7 +213,7 @@ class Lock(MutexBase[SyncClient], SyncLock):
         Raises LockError if waiting cannot help (a deadlock, a key of another type, too many waiters), and redis-py's
         errors if the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
         """
-        return run(self._acquiring(1, blocking, blocking_timeout, sleep, token, coalesce))
+        return run_undoing(self._acquiring, 1, blocking, blocking_timeout, sleep, token, coalesce)
 
     def release(self, failed: bool = False) -> None:
         """Gives the lock back. `failed`: the work was not done: the next waiter is granted the lock even if it waits
@@ -195,7 +221,7 @@ class Lock(MutexBase[SyncClient], SyncLock):
 
         Raises LockNotOwnedError if the lock was lost, LockError if nothing is held.
         """
-        run(self._releasing(1, failed))
+        run_undoing(self._releasing, 1, failed)
 
 
 class PlainAcquire(SyncLock):
@@ -204,7 +230,8 @@ class PlainAcquire(SyncLock):
     def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
         """Acquires it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError if the current
         hold was lost."""
-        return bool(run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
+        # Not by bool(): a signal may raise between the two calls.
+        return run_undoing(self._acquiring, self._add, blocking, blocking_timeout, None, None) is True
 
 
 class RLock(ReentrantBase[SyncClient], PlainAcquire):
@@ -222,11 +249,12 @@ class Semaphore(SemaphoreBase[SyncClient], SyncLock):
     ) -> bool:
         """Acquires permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
         add = self._add if permits is None else permits
-        return bool(run(self._acquiring(add, blocking, blocking_timeout, None, None)))
+        # Not by bool(): a signal may raise between the two calls.
+        return run_undoing(self._acquiring, add, blocking, blocking_timeout, None, None) is True
 
     def release(self, permits: Optional[int] = None) -> None:
         """Gives permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
-        run(self._releasing(self._add if permits is None else permits))
+        run_undoing(self._releasing, self._add if permits is None else permits)
 
 
 class MultiLock(MultiBase[SyncClient], PlainAcquire):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
 from .._connections import SyncClient
 from .._locks import Name
 from .._once import OnceOptions, lock_options, making_once, name_of
-from ._driver import run
+from ._driver import run_undoing
 from ._locks import Lock
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def once(
     """
     lock = Lock(redis, name, **lock_options(**options))
     try:
-        value: T = run(making_once(lock, _wrapping_stop(read), _wrapping_stop(make)))
+        value: T = run_undoing(making_once, lock, _wrapping_stop(read), _wrapping_stop(make))
         return value
     except WrappedStop as wrapped:
         stop = wrapped.stop

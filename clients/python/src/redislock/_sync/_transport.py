@@ -3,17 +3,23 @@ a dedicated connection."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import weakref
 from typing import Any, List, Optional
 
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
+from redis.utils import HIREDIS_AVAILABLE
 
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
-from .._replies import REDIS_ERRORS, mark_unsent
-from .._steps import Argument, Behind, Send
+from .._replies import REDIS_ERRORS, check_node, mark_unsent
+from .._steps import Argument, Behind, Command, Send
+
+# An import that an exception of a signal handler interrupts may keep its lock, and threads that import later hang.
+# `socket.getaddrinfo` imports this codec at the first connect.
+codecs.lookup("idna")
 
 
 class Transport:
@@ -50,7 +56,8 @@ class Transport:
         """True if the dedicated connection has ended, or has unexpected data to read."""
         try:
             return self._connection is None or bool(self._connection.can_read(timeout=0))
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, OSError, ValueError):
+            # ValueError: a release has closed it meanwhile.
             self.close()
             return True
 
@@ -67,6 +74,8 @@ class Transport:
         state = pool_state(pool)
         if self._ask is not None or state.failing:
             return self._send_on_new_connection(pool, state, step)
+        if not state.proven:
+            self._prove(pool, state, step.connect_s)
         if not step.waits:
             return self._send_pooled(pool, state, step)
         if not state.begin_wait():
@@ -76,19 +85,43 @@ class Transport:
         finally:
             state.end_wait()
 
+    def _prove(self, pool: Any, state: PoolState, connect_s: float) -> None:
+        """Finds in one attempt what keeps the pool from connecting."""
+        connection = new_connection(pool, None, connect_s)
+        try:
+            connection.connect()
+        except BaseException as error:
+            mark_unsent(error)
+            self._discard(connection, state)
+            raise
+        state.proven = True
+        connection.disconnect()
+
     def _send_pooled(self, pool: Any, state: PoolState, step: Send) -> Any:
         try:
             connection = pool.get_connection(*GET_CONNECTION_ARGS)
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
+            if not isinstance(error, REDIS_ERRORS):
+                _drop_idle(pool)
             if "Too many connections" in str(error):
                 return self._send_on_new_connection(pool, state, step)
-            state.failing = True
+            state.fail()
             raise
+        is_read = False
         try:
-            return self._exchange(connection, state, step)
+            reply = self._exchange(connection, state, step)
+            is_read = True
+            return reply
+        except ResponseError:
+            is_read = True
+            raise
         finally:
+            # A signal may have ended _exchange before it did this. The reply would be taken for that of the next
+            # command.
+            if not is_read:
+                connection.disconnect()
             pool.release(connection)
 
     def _send_on_new_connection(self, pool: Any, state: PoolState, step: Send) -> Any:
@@ -120,7 +153,7 @@ class Transport:
             if step.behind:
                 return self._packet(connection, pooled, state, step, asking)
             # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
-            connection.send_command(*step.command, check_health=step.within_s is None)
+            connection.send_command(*_packable(step.command), check_health=step.within_s is None)
             reply = self._reply(connection, state, step.within_s, step.reply_to)
         except ResponseError as error:
             self._note(error)
@@ -135,7 +168,7 @@ class Transport:
     def _packet(self, connection: Any, pooled: Any, state: PoolState, step: Send, asking: bool) -> Any:
         packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
         before = [("ASKING",)] if asking else []
-        commands = [command for each in packet for command in (*before, each.command)]
+        commands = [_packable(command) for each in packet for command in (*before, each.command)]
         connection.send_packed_command(connection.pack_commands(commands), check_health=False)
         replies: List[Any] = []
         try:
@@ -152,8 +185,8 @@ class Transport:
             self._discard(pooled, state)
             return replies + [error] * (len(packet) - len(replies))
         state.failing = False
-        for reply in replies:
-            self._note(reply)
+        # An ASK of a later one is about its own keys: the next packet begins with the lock again.
+        self._note(replies[0])
         return replies
 
     def _reply(self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]) -> Any:
@@ -167,6 +200,8 @@ class Transport:
 
     def _note(self, error: Any) -> None:
         """Learns from an error reply where to send the next command."""
+        if not self._cluster:
+            check_node(error)
         if isinstance(error, MovedError):
             self._stale = True
             if self._own and not self._pinned:
@@ -175,7 +210,8 @@ class Transport:
             self._ask = error
 
     def _discard(self, connection: Any, state: PoolState) -> None:
-        self._stale = state.failing = True
+        self._stale = True
+        state.fail()
         connection.disconnect()
         if connection is self._connection:
             self._connection = None
@@ -211,6 +247,23 @@ class Transport:
         except REDIS_ERRORS as error:
             mark_unsent(error)
             raise
+
+
+def _packable(command: Command) -> Command:
+    """hiredis ends the process where a signal raises while it makes a word of a number."""
+    if not HIREDIS_AVAILABLE:
+        return command
+    return tuple(repr(word).encode() if type(word) in (int, float) else word for word in command)
+
+
+def _drop_idle(pool: Any) -> None:
+    """After a signal that may have ended the handshake of a connection: redis-py puts it back into the pool, where the
+    reply to HELLO would be taken for that of the next command."""
+    try:
+        pool.disconnect(inuse_connections=False)
+    except TypeError:
+        # BlockingConnectionPool has no such argument.
+        pool.disconnect()
 
 
 _sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()

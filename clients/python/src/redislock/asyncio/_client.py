@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Dict, Optional
 
 import redis.asyncio
 
+from .._locks import UNSET, with_defaults
 from ._locks import Lock
 
 
@@ -14,6 +15,29 @@ class Redis(redis.asyncio.Redis):
 
     lock_options: ClassVar[Dict[str, Any]] = {}
 
-    def lock(self, name: Any, *args: Any, lock_class: Optional[Any] = None, **options: Any) -> Any:
-        """As `redis.asyncio.Redis.lock`, plus the options of `redislock.asyncio.Lock`."""
-        return (lock_class or Lock)(self, name, *args, **{**self.lock_options, **options})
+    # The order is that of redis-py.
+    def lock(
+        self,
+        name: Any,
+        timeout: Any = UNSET,
+        sleep: Any = UNSET,
+        blocking: Any = UNSET,
+        blocking_timeout: Any = UNSET,
+        lock_class: Optional[Any] = None,
+        thread_local: Any = UNSET,
+        raise_on_release_error: Any = UNSET,
+        **options: Any,
+    ) -> Any:
+        """As `redis.asyncio.Redis.lock`, plus the options of `redislock.asyncio.Lock`. They replace those of
+        `lock_options`, and those that they exclude."""
+        own = with_defaults(
+            self.lock_options,
+            timeout=timeout,
+            sleep=sleep,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            thread_local=thread_local,
+            raise_on_release_error=raise_on_release_error,
+            **options,
+        )
+        return (lock_class or Lock)(self, name, **own)

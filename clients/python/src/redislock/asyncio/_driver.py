@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps, Unfinished
 
 logger = logging.getLogger("redislock")
 
@@ -44,13 +44,30 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome, error = None, caught
 
 
+async def run_undoing(start: Callable[..., Steps[T]], *arguments: Any, **named: Any) -> T:
+    """As `run`; if the caller does not get the result, whatever the reason, what was begun is undone."""
+    unfinished = Unfinished()
+    try:
+        return await run(start(unfinished, *arguments, **named))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        steps = unfinished.undone(error)
+        if steps is not None:
+            await run(steps)
+        raise
+
+
 async def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Sleep) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):
         return await _pause(step, sleep)
     if isinstance(step, Spawn):
-        return BackgroundTask(step.steps, step.name)
+        background = BackgroundTask(step.steps, step.name)
+        if step.into is not None:
+            step.into.append(background)
+        return background
     if isinstance(step, Join):
         assert isinstance(step.background, BackgroundTask), "made by this driver"
         return await step.background.join(step.longest_s)

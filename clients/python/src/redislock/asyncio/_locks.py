@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, 
 
 from redis.exceptions import TimeoutError
 
+from .. import _durations as durations
 from .._connections import AsyncioClient
 from .._hold import Done, Hold, clock
 from .._info import LockInfo
@@ -30,7 +31,7 @@ from .._locks import (
 )
 from .._steps import Argument
 from ..errors import LockError
-from ._driver import run
+from ._driver import run, run_undoing
 from ._shared import SharedTransport
 from ._transport import Transport
 
@@ -98,17 +99,18 @@ class AsyncLock(LockBase):
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        exiting = body_raised.set((self, exc_value))
+        outer = body_raised.get()
         try:
+            body_raised.set((self, exc_value))
             await self.release()
         except LockError as error:
             self._exit_error(error)
         finally:
-            body_raised.reset(exiting)
+            body_raised.set(outer)
 
     async def release(self) -> None:
         """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""
-        await run(self._releasing(self._add))
+        await run_undoing(self._releasing, self._add)
 
     async def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
@@ -125,8 +127,9 @@ class AsyncLock(LockBase):
     async def exec(self, *command: Argument) -> Any:
         """Runs a command on the server only while holding, atomically (LOCK.EXEC); its reply as the client decodes it.
 
-        Raises LockNotOwnedError if the lock was lost: the command did not run. If the reply is lost, redis-py's
-        ConnectionError or TimeoutError: the command may have run.
+        Raises LockNotOwnedError if the lock was lost, and NotRunError if the slot of the keys was moving for ten
+        seconds: the command did not run. If the reply is lost, redis-py's ConnectionError or TimeoutError: the command
+        may have run.
         """
         return await run(self._executing(command))
 
@@ -137,12 +140,13 @@ class AsyncLock(LockBase):
         own. The command's reply, as the client decodes it. The arguments override those of the lock.
 
         Raises LockError (HeldError with `tell_holder`) if it was not granted in time: the command did not run;
-        LockNotOwnedError if the lock was lost before the command, which did not run; the command's own error. If the
+        LockNotOwnedError if the lock was lost before the command, and NotRunError if its slot was moving for all of the
+        time: it did not run; the command's own error. If the
         connection ends before the command's reply, also while it waits, redis-py's ConnectionError or TimeoutError: the
         command may have run, and is not sent again. Otherwise raises as `acquire`. ValueError with `token`, `at_least`,
         `replicas` and `slot`; LockError if a family that counts is held here already.
         """
-        return await run(self._running(command, blocking, blocking_timeout))
+        return await run_undoing(self._running, command, blocking, blocking_timeout)
 
     async def info(self) -> Optional[LockInfo]:
         """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
@@ -160,7 +164,8 @@ class AsyncLock(LockBase):
     async def wait_lost(self, timeout: Optional[Number] = None) -> bool:
         """Waits until the hold is lost: True; False after `timeout` seconds or a release."""
         hold: Optional[Hold] = self.local.hold
-        until = None if timeout is None else clock() + timeout
+        longest_s = None if timeout is None else durations.wait("timeout", timeout)
+        until = None if longest_s is None else clock() + longest_s
         if hold is None:
             return False
         event = hold.event()
@@ -247,7 +252,7 @@ class Lock(MutexBase[AsyncioClient], AsyncLock):
         Raises LockError if waiting cannot help (a deadlock, a key of another type, too many waiters), and redis-py's
         errors if the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
         """
-        return await run(self._acquiring(1, blocking, blocking_timeout, None, token, coalesce))
+        return await run_undoing(self._acquiring, 1, blocking, blocking_timeout, None, token, coalesce)
 
     async def release(self, failed: bool = False) -> None:
         """Gives the lock back. `failed`: the work was not done: the next waiter is granted the lock even if it waits
@@ -255,7 +260,7 @@ class Lock(MutexBase[AsyncioClient], AsyncLock):
 
         Raises LockNotOwnedError if the lock was lost, LockError if nothing is held.
         """
-        await run(self._releasing(1, failed))
+        await run_undoing(self._releasing, 1, failed)
 
 
 class PlainAcquire(AsyncLock):
@@ -264,7 +269,8 @@ class PlainAcquire(AsyncLock):
     async def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
         """Acquires it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError if the current
         hold was lost."""
-        return bool(await run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
+        # Not by bool(): a signal may raise between the two calls.
+        return await run_undoing(self._acquiring, self._add, blocking, blocking_timeout, None, None) is True
 
 
 class RLock(ReentrantBase[AsyncioClient], PlainAcquire):
@@ -282,11 +288,12 @@ class Semaphore(SemaphoreBase[AsyncioClient], AsyncLock):
     ) -> bool:
         """Acquires permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
         add = self._add if permits is None else permits
-        return bool(await run(self._acquiring(add, blocking, blocking_timeout, None, None)))
+        # Not by bool(): a signal may raise between the two calls.
+        return await run_undoing(self._acquiring, add, blocking, blocking_timeout, None, None) is True
 
     async def release(self, permits: Optional[int] = None) -> None:
         """Gives permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
-        await run(self._releasing(self._add if permits is None else permits))
+        await run_undoing(self._releasing, self._add if permits is None else permits)
 
 
 class MultiLock(MultiBase[AsyncioClient], PlainAcquire):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, TypeVar, 
 from .._connections import AsyncioClient
 from .._locks import Name
 from .._once import OnceOptions, lock_options, making_once, name_of
-from ._driver import run
+from ._driver import run_undoing
 from ._locks import Lock
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def once(
     the loss is logged and reported to `on_lost`.
     """
     lock = Lock(redis, name, **lock_options(**options))
-    value: T = await run(making_once(lock, read, make))
+    value: T = await run_undoing(making_once, lock, read, make)
     return value
 
 

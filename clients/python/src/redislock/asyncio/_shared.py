@@ -24,7 +24,7 @@ from .._by_object import ByObject
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import new_connection
 from .._hold import clock
-from .._replies import mark_unsent
+from .._replies import check_node, described, mark_unsent
 from .._steps import Argument, Command, Queued, Send
 from ._transport import Transport
 
@@ -70,9 +70,13 @@ class SharedTransport:
             return await Transport(self._client, self._key, own=False).send(step)
         pool = self._client.connection_pool
         link = await _links.of(pool).opened(pool, step.connect_s)
-        if step.queued is None:
-            return await link.request(step.command, step.within_s)
-        return await self._wait(link, step, step.queued)
+        try:
+            if step.queued is None:
+                return await link.request(step.command, step.within_s)
+            return await self._wait(link, step, step.queued)
+        except ResponseError as error:
+            check_node(error)
+            raise
 
     async def _wait(self, link: Link, step: Send, queued: Queued) -> Any:
         encoder = self._client.get_encoder()
@@ -119,7 +123,7 @@ class SharedTransport:
                     raise ResponseError("UNBLOCKED cancelled")
                 else:
                     # Unblocked, moved, interrupted, another type: the reply to the next request says more.
-                    raise ConnectionError(f"The wait was ended: {outcome}")
+                    raise ConnectionError(f"The wait was cancelled: {outcome}")
             self._untold = False
             return reply
         except ResponseError:
@@ -280,7 +284,9 @@ class Link:
                 writer.close()
         for reply, _ in self._pending:
             if not reply.done():
-                reply.set_exception(ConnectionError(f"The shared connection has ended: {error!r}"))
+                ended = ConnectionError(f"The shared connection has ended: {described(error)}")
+                ended.__cause__ = error
+                reply.set_exception(ended)
                 # Its caller may have gone.
                 reply.exception()
         self._pending.clear()
@@ -385,7 +391,8 @@ class Links:
                 # The attempt serves all tasks: a cancellation ends only the caller.
                 await asyncio.wait([link.opening], timeout=max(connect_s, 0.0))
             if not link.opening.done():
-                raise TimeoutError(f"Not connected within {connect_s} s")
+                place = ":".join(str(pool.connection_kwargs.get(part, "")) for part in ("host", "port"))
+                raise TimeoutError(f"Not connected to {place} within {connect_s:.3f} s")
             link.opening.result()
         except BaseException as error:
             mark_unsent(error)

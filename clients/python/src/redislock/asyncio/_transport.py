@@ -14,7 +14,7 @@ from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, Mov
 
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
-from .._replies import REDIS_ERRORS, mark_unsent
+from .._replies import REDIS_ERRORS, check_node, mark_unsent
 from .._steps import Argument, Behind, Send
 
 
@@ -87,6 +87,8 @@ class Transport:
         state = pool_state(pool)
         if self._ask is not None or state.failing:
             return await self._send_on_new_connection(pool, state, step, cancellations)
+        if not state.proven:
+            await self._prove(pool, state, step.connect_s)
         if not step.waits:
             return await self._send_pooled(pool, state, step, cancellations)
         if not state.begin_wait():
@@ -95,6 +97,18 @@ class Transport:
             return await self._send_pooled(pool, state, step, cancellations)
         finally:
             state.end_wait()
+
+    async def _prove(self, pool: Any, state: PoolState, connect_s: float) -> None:
+        """Finds in one attempt what keeps the pool from connecting."""
+        connection = new_connection(pool, None, connect_s)
+        try:
+            await _io(connection.connect())
+        except BaseException as error:
+            mark_unsent(error)
+            await self._discard(connection, state)
+            raise
+        state.proven = True
+        await connection.disconnect(nowait=True)
 
     async def _send_pooled(self, pool: Any, state: PoolState, step: Send, cancellations: int) -> Any:
         try:
@@ -105,7 +119,7 @@ class Transport:
             self._stale = True
             if isinstance(error, MaxConnectionsError) or "Too many connections" in str(error):
                 return await self._send_on_new_connection(pool, state, step, cancellations)
-            state.failing = True
+            state.fail()
             raise
         try:
             return await self._exchange(connection, state, step, cancellations)
@@ -179,8 +193,8 @@ class Transport:
             await self._discard(connection, state)
             return replies + [error] * (len(packet) - len(replies))
         state.failing = False
-        for reply in replies:
-            await self._note(reply)
+        # An ASK of a later one is about its own keys: the next packet begins with the lock again.
+        await self._note(replies[0])
         return replies
 
     async def _reply(
@@ -195,6 +209,8 @@ class Transport:
 
     async def _note(self, error: Any) -> None:
         """Learns from an error reply where to send the next command."""
+        if not self._cluster:
+            check_node(error)
         if isinstance(error, MovedError):
             self._stale = True
             if self._own and not self._pinned:
@@ -203,7 +219,8 @@ class Transport:
             self._ask = error
 
     async def _discard(self, connection: Any, state: PoolState) -> None:
-        self._stale = state.failing = True
+        self._stale = True
+        state.fail()
         await connection.disconnect(nowait=True)
         if connection is self._connection:
             self._connection = None

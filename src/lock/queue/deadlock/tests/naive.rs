@@ -2,7 +2,7 @@
 //! every request that can be served is served, until nothing changes. No graph, no index, no order but that of the
 //! queues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
@@ -19,6 +19,22 @@ struct Waits {
     claim: Claim,
     place: Place,
     names: Vec<Name>,
+}
+
+impl Waits {
+    fn of(new: &NewRequest<'_>) -> Waits {
+        Waits {
+            owner: new.owner().to_vec(),
+            claim: new.request.claim,
+            place: new.place.clone(),
+            names: new.names.iter().map(|name| name.to_vec()).collect(),
+        }
+    }
+
+    /// An adopted wait is bounded.
+    fn must_be_served(&self) -> bool {
+        self.claim != Claim::AdoptedMutex
+    }
 }
 
 #[derive(Clone, Default)]
@@ -40,13 +56,8 @@ pub(super) struct Answer {
 
 pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
     let without = World::of(fixture, new);
-    let asked = Waits {
-        owner: new.owner().to_vec(),
-        claim: new.request.claim,
-        place: new.place.clone(),
-        names: new.names.iter().map(|name| name.to_vec()).collect(),
-    };
-    let is_old = !without.clone().drained(&asked.place).is_empty();
+    let asked = Waits::of(new);
+    let is_old = !without.clone().left_waiting(&asked.place).is_empty();
     let is_behind = |it: &Waits| it.place > asked.place && it.names.iter().any(|name| asked.names.contains(name));
     let is_ahead = without.waiting.iter().any(is_behind);
     let mut with = without;
@@ -62,11 +73,19 @@ pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
         };
         with.waiting = with.waiting.iter().filter(|waits| fits(&with, waits)).cloned().collect();
     }
-    with.waiting.push(asked.clone());
-    with.waiting.sort_by_key(|waits| waits.place.clone());
-    let left = with.drained(&asked.place);
+    with.enter(asked.clone());
+    let left = with.left_waiting(&asked.place);
     let is_deadlock = left.iter().any(|left| left.place == asked.place || is_ahead && left.owner == asked.owner);
     Answer { is_deadlock, is_old }
+}
+
+/// Whether these owners are deadlocked even if every other owner releases all that it holds and waits for nothing.
+pub(super) fn are_deadlocked_alone(fixture: &mut Fixture, new: &NewRequest<'_>, owners: &BTreeSet<Name>) -> bool {
+    let mut world = World::of(fixture, new);
+    world.enter(Waits::of(new));
+    world.waiting.retain(|waits| owners.contains(&waits.owner));
+    let are_left = |left: &Vec<Waits>| owners.iter().all(|owner| left.iter().any(|left| left.owner == *owner));
+    world.outcomes(&new.place).iter().any(are_left)
 }
 
 impl World {
@@ -97,11 +116,35 @@ impl World {
         world
     }
 
+    fn enter(&mut self, waits: Waits) {
+        self.waiting.push(waits);
+        self.waiting.sort_by_key(|waits| waits.place.clone());
+    }
+
     fn share(&self, name: &Name, owner: &Name) -> Share {
         self.locks.get(name).and_then(|(_, shares)| shares.get(owner)).copied().unwrap_or_default()
     }
 
-    /// The requests that still wait when all others have released.
+    /// The requests that still wait when all others have released, in either case.
+    fn left_waiting(self, new: &Place) -> Vec<Waits> {
+        self.outcomes(new).concat()
+    }
+
+    /// The requests that still wait if those adopted requests time out whose owners also have a native request for the
+    /// key, and if they are served.
+    fn outcomes(self, new: &Place) -> [Vec<Waits>; 2] {
+        let is_doubled_by = |waits: &Waits, other: &Waits| {
+            !waits.must_be_served()
+                && other.must_be_served()
+                && waits.owner == other.owner
+                && other.names.contains(&waits.names[0])
+        };
+        let mut without_doubled = self.clone();
+        without_doubled.waiting.retain(|waits| !self.waiting.iter().any(|other| is_doubled_by(waits, other)));
+        [without_doubled.drained(new), self.drained(new)]
+    }
+
+    /// The requests that must be served, and still wait when all others have released.
     fn drained(mut self, new: &Place) -> Vec<Waits> {
         loop {
             let is_impossible = |waits: &Waits| {
@@ -112,12 +155,16 @@ impl World {
                 self.waiting.remove(index);
                 continue;
             }
-            let waiting: Vec<Name> = self.waiting.iter().map(|waits| waits.owner.clone()).collect();
+            let must_be_served = self.waiting.iter().filter(|waits| waits.must_be_served());
+            let waiting: Vec<Name> = must_be_served.map(|waits| waits.owner.clone()).collect();
             for (_, shares) in self.locks.values_mut() {
                 shares.retain(|owner, _| waiting.contains(owner));
             }
             let is_served = |index: &usize| self.waiting[*index].names.iter().all(|name| self.admits(*index, name));
-            let Some(index) = (0..self.waiting.len()).find(is_served) else { return self.waiting };
+            let Some(index) = (0..self.waiting.len()).find(is_served) else {
+                self.waiting.retain(Waits::must_be_served);
+                return self.waiting;
+            };
             let Waits { owner, claim, names, .. } = self.waiting.remove(index);
             for name in names {
                 let share = self.share(&name, &owner).with(&claim);

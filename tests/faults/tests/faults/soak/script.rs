@@ -187,12 +187,12 @@ impl Script {
 
     /// A mutex for native clients and for those that do not know the module.
     fn add_adopted(&mut self, rng: &mut Rng, key: &str, owner: &str) {
-        match rng.below(2) {
-            0 => self.call(&format!("LOCK.ACQUIRE {key} {owner} BLOCK 0"), Expected::Grant),
-            _ => {
-                self.call(&format!("SET {key} {owner} NX PX 60000"), Expected::Set);
-                self.call(&format!("LOCK.HELD {key} {owner}"), Expected::NewFence);
-            }
+        let is_native = rng.below(2) == 0;
+        if is_native {
+            self.call(&format!("LOCK.ACQUIRE {key} {owner} BLOCK 0"), Expected::Grant);
+        } else {
+            self.call(&format!("SET {key} {owner} NX PX 60000"), Expected::Set);
+            self.call(&format!("LOCK.HELD {key} {owner}"), Expected::NewFence);
         }
         match rng.below(4) {
             0 => self.call(&format!("SET {key} {owner} XX PX 60000"), Expected::Ok),
@@ -202,6 +202,10 @@ impl Script {
         }
         match rng.below(3) {
             0 => self.call(&format!("LOCK.RELEASE {key} {owner}"), Expected::Int(1)),
+            1 if is_native => {
+                self.call(&format!("DEL {key}"), Expected::Int(0));
+                self.call(&format!("LOCK.RELEASE {key} {owner}"), Expected::Int(1));
+            }
             1 => self.call(&format!("DEL {key}"), Expected::Int(1)),
             _ => {
                 self.pipeline.push(&["EVAL", COMPARE_AND_DELETE, "1", key, owner]);

@@ -1,6 +1,6 @@
 //! Two servers beside each other: the tested one and the builds of `scripts/servers`. The claims of `docs/upgrade.md`
 //! on each pair are tried ([`pairs`]), and its steps are taken under load, under Sentinels ([`rolling`]). Where a
-//! server is not built, its tests are skipped: `make upgrade` builds them all.
+//! server is not built, its tests are skipped: `make servers` builds them all.
 
 mod pairs;
 mod rolling;

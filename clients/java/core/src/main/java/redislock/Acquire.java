@@ -9,6 +9,7 @@ import org.jspecify.annotations.Nullable;
  * not granted.
  *
  * <pre>
+ *   PROVED, if a time of atLeast may be too long ──▶ ASKED …
  *   ASKED ──queued──▶ QUEUED ──message, or a slice later──▶ ASKED …        (by message)
  *   ASKED ──nil, time left──▶ ASKED …                                      (blocking, or polling)
  *   ASKED ──granted──▶ RESTARTED, if it waited long ──▶ COMPARED, if another mode is held ──▶ CONFIRMED by replicas
@@ -19,6 +20,7 @@ import org.jspecify.annotations.Nullable;
  */
 class Acquire extends Task<@Nullable Grant> {
   enum State {
+    PROVED,
     LISTENING,
     ASKED,
     QUEUED,
@@ -44,6 +46,9 @@ class Acquire extends Task<@Nullable Grant> {
    */
   boolean open;
 
+  /** False while the server may refuse the time of atLeast, which only the release sends. */
+  private boolean isProven;
+
   private boolean wasOpen;
   private boolean isFirst = true;
   private boolean toldQueued;
@@ -59,6 +64,11 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** The latest request's failure; null: it was answered. */
   private @Nullable Trouble unanswered;
+
+  /** The latest failure since the last answer, of a subscription too. */
+  private @Nullable Trouble failure;
+
+  private boolean toldRetry;
 
   @Nullable Grant grant;
   private boolean givesBack;
@@ -76,6 +86,8 @@ class Acquire extends Task<@Nullable Grant> {
     this.patience = request.patience();
     this.runs = runs;
     this.tokenUsedBefore = request.tokenUsedBefore();
+    // A time up to the lease is proven by the request itself.
+    this.isProven = request.settings().atLeastMs <= request.settings().leaseMs;
   }
 
   @Override
@@ -84,6 +96,11 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step ask() {
+    if (!isProven) {
+      state = State.PROVED;
+      List<byte[]> words = Repeat.proof(request.family(), request.settings().atLeastMs);
+      return new Step.Send(words, within(Limits.LATE_MS));
+    }
     boolean isSubscribed = channel != null && !(runs && isFirst);
     // Most locks are free: the first request is sent without a subscription.
     boolean isAtOnce = isFirst && request.byMessage() && !isSubscribed;
@@ -143,6 +160,8 @@ class Acquire extends Task<@Nullable Grant> {
   @Override
   Step reply(@Nullable Object reply) {
     switch (state) {
+      case PROVED:
+        return proven();
       case COMPARED:
         // The holds of both modes together: no more than those of the grant if the other mode was
         // lost.
@@ -164,9 +183,20 @@ class Acquire extends Task<@Nullable Grant> {
     }
   }
 
-  private Step answered(@Nullable Object reply) {
-    resend.answered();
+  private Step proven() {
+    isProven = true;
+    failure = null;
     unanswered = null;
+    return ask();
+  }
+
+  private Step answered(@Nullable Object reply) {
+    if (!runs) {
+      // The command behind a grant may be refused all the same, and is asked for again.
+      resend.answered();
+    }
+    unanswered = null;
+    failure = null;
     if (!(reply instanceof List<?> list)) {
       // A request that was queued stays queued when a later one that does not wait is answered nil.
       open = wasOpen && request.byMessage() && channel == null;
@@ -256,7 +286,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   private Step notReplicated(long confirmed) {
     String message =
-        "%d of %d replicas confirmed the grant within %d ms: given back"
+        "%d of %d replicas confirmed the grant within %d ms: released"
             .formatted(confirmed, request.settings().replicas, request.settings().replicaTimeoutMs);
     return new Step.GivenUp(new NotReplicatedException(message, request.owner().lock));
   }
@@ -265,7 +295,8 @@ class Acquire extends Task<@Nullable Grant> {
     givesBack = true;
     return new Step.GivenUp(
         new LockLostException(
-            "the lock was lost before it was acquired again: given back", request.owner().lock));
+            "the lock was lost before it was acquired again, so the new hold was released",
+            request.owner().lock));
   }
 
   /** The time is over. */
@@ -299,7 +330,7 @@ class Acquire extends Task<@Nullable Grant> {
       return ask();
     }
     if (unanswered != null) {
-      return new Step.GivenUp(unanswered.translated(request.owner().lock));
+      return failed(unanswered, null);
     }
     // The message that says so may be lost: then the request is withdrawn.
     return open ? new Step.GivenUp(null) : notInTime();
@@ -318,12 +349,27 @@ class Acquire extends Task<@Nullable Grant> {
         open = wasOpen || trouble.mayHaveRun();
         unanswered = trouble;
         break;
+      case PROVED:
+        if (trouble.meansLost()) {
+          // The request itself says what the key is.
+          return proven();
+        }
+        unanswered = trouble;
+        break;
+      case EXECUTED:
+        unanswered = trouble;
+        break;
       default:
         break;
     }
+    Trouble earlier = failure;
+    failure = trouble;
     String code = trouble.code();
     if (code.equals("ASK") || code.equals("TRYAGAIN")) {
       movingUntil = Clock.now() + Limits.RESEND_MS;
+    }
+    if ((code.equals("MOVED") || code.equals("ASK")) && !request.isCluster()) {
+      return new Step.GivenUp(trouble.noCluster(request.owner().lock));
     }
     if (code.equals("WRONGTYPE") && patience.pollMs() == 0) {
       unanswered = trouble;
@@ -332,6 +378,7 @@ class Acquire extends Task<@Nullable Grant> {
     }
     if (!patience.queues() && (code.equals("WRONGTYPE") || code.equals("GRACE"))) {
       unanswered = null;
+      failure = null;
       return notGranted();
     }
     boolean isOnce = patience.waitMs() == 0;
@@ -340,7 +387,7 @@ class Acquire extends Task<@Nullable Grant> {
       return again();
     }
     if (isOver || !trouble.heals()) {
-      return new Step.GivenUp(trouble.translated(request.owner().lock));
+      return failed(trouble, earlier);
     }
     if (state == State.LISTENING) {
       channel = null;
@@ -348,8 +395,26 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Sleep(isOnce ? resend.pause() : resend.pause(patience.ends()));
   }
 
+  /** {@code earlier}: a last attempt that was cut short says less than the one before. */
+  private Step failed(Trouble trouble, @Nullable Trouble earlier) {
+    RuntimeException error = trouble.translated(request.owner().lock);
+    if (earlier != null && trouble.stage != Trouble.Stage.REFUSED && earlier.error != error) {
+      error.addSuppressed(earlier.error);
+    }
+    return new Step.GivenUp(error);
+  }
+
+  /** What has kept it from asking, or from hearing of its grant; null: nothing. */
+  @Nullable RuntimeException hindrance() {
+    return failure == null ? null : failure.error;
+  }
+
   @Override
   Step slept() {
+    if (failure != null && !toldRetry && !failure.isRedirection()) {
+      toldRetry = true;
+      request.onRetry().accept(failure.error);
+    }
     return again();
   }
 
@@ -405,7 +470,7 @@ class Acquire extends Task<@Nullable Grant> {
     String lock = request.owner().lock;
     String hint =
         found.equals("string")
-            ? "; a SET NX client may hold it: mixed() takes turns with such clients"
+            ? "; a SET NX client may hold it: mixed() shares the lock with such clients"
             : "";
     String message = "the key \"" + lock + "\" is a " + found + ", not a lock" + hint;
     return (LockException) new WrongTypeException(message, lock).initCause(unanswered.error);

@@ -8,6 +8,9 @@ final class Clock {
   /** Later than any other time; still far from an overflow. */
   static final long NEVER = Long.MAX_VALUE / 4;
 
+  /** The longest time that a duration stands for: a server refuses such a lease as too long. */
+  private static final long LONGEST = NEVER - 1;
+
   private static final long ORIGIN = System.nanoTime();
 
   private Clock() {}
@@ -21,10 +24,31 @@ final class Clock {
     return ms >= NEVER ? NEVER : time + ms;
   }
 
-  /** Whole milliseconds, rounded up, {@link #NEVER} at most. */
-  static long ms(Duration duration) {
-    boolean isEndless = duration.compareTo(Duration.ofDays(36_500)) > 0;
-    return isEndless ? NEVER : duration.plusNanos(999_999).toMillis();
+  /** Whole milliseconds, rounded up; zero or less: 0. */
+  private static long ms(Duration duration) {
+    if (duration.isNegative()) {
+      return 0;
+    }
+    boolean isLongest = duration.getSeconds() >= LONGEST / 1000;
+    return isLongest ? LONGEST : duration.plusNanos(999_999).toMillis();
+  }
+
+  /**
+   * Whole milliseconds, rounded up.
+   *
+   * @throws IllegalArgumentException if it is zero or less
+   */
+  static long positive(String what, Duration duration) {
+    if (duration.isNegative() || duration.isZero()) {
+      throw new IllegalArgumentException(what + " must be greater than zero, not " + duration);
+    }
+    return ms(duration);
+  }
+
+  /** Whole milliseconds to wait, rounded up; zero or less: 0; centuries: {@link #NEVER} ends. */
+  static long wait(Duration duration) {
+    long ms = ms(duration);
+    return ms == LONGEST ? NEVER : ms;
   }
 
   /** So many milliseconds, times a random number between these two. */

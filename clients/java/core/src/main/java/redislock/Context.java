@@ -54,7 +54,7 @@ record Context(
 
   byte[] key(String name) {
     if (name.isEmpty()) {
-      throw new IllegalArgumentException("the name of a lock is not empty");
+      throw new IllegalArgumentException("the name of a lock must not be empty");
     }
     return Words.bytes(prefix + name);
   }
@@ -75,6 +75,20 @@ record Context(
       }
       return known;
     }
+  }
+
+  /** A request that failed is sent again, maybe for long. */
+  static void warn(String what, Throwable error) {
+    Throwable root = error;
+    while (root.getCause() != null) {
+      root = root.getCause();
+    }
+    if (root.getSuppressed().length > 0) {
+      // Jedis suppresses the failure to connect to each address of a host.
+      root = root.getSuppressed()[0];
+    }
+    String cause = root == error ? "" : ", caused by " + root;
+    LOG.log(Level.WARNING, what + " failed and will be retried: " + error + cause);
   }
 
   boolean isObserved() {
@@ -106,7 +120,7 @@ record Context(
       try {
         observer.on(event);
       } catch (RuntimeException e) {
-        LOG.log(Level.WARNING, "an observer has thrown", e);
+        LOG.log(Level.WARNING, "an observer threw an error", e);
       }
     }
   }

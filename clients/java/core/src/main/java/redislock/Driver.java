@@ -29,6 +29,9 @@ abstract class Driver implements AutoCloseable {
 
   private final Set<Line> lines = ConcurrentHashMap.newKeySet();
 
+  /** Those of the holds that are renewed. */
+  final Set<Keeper> renewing = ConcurrentHashMap.newKeySet();
+
   /** Virtual threads where there are any, else daemon threads. */
   final Executor workers = workers();
 
@@ -41,6 +44,9 @@ abstract class Driver implements AutoCloseable {
 
   /** True if requests wait by messages, over a shared connection. */
   abstract boolean waitsByMessage();
+
+  /** True if it asks the node of a key, and follows redirections. */
+  abstract boolean isCluster();
 
   /** The longest BLOCK that the connections allow. */
   abstract long sliceMs();
@@ -115,6 +121,9 @@ abstract class Driver implements AutoCloseable {
 
   @Override
   public final void close() {
+    CompletableFuture<?>[] ended =
+        renewing.stream().map(Keeper::end).toArray(CompletableFuture[]::new);
+    Futures.await(CompletableFuture.allOf(ended), Limits.KEPT_MS);
     closing.countDown();
     end();
     lines.forEach(Line::cut);

@@ -29,6 +29,15 @@ record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlot
     return commands().equals("RWLOCK") ? kind.name() : "";
   }
 
+  /** Of a read/write lock both views, else itself. */
+  List<Family> modes() {
+    return mode().isEmpty()
+        ? List.of(this)
+        : List.of(
+            new Family(LockEvent.Kind.WRITE, keys, limit, hasSlots),
+            new Family(LockEvent.Kind.READ, keys, limit, hasSlots));
+  }
+
   byte[] key() {
     return keys.get(0);
   }

@@ -6,6 +6,7 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
@@ -95,14 +96,16 @@ public final class Hold implements AutoCloseable {
   /**
    * Completes once, when the loss is known: with renewal within a third of the lease, with a
    * session when the connection ends, otherwise when the lease is over by the local clock; so too
-   * behind {@link RedisLocks#close()}, which ends renewals and sessions. Never, if it was released
-   * before. Keep the hold: it is not renewed for this stage alone.
+   * behind {@link RedisLocks#close()}, at which renewed holds and sessions end. Never, if it was
+   * released before. Keep the hold: it is not renewed for this stage alone. What depends on it runs
+   * on a thread of this client's own, and may block.
    *
    * @return completes normally, with the exception that describes the loss
    */
   public CompletionStage<LockLostException> lost() {
     owner.watched(context.driver());
-    return owner.lost.copy();
+    // Not on the timer's thread: what depends on it may block.
+    return owner.lost.thenApplyAsync(loss -> loss, context.driver().workers);
   }
 
   /**
@@ -117,11 +120,35 @@ public final class Hold implements AutoCloseable {
   /**
    * Begins the lease again from now, with this length; later renewals have it too.
    *
-   * @param lease 1 ms or longer
+   * @param lease longer than zero; fractions of a millisecond round up
    * @throws LockLostException if it was lost
+   * @throws IllegalArgumentException if it is zero or less
    */
   public void extend(Duration lease) {
-    extend(Math.max(1, Clock.ms(lease)));
+    extend(Clock.positive("a lease", lease));
+  }
+
+  /**
+   * As {@link #extend(Duration)}, with a new {@link RedisLock#atLeast} that counts from now: a
+   * release within that time does not free the lock, but sets its lease to the rest of the time.
+   *
+   * @param lease longer than zero
+   * @param atLeast zero: any release frees the lock
+   * @throws LockLostException if it was lost
+   * @throws IllegalArgumentException if a time is zero or less, or above the server's
+   *     lock.max-lease, or if the hold is bound to a session, which frees the lock when its
+   *     connection ends
+   */
+  public void extend(Duration lease, Duration atLeast) {
+    if (owner.line != null) {
+      throw new IllegalArgumentException("a session ends with its connection: omit atLeast");
+    }
+    long atLeastMs = atLeast.isZero() ? 0 : Clock.positive("atLeast", atLeast);
+    if (atLeastMs > Clock.positive("a lease", lease)) {
+      ask(Repeat.proof(family, owner.lock, atLeastMs));
+    }
+    extend(lease);
+    owner.keptUntil = atLeastMs > 0 ? Clock.after(Clock.now(), atLeastMs) : -Clock.NEVER;
   }
 
   private void extend(long ms) {
@@ -152,12 +179,14 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Runs a command on the server only while this is held, in one step (LOCK.EXEC).
+   * Runs a command on the server only while this is held, in one step (LOCK.EXEC). While the slot
+   * of its keys moves to another node, it is sent again for 10 s at most.
    *
    * @param command its name
    * @param arguments of the command
    * @return its reply: strings, numbers, lists, null; a map is a list of keys and values
    * @throws LockLostException if the lock was lost: the command did not run
+   * @throws LockException if the slot still moves, or the module is missing: it did not run
    */
   public @Nullable Object exec(String command, String... arguments) {
     return Words.texts(execute(Words.of(command, List.of(arguments))));
@@ -169,6 +198,7 @@ public final class Hold implements AutoCloseable {
    * @param command its name, then its arguments
    * @return its reply, with bytes in place of strings
    * @throws LockLostException if the lock was lost: the command did not run
+   * @throws LockException as above: it did not run
    */
   public @Nullable Object exec(byte[]... command) {
     return execute(List.of(command));
@@ -197,7 +227,29 @@ public final class Hold implements AutoCloseable {
    * @throws LockLostException if it was lost before
    */
   public void release() {
-    Futures.result(releaseOnce(Release.How.DONE));
+    Futures.result(releaseOnce(Release.How.DONE, Limits.RELEASE_MS + Limits.LATE_MS));
+  }
+
+  /**
+   * As {@link #release()}, beside the caller: over Lettuce no thread waits, over Jedis one does.
+   * Cancelling the future does not end the release. What depends on it runs on a thread of this
+   * client's own, and may block.
+   *
+   * @return completes when the server has answered; fails with what {@link #release()} throws
+   */
+  public CompletableFuture<Void> releaseAsync() {
+    CompletableFuture<Void> result = new CompletableFuture<>();
+    releaseOnce(Release.How.DONE, 0)
+        .whenCompleteAsync(
+            (held, error) -> {
+              if (error == null) {
+                result.complete(null);
+              } else {
+                result.completeExceptionally(Futures.cause(error));
+              }
+            },
+            context.driver().workers);
+    return result;
   }
 
   /**
@@ -225,9 +277,20 @@ public final class Hold implements AutoCloseable {
     }
   }
 
+  /**
+   * For logs: the lock, the fence, the owner, and what is known here of its state.
+   *
+   * @return such as {@code hold of "report", fence 7, host:1:2, held}
+   */
+  @Override
+  public String toString() {
+    String state = owner.isOver() ? "released" : isLost() ? "lost" : "held";
+    return "hold of \"" + owner.lock + "\", fence " + fence() + ", " + token() + ", " + state;
+  }
+
   /** Never throws; lasts a second at most. */
   CompletableFuture<Boolean> releaseBeside(Release.How how) {
-    CompletableFuture<Boolean> released = releaseOnce(how);
+    CompletableFuture<Boolean> released = releaseOnce(how, Limits.KEPT_MS);
     Line session = owner.line;
     if (session != null && !released.isDone()) {
       // The server releases what is bound to the connection.
@@ -236,8 +299,8 @@ public final class Hold implements AutoCloseable {
     return released;
   }
 
-  private CompletableFuture<Boolean> releaseOnce(Release.How how) {
-    long keptMs = how != Release.How.DONE ? Limits.KEPT_MS : Limits.RELEASE_MS + Limits.LATE_MS;
+  /** {@code keptMs}: its caller waits so long at most. */
+  private CompletableFuture<Boolean> releaseOnce(Release.How how, long keptMs) {
     CompletableFuture<Boolean> released = new CompletableFuture<>();
     // A release that has failed may be tried again.
     CompletableFuture<Boolean> latest =
@@ -266,11 +329,20 @@ public final class Hold implements AutoCloseable {
     if (task.isLast) {
       // From here on the lock is not renewed, even if the release fails.
       CompletableFuture<?> renewal = owner.keptBy(null);
-      if (task.keptUntil > Clock.now()) {
+      if (task.keptUntil > Clock.now() && !renewal.isDone()) {
         // Another connection's renewal may be read later, and its lease would stand.
-        Futures.await(renewal, Limits.LATE_MS);
+        renewal
+            .copy()
+            .completeOnTimeout(null, Limits.LATE_MS, TimeUnit.MILLISECONDS)
+            .whenComplete((none, error) -> run(task, result, 0));
+        Futures.await(result, keptMs);
+        return;
       }
     }
+    run(task, result, keptMs);
+  }
+
+  private void run(Release task, CompletableFuture<Boolean> result, long keptMs) {
     context
         .driver()
         .runFor(task, keptMs)
@@ -283,6 +355,8 @@ public final class Hold implements AutoCloseable {
       @Nullable Boolean held,
       @Nullable Throwable error) {
     if (error != null) {
+      // Behind the end of the locks no release can be sent, and the loss is what it would find.
+      boolean isKnown = owner.lost.isDone() && context.driver().isClosed();
       if (task.isLast && owner.line != null) {
         // The end of a session's connection releases it.
         owner.line.close();
@@ -291,7 +365,7 @@ public final class Hold implements AutoCloseable {
         // No caller tries again: without a confirmed release the lock counts as lost.
         owner.lose();
       }
-      result.completeExceptionally(Futures.cause(error));
+      result.completeExceptionally(isKnown ? lostBefore() : Futures.cause(error));
       return;
     }
     Driver driver = context.driver();
@@ -309,9 +383,12 @@ public final class Hold implements AutoCloseable {
       context.tell(LockEvent.Type.RELEASED, family, owner, grant.fence(), heldMs, null);
       result.complete(true);
     } else {
-      result.completeExceptionally(
-          new LockLostException(
-              "the lock \"" + owner.lock + "\" was lost before it was released", owner.lock));
+      result.completeExceptionally(lostBefore());
     }
+  }
+
+  private LockLostException lostBefore() {
+    String message = "the lock \"" + owner.lock + "\" was lost before it was released";
+    return new LockLostException(message, owner.lock);
   }
 }

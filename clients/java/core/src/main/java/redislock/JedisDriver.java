@@ -52,6 +52,15 @@ final class JedisDriver extends Driver {
 
   JedisDriver(UnifiedJedis client) {
     try {
+      // In older versions no other thread can end a connection, which a wait needs.
+      Connection.class.getMethod("forceDisconnect");
+    } catch (NoSuchMethodException e) {
+      throw new IllegalArgumentException(
+          "this version of Jedis is too old: locks need Jedis 7 or later (Spring Boot 3 brings"
+              + " Jedis 6: set its property jedis.version)",
+          e);
+    }
+    try {
       // The client's own commands are sent again by it after a failure. Neither major tells its
       // connections otherwise.
       Field field = UnifiedJedis.class.getDeclaredField("provider");
@@ -63,13 +72,18 @@ final class JedisDriver extends Driver {
       provider = found;
     } catch (ReflectiveOperationException e) {
       throw new IllegalArgumentException(
-          "this version of Jedis keeps its connections in an unknown place", e);
+          "this version of Jedis is not supported: its connections cannot be found", e);
     }
   }
 
   @Override
   boolean waitsByMessage() {
     return false;
+  }
+
+  @Override
+  boolean isCluster() {
+    return provider instanceof ClusterConnectionProvider;
   }
 
   @Override
@@ -363,7 +377,8 @@ final class JedisDriver extends Driver {
         return pool;
       }
     } catch (JedisException | NoSuchElementException | ClassCastException e) {
-      throw new Trouble(e, Trouble.Stage.UNSENT);
+      Trouble refusal = refusal(e);
+      throw refusal != null ? refusal : new Trouble(e, Trouble.Stage.UNSENT);
     }
     throw failed(
         new Trouble(
@@ -420,22 +435,35 @@ final class JedisDriver extends Driver {
     } catch (ExecutionException e) {
       throw notConnected(pool, e.getCause());
     } catch (TimeoutException e) {
+      abandon(pool, made, abandoned);
       throw new Trouble(
           new JedisConnectionException("no connection in time"), Trouble.Stage.UNSENT);
-    } finally {
-      if (made.cancel(false)) {
-        pool.clear();
-      }
+    } catch (InterruptedException e) {
+      abandon(pool, made, abandoned);
+      throw e;
     }
+  }
+
+  private static void abandon(
+      Pool<Connection> pool, CompletableFuture<Connection> made, Consumer<Connection> abandoned) {
+    if (made.cancel(false)) {
+      pool.clear();
+    } else {
+      // It came together with the interrupt, or just after the time: a pool must not lose it.
+      made.thenAccept(abandoned);
+    }
+  }
+
+  private static @Nullable Trouble refusal(Throwable error) {
+    return Trouble.refusal(error, JedisDataException.class, JedisDataException::new);
   }
 
   private static Trouble notConnected(Pool<Connection> pool, Throwable error) {
     RuntimeException unchecked = Futures.unchecked(error);
-    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
-      // A refusal of HELLO, AUTH or SELECT.
-      if (cause instanceof JedisDataException refusal) {
-        return new Trouble(refusal, Trouble.Stage.REFUSED);
-      }
+    // Of HELLO, AUTH or SELECT.
+    Trouble refusal = refusal(error);
+    if (refusal != null) {
+      return refusal;
     }
     boolean heals =
         error instanceof JedisException
@@ -582,11 +610,17 @@ final class JedisDriver extends Driver {
       if (closed || open == null) {
         drop();
         throw new Trouble(
-            new JedisConnectionException("the request was given up"), Trouble.Stage.UNSENT);
+            new JedisConnectionException("the request was cancelled"), Trouble.Stage.UNSENT);
       }
-      List<@Nullable Object> replies =
-          new Sending(open).exchange(packet, asked != null, withinMs, blocked);
+      Sending sending = new Sending(open);
+      List<@Nullable Object> replies = sending.exchange(packet, asked != null, withinMs, blocked);
       Trouble trouble = Trouble.of(replies);
+      if (trouble == null && sending.isCut()) {
+        // Cut behind the last reply: what was granted over this connection has ended with it.
+        JedisException error = new JedisConnectionException("an interrupt ended the connection");
+        trouble = new Trouble(error, Trouble.Stage.UNANSWERED);
+        replies = List.of(trouble);
+      }
       if (trouble != null) {
         drop();
         asked = trouble.asked();

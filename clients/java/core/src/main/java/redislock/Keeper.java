@@ -21,14 +21,25 @@ final class Keeper {
   /** Completes with true if the lock is held; null: the deadline is told, and nothing asked. */
   private final @Nullable Function<Owner, CompletableFuture<Boolean>> check;
 
+  /** Of a keeper that renews: what it renews; null: of a session, or one that only tells. */
+  private final @Nullable Family renewed;
+
   private boolean stopped;
   private @Nullable ScheduledFuture<?> timer;
   private CompletableFuture<?> underWay = CompletableFuture.completedFuture(null);
 
-  Keeper(Driver driver, Owner owner, @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
+  Keeper(
+      Driver driver,
+      Owner owner,
+      @Nullable Family renewed,
+      @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
     this.driver = driver;
+    this.renewed = renewed;
     this.ref = new WeakReference<>(owner);
     this.check = check;
+    if (renewed != null) {
+      driver.renewing.add(this);
+    }
     owner.keptBy(this);
   }
 
@@ -39,6 +50,7 @@ final class Keeper {
   /** Completes when the check that is under way is over. */
   synchronized CompletableFuture<?> stop() {
     stopped = true;
+    driver.renewing.remove(this);
     if (timer != null) {
       timer.cancel(false);
     }
@@ -60,9 +72,19 @@ final class Keeper {
   private void ring() {
     Owner owner = ref.get();
     if (owner == null || owner.isOver()) {
+      driver.renewing.remove(this);
       return;
     }
-    if (owner.isLost()) {
+    if (owner.isAbandoned()) {
+      Context.LOG.log(
+          System.Logger.Level.WARNING,
+          "a thread ended without calling unlock() on the lock \"" + owner.lock + "\"");
+      owner.lose();
+      Line session = owner.line;
+      if (session != null) {
+        session.close();
+      }
+    } else if (owner.isLost()) {
       owner.lose();
     } else if (check == null) {
       again(owner);
@@ -88,12 +110,38 @@ final class Keeper {
     }
   }
 
+  /**
+   * Nothing renews it from now on: tells the loss, and releases what is held, since that frees the
+   * lock before the end of its lease. Completes when the server has answered, and never fails.
+   */
+  CompletableFuture<?> end() {
+    Owner owner = ref.get();
+    if (owner == null || owner.isOver() || renewed == null) {
+      return CompletableFuture.completedFuture(null);
+    }
+    CompletableFuture<?> renewal = owner.keptBy(null);
+    owner.lose();
+    CompletableFuture<?> ended = renewal.handle((held, error) -> null);
+    for (Family each : renewed.modes()) {
+      if (owner.holds(each.mode()) > 0) {
+        Release release = new Release(each, owner, Integer.MAX_VALUE, Release.How.ENDED);
+        ended =
+            ended
+                .thenCompose(none -> driver.start(release, null))
+                .handle((released, error) -> null);
+        owner.holds(each.mode(), 0);
+      }
+    }
+    return ended;
+  }
+
   /** Renews after each third of the lease; a loss is told within a third. */
   static void renew(Context context, Owner first, Family family) {
     Driver driver = context.driver();
     new Keeper(
         driver,
         first,
+        family,
         owner -> {
           long leaseMs = owner.leaseMs;
           return driver
@@ -119,6 +167,7 @@ final class Keeper {
         new Keeper(
             driver,
             first,
+            null,
             owner -> {
               long sent = Clock.now();
               return line.check(family.held(owner.token), Limits.LATE_MS)

@@ -6,6 +6,7 @@ import io.lettuce.core.codec.ByteArrayCodec;
 import io.lettuce.core.output.CommandOutput;
 import io.lettuce.core.protocol.Command;
 import io.lettuce.core.protocol.CommandArgs;
+import io.lettuce.core.protocol.CompleteableCommand;
 import io.lettuce.core.protocol.ProtocolKeyword;
 import io.netty.buffer.ByteBuf;
 import java.nio.ByteBuffer;
@@ -15,6 +16,8 @@ import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -22,7 +25,8 @@ import org.jspecify.annotations.Nullable;
  * reply, and writes them again on the next one: a LOCK.EXEC would run twice, and a release would
  * seem lost. A command that was written or given up is a PING here.
  */
-final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
+final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
+    implements CompleteableCommand<Object> {
   private static final byte[] PING = Words.bytes("*1\r\n$4\r\nPING\r\n");
 
   /** A {@link Trouble} in place of a reply that does not come. Never fails. */
@@ -86,6 +90,17 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object> {
     } else {
       reply.complete(getOutput().get());
     }
+  }
+
+  /** Lettuce cancels the timer of its time limit so; otherwise each command is kept until then. */
+  @Override
+  public void onComplete(BiConsumer<? super Object, Throwable> action) {
+    reply.whenComplete((result, error) -> action.accept(result, error));
+  }
+
+  @Override
+  public void onComplete(Consumer<? super Object> action) {
+    reply.thenAccept(action);
   }
 
   @Override

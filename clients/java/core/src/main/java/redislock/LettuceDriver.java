@@ -3,6 +3,7 @@ package redislock;
 import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisConnectionException;
 import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.RedisException;
@@ -24,9 +25,11 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
@@ -34,6 +37,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
@@ -84,6 +88,11 @@ final class LettuceDriver extends Driver {
   }
 
   @Override
+  boolean isCluster() {
+    return nodes instanceof Cluster;
+  }
+
+  @Override
   long sliceMs() {
     return sliceMs;
   }
@@ -96,9 +105,13 @@ final class LettuceDriver extends Driver {
     try {
       return running.get();
     } catch (InterruptedException e) {
-      running.cancel(true);
-      Futures.await(running.undoing, Limits.KEPT_MS);
-      throw e;
+      if (running.cancel(true)) {
+        Futures.await(running.undoing, Limits.KEPT_MS);
+        throw e;
+      }
+      // The result came first. It may be a hold, which only the caller can release.
+      Thread.currentThread().interrupt();
+      return Futures.result(running);
     } catch (ExecutionException e) {
       throw Futures.rethrown(e.getCause());
     }
@@ -299,9 +312,21 @@ final class LettuceDriver extends Driver {
     return unsent(cause);
   }
 
-  /** What is no failure of the network, such as a class that is missing, does not heal. */
+  /**
+   * Why there is no connection, or no subscription. What is no failure of the network, such as a
+   * class that is missing, does not heal.
+   */
   private static Trouble unsent(Throwable error) {
     Throwable cause = Futures.cause(error);
+    Trouble refusal =
+        Trouble.refusal(
+            cause, RedisCommandExecutionException.class, RedisCommandExecutionException::new);
+    if (refusal != null) {
+      return refusal;
+    }
+    if (cause instanceof CancellationException) {
+      cause = new RedisConnectionException("the connection was closed", cause);
+    }
     boolean heals =
         cause instanceof RedisException
             || cause instanceof IOException
@@ -427,6 +452,9 @@ final class LettuceDriver extends Driver {
     private final Set<LettuceCommand> sent = ConcurrentHashMap.newKeySet();
     private final Runnable onEnd;
 
+    /** Why no further command may be sent over it; null: they may. */
+    private volatile @Nullable String retired;
+
     Connection(StatefulRedisConnection<byte[], byte[]> redis, Runnable onEnd) {
       this.redis = redis;
       this.onEnd = onEnd;
@@ -440,11 +468,17 @@ final class LettuceDriver extends Driver {
       List<LettuceCommand> packet = new ArrayList<>(commands.size());
       for (LettuceCommand each : commands) {
         sent.add(each);
-        each.reply.whenComplete((reply, error) -> sent.remove(each));
+        each.reply.whenComplete((reply, error) -> answered(each));
         if (asking) {
           packet.add(new LettuceCommand("ASKING"));
         }
         packet.add(each);
+      }
+      // Read after the commands were added: retire() closes it only once there are none.
+      String why = retired;
+      if (why != null) {
+        commands.forEach(each -> each.lost(why));
+        return;
       }
       try {
         redis.dispatch(packet);
@@ -454,6 +488,26 @@ final class LettuceDriver extends Driver {
       }
       if (!redis.isOpen()) {
         ended();
+      }
+    }
+
+    /**
+     * Closes it as soon as the commands that were sent over it have their replies. Closed before,
+     * it would leave their outcome unknown.
+     */
+    void retire(Trouble why) {
+      retired = "the connection was closed, because another request failed: " + why.error;
+      closeIfAnswered();
+    }
+
+    private void answered(LettuceCommand command) {
+      sent.remove(command);
+      closeIfAnswered();
+    }
+
+    private void closeIfAnswered() {
+      if (retired != null && sent.isEmpty()) {
+        LettuceDriver.close(redis);
       }
     }
 
@@ -532,15 +586,15 @@ final class LettuceDriver extends Driver {
     }
 
     private void disconnected(CompletableFuture<Connection> ended) {
-      drop(ended);
+      drop(ended, each -> LettuceDriver.close(each.redis));
       // The requests that wait depend on the connection that they were sent over.
       inbox.interrupt();
     }
 
     /**
-     * Closes a connection that ended, or that leads to a replica: the next request makes another.
+     * Closes a connection that has ended, or leads to a replica. The next request makes another.
      */
-    void drop(@Nullable CompletableFuture<Connection> ended) {
+    void drop(@Nullable CompletableFuture<Connection> ended, Consumer<Connection> close) {
       mutex.lock();
       try {
         if (ended == null || connection != ended || !ended.isDone()) {
@@ -550,7 +604,7 @@ final class LettuceDriver extends Driver {
       } finally {
         mutex.unlock();
       }
-      ended.thenAccept(each -> LettuceDriver.close(each.redis));
+      ended.thenAccept(close);
     }
 
     CompletableFuture<List<@Nullable Object>> send(
@@ -562,8 +616,17 @@ final class LettuceDriver extends Driver {
               (replies, error) -> {
                 Trouble trouble = Trouble.of(replies);
                 if (trouble != null && trouble.endsConnection()) {
-                  drop(current);
-                  if (trouble.stage == Trouble.Stage.REFUSED) {
+                  boolean isRefused = trouble.stage == Trouble.Stage.REFUSED;
+                  drop(
+                      current,
+                      each -> {
+                        if (isRefused) {
+                          each.retire(trouble);
+                        } else {
+                          LettuceDriver.close(each.redis);
+                        }
+                      });
+                  if (isRefused) {
                     deafen();
                   }
                 }
@@ -598,18 +661,10 @@ final class LettuceDriver extends Driver {
                   confirmed.complete(this);
                 } else {
                   deafen();
-                  confirmed.completeExceptionally(
-                      new Trouble(
-                          Futures.unchecked(Futures.cause(error)), stageOf(Futures.cause(error))));
+                  confirmed.completeExceptionally(trouble(error));
                 }
               });
       return limited(confirmed, Limits.LATE_MS);
-    }
-
-    private Trouble.Stage stageOf(Throwable error) {
-      return error instanceof io.lettuce.core.RedisCommandExecutionException
-          ? Trouble.Stage.REFUSED
-          : Trouble.Stage.UNSENT;
     }
 
     private CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>>
@@ -698,7 +753,7 @@ final class LettuceDriver extends Driver {
 
     void close() {
       CompletableFuture<Connection> last = connection;
-      drop(last);
+      drop(last, each -> LettuceDriver.close(each.redis));
       if (last != null && !last.isDone()) {
         last.thenAccept(each -> LettuceDriver.close(each.redis));
       }
@@ -939,9 +994,10 @@ final class LettuceDriver extends Driver {
   private final class LettuceLine implements Line {
     private final byte[] key;
     private final ReentrantLock mutex = new ReentrantLock();
-    private final List<StatefulConnection<?, ?>> opened =
-        new java.util.concurrent.CopyOnWriteArrayList<>();
-    private volatile @Nullable CompletableFuture<Connection> connection;
+
+    /** The latest; null: none, or it has ended. */
+    private volatile @Nullable Connecting latest;
+
     private volatile @Nullable String asked;
     private volatile boolean closed;
     private volatile @Nullable Runnable ended;
@@ -951,9 +1007,9 @@ final class LettuceDriver extends Driver {
     }
 
     CompletableFuture<List<@Nullable Object>> send(List<List<byte[]>> packet, long withinMs) {
-      CompletableFuture<Connection> current = connection();
+      Connecting current = connecting();
       return LettuceDriver.this
-          .send(current, packet, withinMs, asked != null, new Sending())
+          .send(current.made, packet, withinMs, asked != null, new Sending())
           .whenComplete(
               (replies, error) -> {
                 Trouble trouble = Trouble.of(replies);
@@ -967,28 +1023,53 @@ final class LettuceDriver extends Driver {
               });
     }
 
-    private CompletableFuture<Connection> connection() {
+    /**
+     * An attempt to connect, and the connection that it made. What it has opened is closed with it:
+     * one that comes late, when another attempt has made the session's connection, ends by itself.
+     */
+    private final class Connecting {
+      final CompletableFuture<Connection> made = new CompletableFuture<>();
+      private final List<StatefulConnection<?, ?>> opened = new CopyOnWriteArrayList<>();
+
+      void begin() {
+        nodes
+            .connect(key, asked, opened)
+            .whenComplete(
+                (redis, error) -> {
+                  if (error != null) {
+                    made.completeExceptionally(unsent(error));
+                  } else if (isOver() || !made.complete(new Connection(redis, () -> drop(this)))) {
+                    made.completeExceptionally(closed());
+                    close();
+                  }
+                });
+      }
+
+      void close() {
+        made.cancel(false);
+        for (StatefulConnection<?, ?> each : opened) {
+          // Removed first: its end comes back here.
+          if (opened.remove(each)) {
+            LettuceDriver.close(each);
+          }
+        }
+      }
+    }
+
+    private Connecting connecting() {
       mutex.lock();
       try {
-        if (isOver()) {
-          return CompletableFuture.failedFuture(closed());
+        Connecting current = latest;
+        if (current == null) {
+          current = new Connecting();
+          if (isOver()) {
+            current.made.completeExceptionally(closed());
+            return current;
+          }
+          latest = current;
+          current.begin();
         }
-        if (connection == null) {
-          CompletableFuture<Connection> made = new CompletableFuture<>();
-          connection = made;
-          nodes
-              .connect(key, asked, opened)
-              .whenComplete(
-                  (redis, error) -> {
-                    if (error != null) {
-                      made.completeExceptionally(unsent(error));
-                    } else if (isOver() || !made.complete(new Connection(redis, () -> end(made)))) {
-                      made.completeExceptionally(closed());
-                      closeAll();
-                    }
-                  });
-        }
-        return connection;
+        return current;
       } finally {
         mutex.unlock();
       }
@@ -998,34 +1079,21 @@ final class LettuceDriver extends Driver {
       return closed || isClosed();
     }
 
-    private void end(CompletableFuture<Connection> made) {
-      drop(made);
-      Runnable told = ended;
-      if (told != null && !closed) {
-        told.run();
-      }
-    }
-
-    private void drop(CompletableFuture<Connection> made) {
+    /** The next request makes another connection, unless the session was bound to this one. */
+    private void drop(Connecting ended) {
       mutex.lock();
       try {
-        if (connection != made) {
+        if (latest != ended) {
           return;
         }
-        connection = null;
+        latest = null;
       } finally {
         mutex.unlock();
       }
-      made.cancel(false);
-      closeAll();
-    }
-
-    private void closeAll() {
-      for (StatefulConnection<?, ?> each : opened) {
-        // Removed first: its end comes back here.
-        if (opened.remove(each)) {
-          LettuceDriver.close(each);
-        }
+      ended.close();
+      Runnable told = this.ended;
+      if (told != null && !closed) {
+        told.run();
       }
     }
 
@@ -1034,7 +1102,7 @@ final class LettuceDriver extends Driver {
       this.ended = ended;
       mutex.lock();
       try {
-        if (connection != null) {
+        if (latest != null) {
           return;
         }
       } finally {
@@ -1050,19 +1118,22 @@ final class LettuceDriver extends Driver {
 
     @Override
     public void cut() {
-      closeAll();
+      Connecting current = latest;
+      if (current != null) {
+        current.close();
+      }
     }
 
     @Override
     public void close() {
       closed = true;
       forget(this);
-      CompletableFuture<Connection> current = connection;
+      Connecting current = latest;
       if (current != null) {
-        current.thenAccept(
-            each -> each.sent.forEach(sent -> sent.lost("the request was given up")));
+        current.made.thenAccept(
+            each -> each.sent.forEach(sent -> sent.lost("the request was cancelled")));
+        current.close();
       }
-      closeAll();
     }
   }
 }

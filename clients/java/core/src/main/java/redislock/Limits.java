@@ -23,7 +23,7 @@ final class Limits {
   /** For so long a request that does not wait is sent again. */
   static final long RESEND_MS = 1000;
 
-  /** For so long a release is sent again. */
+  /** For so long a release is sent again, or a command of a slot that moves. */
   static final long RELEASE_MS = 10_000;
 
   /**

@@ -6,7 +6,13 @@ import org.jspecify.annotations.Nullable;
 public class LockLostException extends LockException {
   private static final long serialVersionUID = 1;
 
-  LockLostException(String message, String lock) {
+  /**
+   * A loss; the client makes it, and so does what holds its locks for others.
+   *
+   * @param message what was lost
+   * @param lock the name of the lock
+   */
+  public LockLostException(String message, String lock) {
     super(message, lock);
   }
 

@@ -4,7 +4,11 @@ import java.time.Duration;
 import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
-/** A lock with one holder. Immutable. */
+/**
+ * A lock with one holder. Immutable. Not reentrant: each acquire has an owner of its own, so one by
+ * a thread that holds the lock waits for its own hold, without end by default. For nested calls see
+ * {@link #asLock()}, which is owned by threads, and {@link ReentrantMutex#within}.
+ */
 public final class Mutex extends RedisLock<Mutex> {
   Mutex(Context context, String name, Family family, Settings settings) {
     super(context, name, family, settings);
@@ -18,12 +22,13 @@ public final class Mutex extends RedisLock<Mutex> {
   /**
    * Beside old clients, which hold the key as a string (SET NX): never waits in the queue, but
    * polls, so that both sides progress. Polls come after half to one and a half of the interval.
+   * Replaces {@link #session}.
    *
-   * @param interval 1 ms or longer; 100 ms is usual
+   * @param interval longer than zero; 100 ms is usual
    * @return a lock
    */
   public Mutex mixed(Duration interval) {
-    return with(settings.with(copy -> copy.pollMs = Math.max(1, Clock.ms(interval))));
+    return with(settings.with(copy -> copy.mixed(Clock.positive("an interval", interval))));
   }
 
   /**
@@ -69,7 +74,7 @@ public final class Mutex extends RedisLock<Mutex> {
    * @param <E> what {@code read} and {@code make} throw
    * @param read looks for the value; called again after each answer
    * @param make makes and stores it
-   * @param wait limits the wait, not {@code read} and {@code make}
+   * @param wait limits the wait, not {@code read} and {@code make}; zero or less: none
    * @return the value that is stored
    * @throws E what {@code read} or {@code make} has thrown, as it is
    * @throws InterruptedException if the thread was interrupted; nothing is left behind
@@ -78,9 +83,10 @@ public final class Mutex extends RedisLock<Mutex> {
   public <T, E extends Exception> T once(Read<T, E> read, Make<T, E> make, Duration wait)
       throws E, InterruptedException {
     if (settings.atLeastMs > 0 || settings.pollMs > 0 || settings.leaseMs == Family.PERSIST) {
-      throw new IllegalArgumentException("once needs a lease, and neither atLeast nor mixed");
+      throw new IllegalArgumentException(
+          "once needs a lease, and cannot be combined with atLeast or mixed");
     }
-    long waitMs = Clock.ms(wait);
+    long waitMs = Clock.wait(wait);
     long ends = Clock.after(Clock.now(), waitMs);
     T value = read.get();
     while (value == null) {
@@ -92,7 +98,7 @@ public final class Mutex extends RedisLock<Mutex> {
       // Done but not there (it was evicted, or the lock was held for something else): asked again.
       if (value == null && attempt.grant == null) {
         throw new NotMadeException(
-            "not there after " + waitMs + " ms: another caller holds the lock \"" + name + "\"",
+            "no value after " + waitMs + " ms: another caller holds the lock \"" + name + "\"",
             name,
             attempt.holder());
       }
@@ -139,7 +145,7 @@ public final class Mutex extends RedisLock<Mutex> {
   /**
    * The parts of {@link #once}: an acquire that a release by the holder answers too.
    *
-   * @param wait how long to wait
+   * @param wait how long to wait; zero or less: not at all
    * @return granted, done by another holder, or neither
    * @throws InterruptedException if the thread was interrupted; nothing is left behind
    * @throws LockException if waiting cannot help
@@ -147,7 +153,7 @@ public final class Mutex extends RedisLock<Mutex> {
   public Outcome acquireOrDone(Duration wait) throws InterruptedException {
     if (settings.atLeastMs > 0 || settings.pollMs > 0) {
       throw new IllegalArgumentException(
-          "coalescing needs releases that free the lock, and a queue: no atLeast, mixed");
+          "coalescing needs releases that free the lock, and a queue: omit atLeast and mixed");
     }
     Attempt attempt = ask(wait, true);
     boolean isDone = attempt.grant != null && attempt.grant.done();

@@ -41,6 +41,12 @@ final class Owner {
    */
   volatile @Nullable Line line;
 
+  /**
+   * Only of a lock that is owned by a thread: that thread. Where it has ended without unlock(),
+   * nothing releases the lock any more, and nothing is to renew it.
+   */
+  volatile @Nullable Thread thread;
+
   private volatile boolean over;
   private final Map<String, Integer> holds = new HashMap<>(2);
   private @Nullable Keeper keeper;
@@ -57,6 +63,11 @@ final class Owner {
 
   boolean isLost() {
     return lost.isDone() || !over && line == null && Clock.now() >= deadline;
+  }
+
+  boolean isAbandoned() {
+    Thread holding = thread;
+    return holding != null && !holding.isAlive();
   }
 
   /** Tells the loss, unless it is told already or all was released. */
@@ -103,7 +114,7 @@ final class Owner {
   /** A loss is listened for: from now on the deadline is watched, which costs a timer. */
   synchronized void watched(Driver driver) {
     if (keeper == null && !over && !lost.isDone()) {
-      new Keeper(driver, this, null);
+      new Keeper(driver, this, null, null);
     }
   }
 

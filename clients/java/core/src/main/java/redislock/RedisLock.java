@@ -2,6 +2,7 @@ package redislock;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -10,9 +11,9 @@ import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What all families of locks share. Immutable: each option gives another lock of the same name. Any
- * method that asks the server may throw what the Redis library throws, when the server cannot be
- * asked.
+ * What all families of locks share. Immutable: each option gives another lock of the same name. A
+ * later option replaces earlier ones that it excludes. Any method that asks the server may throw
+ * what the Redis library throws, when the server cannot be asked.
  *
  * @param <L> the family
  */
@@ -46,54 +47,61 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /**
    * How long it is held without a renewal; 30 s without this option.
    *
-   * @param lease 1 ms to the server's lock.max-lease
+   * @param lease longer than zero, up to the server's lock.max-lease; fractions of a millisecond
+   *     round up
    * @return a lock
    */
   public final L lease(Duration lease) {
-    return with(settings.with(copy -> copy.leaseMs = Clock.ms(lease)));
+    return with(settings.with(copy -> copy.leaseMs = Clock.positive("a lease", lease)));
   }
 
   /**
-   * No lease: held until it is released, also when this process dies.
+   * No lease: held until it is released, also when this process dies. Replaces {@link #autoRenew},
+   * {@link #session} and {@link #atLeast}.
    *
    * @return a lock
    */
   public final L withoutLease() {
-    return with(settings.with(copy -> copy.leaseMs = Family.PERSIST));
+    return with(settings.with(Settings::withoutLease));
   }
 
   /**
    * Renews after each third of the lease until the release, or until the hold was forgotten.
+   * Replaces {@link #session} and {@link #withoutLease}.
    *
    * @return a lock
    */
   public final L autoRenew() {
-    return with(settings.with(copy -> copy.autoRenew = true));
+    return with(settings.with(Settings::autoRenew));
   }
 
   /**
    * Binds each hold to a connection of its own: the server renews it, and releases it when the
-   * connection ends.
+   * connection ends. Replaces {@link #autoRenew}, {@link #withoutLease}, {@link #atLeast} and
+   * {@link Mutex#mixed}.
    *
    * @return a lock
    */
   public final L session() {
-    return with(settings.with(copy -> copy.session = true));
+    return with(settings.with(Settings::session));
   }
 
   /**
    * At most once per interval: a release earlier than this after the grant does not free the lock,
-   * but sets its lease to the rest of the time. Not with a session or a token.
+   * but sets its lease to the rest of the time. Replaces {@link #session}, {@link #token(String)}
+   * and {@link #withoutLease}.
    *
-   * @param time 1 ms or longer
+   * @param time longer than zero, up to the server's lock.max-lease: an acquire with a longer one
+   *     throws an IllegalArgumentException
    * @return a lock
    */
   public final L atLeast(Duration time) {
-    return with(settings.with(copy -> copy.atLeastMs = Clock.ms(time)));
+    return with(settings.with(copy -> copy.atLeast(Clock.positive("atLeast", time))));
   }
 
   /**
-   * The owner, in place of a new one for each hold.
+   * The owner, in place of a new one for each hold. Replaces {@link #atLeast} and {@link
+   * ReentrantMutex#within}.
    *
    * @param token 1 to 1,024 bytes in UTF-8
    * @return a lock
@@ -103,13 +111,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * The owner, in place of a new one for each hold.
+   * The owner, in place of a new one for each hold. Replaces {@link #atLeast} and {@link
+   * ReentrantMutex#within}.
    *
    * @param token 1 to 1,024 bytes
    * @return a lock
    */
   public final L token(byte[] token) {
-    return with(settings.with(copy -> copy.token = token.clone()));
+    return with(settings.with(copy -> copy.token(token.clone())));
   }
 
   /**
@@ -127,7 +136,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * fails.
    *
    * @param count 1 or more
-   * @param timeout 1 ms or longer
+   * @param timeout longer than zero
    * @return a lock
    */
   public final L replicas(int count, Duration timeout) {
@@ -135,7 +144,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         settings.with(
             copy -> {
               copy.replicas = count;
-              copy.replicaTimeoutMs = Math.max(1, Clock.ms(timeout));
+              copy.replicaTimeoutMs = Clock.positive("a timeout", timeout);
             }));
   }
 
@@ -155,7 +164,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /**
    * As {@link #acquire()}, for so long at most.
    *
-   * @param wait zero: not at all
+   * @param wait zero or less: not at all
    * @return the hold; close it
    * @throws InterruptedException as {@link #acquire()}
    * @throws NotAcquiredException if the time was over
@@ -181,7 +190,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /**
    * As {@link #acquire(Duration)}, without an exception where the time was over.
    *
-   * @param wait zero: not at all
+   * @param wait zero or less: not at all
    * @return empty: it was not granted in time
    * @throws InterruptedException as {@link #acquire()}
    */
@@ -192,14 +201,15 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /**
    * As {@link #acquire(Duration)}, beside the caller: over Lettuce no thread waits, over Jedis one
    * does. Cancelling the future, or completing it in any other way, withdraws the request and
-   * releases what was granted.
+   * releases what was granted. What depends on the future runs on a thread of this client's own,
+   * and may block; {@link Hold#releaseAsync()} does not.
    *
-   * @param wait zero: not at all
+   * @param wait zero or less: not at all
    * @return the hold; fails with what {@link #acquire(Duration)} throws
    */
   public final CompletableFuture<Hold> acquireAsync(Duration wait) {
     CompletableFuture<Hold> result = new CompletableFuture<>();
-    new Attempt(Clock.ms(wait), false, null).start(result);
+    new Attempt(Clock.wait(wait), false, null).start(result);
     return result;
   }
 
@@ -228,7 +238,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /**
    * As {@link #run(String, String...)}, waiting for so long at most.
    *
-   * @param wait zero: not at all
+   * @param wait zero or less: not at all
    * @param command its name
    * @param arguments of the command
    * @return its reply
@@ -237,20 +247,20 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    */
   public final @Nullable Object run(Duration wait, String command, String... arguments)
       throws InterruptedException {
-    return Words.texts(run(Clock.ms(wait), Words.of(command, List.of(arguments))));
+    return Words.texts(run(Clock.wait(wait), Words.of(command, List.of(arguments))));
   }
 
   /**
    * As {@link #run(Duration, String, String...)}, with bytes.
    *
-   * @param wait zero: not at all
+   * @param wait zero or less: not at all
    * @param command its name, then its arguments
    * @return its reply, with bytes in place of strings
    * @throws InterruptedException if the thread was interrupted
    * @throws NotAcquiredException if the time was over: the command did not run
    */
   public final @Nullable Object run(Duration wait, byte[]... command) throws InterruptedException {
-    return run(Clock.ms(wait), List.of(command));
+    return run(Clock.wait(wait), List.of(command));
   }
 
   private @Nullable Object run(long waitMs, List<byte[]> command) throws InterruptedException {
@@ -261,8 +271,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         || family.hasSlots()
         || command.isEmpty()) {
       throw new IllegalArgumentException(
-          "run needs a command, and goes without token, atLeast, replicas, slots and within: its"
-              + " owner holds for one command");
+          "run needs a command, and cannot be combined with token, atLeast, replicas, slots or"
+              + " within: its owner holds for one command only");
     }
     // Without a deadline, a process that dies meanwhile would leave the lock held for ever.
     RedisLock<L> lock = settings.leaseMs == Family.PERSIST ? lease(Duration.ofSeconds(30)) : this;
@@ -277,7 +287,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   final Attempt ask(Duration wait, boolean coalesce) throws InterruptedException {
-    return new Attempt(Clock.ms(wait), coalesce, null).run();
+    return new Attempt(Clock.wait(wait), coalesce, null).run();
   }
 
   /**
@@ -303,8 +313,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    */
   public final Hold fromToken(byte[] token) throws InterruptedException {
     if (settings.session || settings.atLeastMs > 0) {
-      throw new IllegalArgumentException(
-          "session and atLeast begin with the grant: leave them out");
+      throw new IllegalArgumentException("session and atLeast start at the grant: omit them");
     }
     Owner owner = owner(token.clone());
     Grant found = context.driver().run(Repeat.held(family, token, name), null);
@@ -350,6 +359,16 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    */
   public final ThreadLock asLock() {
     return new ThreadLock(this, context.threads());
+  }
+
+  /**
+   * For logs: what it is, its name and its options.
+   *
+   * @return such as {@code mutex "report" (lease PT30S, autoRenew)}
+   */
+  @Override
+  public final String toString() {
+    return family.kind().name().toLowerCase(Locale.ROOT) + " \"" + name + "\" (" + settings + ")";
   }
 
   /** Of a caller's own token. */
@@ -453,7 +472,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
                 result.whenComplete((hold, error) -> asking.cancel(true));
                 return asking;
               })
-          .whenComplete((grant, error) -> finish(result, grant, error));
+          // Not on a thread of the Redis library, nor on the timer's: what depends on it may block.
+          .whenCompleteAsync(
+              (grant, error) -> finish(result, grant, error), context.driver().workers);
     }
 
     private void finish(
@@ -482,22 +503,22 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     }
 
     private LockException busy() {
-      return new LockException("an earlier request of this owner is not over yet", name);
+      return new LockException("an earlier request of this owner has not ended yet", name);
     }
 
     private Acquire task() {
       boolean isNested = owner.fence > 0;
       if (owner.isOver()) {
         throw new LockException(
-            "the owner has released the lock: within a hold that is held", name);
+            "the owner has released the lock: within needs a current hold", name);
       }
       if (isNested && owner.isLost()) {
         throw new LockLostException(
-            "what is held was lost: release it before it is acquired again", name);
+            "the current hold was lost: release it before acquiring again", name);
       }
       int before = owner.holds(family.mode());
       if (family.hasSlots() && before > 0) {
-        throw new LockException("this owner has its slot already: release it first", name);
+        throw new LockException("this owner already has a slot: release it first", name);
       }
       Driver driver = context.driver();
       boolean isSession = settings.session && !isNested;
@@ -517,9 +538,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               coalesce,
               patience,
               !needsLine && driver.waitsByMessage(),
+              driver.isCluster(),
               driver.sliceMs(),
               () -> driver.endings.isDistrusted(family.keys(), owner.token),
-              () -> context.tell(LockEvent.Type.QUEUED, family, owner, 0, 0, null));
+              () -> context.tell(LockEvent.Type.QUEUED, family, owner, 0, 0, null),
+              error -> Context.warn("the request for the lock \"" + name + "\"", error));
       return task = command == null ? new Acquire(request, false) : new Run(request, command);
     }
 
@@ -542,7 +565,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         return;
       }
       if (grant.fence() != owner.fence && settings.atLeastMs > 0) {
-        owner.keptUntil = Clock.now() + settings.atLeastMs;
+        owner.keptUntil = Clock.after(Clock.now(), settings.atLeastMs);
       }
       // While once makes a value, its lock is kept.
       boolean isRenewed = settings.autoRenew || coalesce && !settings.session;
@@ -557,7 +580,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     NotAcquiredException notAcquired() {
       String message =
           "the lock \"" + name + "\" was not granted within " + patience.waitMs() + " ms";
-      return new NotAcquiredException(message, name, holder());
+      NotAcquiredException refused = new NotAcquiredException(message, name, holder());
+      if (task != null && task.hindrance() != null) {
+        refused.initCause(task.hindrance());
+      }
+      return refused;
     }
 
     @Nullable String holder() {

@@ -48,7 +48,7 @@ public final class RedisLocks implements AutoCloseable {
       }
     }
     throw new IllegalArgumentException(
-        "a client of Lettuce (RedisClient, RedisClusterClient) or Jedis (RedisClient,"
+        "expected a client of Lettuce (RedisClient, RedisClusterClient) or Jedis (RedisClient,"
             + " RedisSentinelClient, RedisClusterClient), not "
             + client.getClass().getName());
   }
@@ -133,7 +133,7 @@ public final class RedisLocks implements AutoCloseable {
    */
   public Semaphore semaphore(String name, int limit) {
     if (limit < 1) {
-      throw new IllegalArgumentException("the limit of a semaphore is 1 or more");
+      throw new IllegalArgumentException("the limit of a semaphore must be 1 or more");
     }
     Family family = family(LockEvent.Kind.SEMAPHORE, limit, name);
     return new Semaphore(context, name, family, new Settings());
@@ -147,7 +147,7 @@ public final class RedisLocks implements AutoCloseable {
    */
   public MultiMutex all(String... names) {
     if (names.length == 0) {
-      throw new IllegalArgumentException("at least one name");
+      throw new IllegalArgumentException("at least one name is required");
     }
     Family family = family(LockEvent.Kind.MULTI, 0, names);
     return new MultiMutex(context, String.join(" ", names), family, new Settings());
@@ -155,7 +155,8 @@ public final class RedisLocks implements AutoCloseable {
 
   /**
    * Closes the connections that were made for these locks, and ends their renewals and waits. The
-   * client stays open. What is held is lost: with a session at once, otherwise with its lease.
+   * client stays open. What is held is lost: with a session at once; a hold that is renewed is
+   * released now, for which this waits a second at most; any other ends with its lease.
    */
   @Override
   public void close() {

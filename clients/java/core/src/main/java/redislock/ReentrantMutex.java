@@ -16,7 +16,7 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
 
   /**
    * The same lock for the owner of this hold: it acquires again what it holds. One owner is one
-   * line of execution.
+   * line of execution. Replaces {@link #token(String)}.
    *
    * @param hold of this lock, or of the other view of the same read/write lock
    * @return a lock whose acquires add holds to that owner's
@@ -26,6 +26,6 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
     if (!hold.family.nests(family)) {
       throw new IllegalArgumentException("within: the hold is of another lock");
     }
-    return with(settings.with(copy -> copy.within = hold.owner));
+    return with(settings.with(copy -> copy.within(hold.owner)));
   }
 }

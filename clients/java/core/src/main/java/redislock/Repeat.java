@@ -15,6 +15,10 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   private final Result<T> result;
   private final Function<Trouble, Step> failed;
   private Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS);
+
+  /** For a command under a lock: while a slot moves, no node may be able to run it. */
+  private final Clock.Resend moving = new Clock.Resend(Limits.RELEASE_MS);
+
   private long withinMs = Limits.LATE_MS;
   private boolean runsOnce;
   private long sent;
@@ -46,7 +50,8 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   @Override
   Step trouble(Trouble trouble) {
     boolean helps = trouble.heals() && !(runsOnce && trouble.mayHaveRun());
-    return helps && !resend.over() ? new Step.Sleep(resend.pause()) : failed.apply(trouble);
+    Clock.Resend limit = runsOnce && trouble.isRedirection() ? moving : resend;
+    return helps && !limit.over() ? new Step.Sleep(limit.pause()) : failed.apply(trouble);
   }
 
   /** A question, for a second. */
@@ -68,6 +73,22 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
         family.renew(owner.token, leaseMs),
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
         orLost(owner.lock));
+  }
+
+  /**
+   * A renewal by an owner that holds nothing, and which changes nothing: the server refuses a lease
+   * that is too long.
+   */
+  static List<byte[]> proof(Family family, long leaseMs) {
+    return family.renew(Context.newToken(), leaseMs);
+  }
+
+  /** The same, as a question; the lease is refused by an exception. */
+  static Repeat<Boolean> proof(Family family, String lock, long leaseMs) {
+    Function<Trouble, Step> failed =
+        trouble ->
+            trouble.meansLost() ? new Step.Done(false) : new Step.GivenUp(trouble.translated(lock));
+    return new Repeat<>(family.key(), proof(family, leaseMs), (reply, sent) -> true, failed);
   }
 
   /** A renewal of a keeper: until the deadline, in attempts that end there. */

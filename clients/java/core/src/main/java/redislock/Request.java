@@ -1,6 +1,7 @@
 package redislock;
 
 import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
 
 /**
  * One acquire; its retries repeat the same words.
@@ -11,10 +12,12 @@ import java.util.function.BooleanSupplier;
  * @param session the grant belongs to the connection
  * @param coalesce a release by the holder answers this request too
  * @param byMessage it waits by messages over a shared connection, else on one of its own
+ * @param isCluster redirections are followed
  * @param sliceMs the longest BLOCK
  * @param isDistrusted tells whether a message may be about an earlier request of the token, which
  *     was withdrawn
  * @param onQueued called when the server has queued it, maybe more than once
+ * @param onRetry called once, before the first repetition after a failure
  */
 record Request(
     Family family,
@@ -27,6 +30,8 @@ record Request(
     boolean coalesce,
     Patience patience,
     boolean byMessage,
+    boolean isCluster,
     long sliceMs,
     BooleanSupplier isDistrusted,
-    Runnable onQueued) {}
+    Runnable onQueued,
+    Consumer<RuntimeException> onRetry) {}

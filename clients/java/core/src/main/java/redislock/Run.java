@@ -78,7 +78,7 @@ final class Run extends Acquire {
         trouble.code().equals("WRONGTYPE")
             && released instanceof Trouble refused
             && refused.meansLost();
-    if (!isWhole && trouble.asked() != null) {
+    if (!isWhole && trouble.asked() != null && released instanceof Trouble) {
       // The grant was made where the key has moved to.
       return new Step.Send(behind, Limits.LATE_MS, false);
     }

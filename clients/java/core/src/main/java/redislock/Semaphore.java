@@ -19,7 +19,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    */
   public Semaphore permits(int count) {
     if (count < 1 || count > family.limit() || family.hasSlots()) {
-      throw new IllegalArgumentException("permits are 1 to the limit, and one with a slot");
+      throw new IllegalArgumentException("permits must be from 1 to the limit, and 1 with a slot");
     }
     return with(settings.with(copy -> copy.permits = count));
   }

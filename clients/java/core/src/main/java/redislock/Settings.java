@@ -1,11 +1,15 @@
 package redislock;
 
+import java.time.Duration;
+import java.util.StringJoiner;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /** The options of a lock, unchanged once they are there: {@link #with} makes others. */
 final class Settings implements Cloneable {
-  long leaseMs = 30_000;
+  private static final long LEASE_MS = 30_000;
+
+  long leaseMs = LEASE_MS;
   boolean autoRenew;
   boolean session;
   long atLeastMs;
@@ -30,32 +34,88 @@ final class Settings implements Cloneable {
     try {
       Settings changed = (Settings) clone();
       change.accept(changed);
-      changed.check();
       return changed;
     } catch (CloneNotSupportedException e) {
       throw new AssertionError(e);
     }
   }
 
-  private void check() {
-    require(leaseMs >= 1, "a lease is 1 ms or longer");
-    require(
-        leaseMs != Family.PERSIST || !session && !autoRenew,
-        "session and autoRenew need a lease: it is renewed");
-    require(!session || !autoRenew, "with session the server renews: leave autoRenew out");
-    require(
-        !session || pollMs == 0,
-        "mixed polls, and a session is bound while it waits: use one of them");
-    require(atLeastMs == 0 || leaseMs != Family.PERSIST, "atLeast needs a lease");
-    require(atLeastMs == 0 || !session, "a session ends with its connection: leave atLeast out");
-    require(atLeastMs == 0 || token == null, "atLeast needs a new token for each hold");
-    require(
-        token == null || token.length >= 1 && token.length <= 1024, "a token has 1 to 1,024 bytes");
+  // Each option replaces those before it that it excludes: a lock overrides what it is derived
+  // from.
+
+  void withoutLease() {
+    leaseMs = Family.PERSIST;
+    autoRenew = false;
+    session = false;
+    atLeastMs = 0;
   }
 
-  private static void require(boolean isSo, String message) {
-    if (!isSo) {
-      throw new IllegalArgumentException(message);
+  private void withLease() {
+    if (leaseMs == Family.PERSIST) {
+      leaseMs = LEASE_MS;
+    }
+  }
+
+  void autoRenew() {
+    withLease();
+    autoRenew = true;
+    session = false;
+  }
+
+  /** The server renews it, and frees it with its connection. It is bound while it waits. */
+  void session() {
+    withLease();
+    session = true;
+    autoRenew = false;
+    atLeastMs = 0;
+    pollMs = 0;
+  }
+
+  /** A session would free the lock earlier, and a token would be granted it again. */
+  void atLeast(long ms) {
+    withLease();
+    atLeastMs = ms;
+    session = false;
+    token = null;
+  }
+
+  void token(byte[] owner) {
+    if (owner.length < 1 || owner.length > 1024) {
+      throw new IllegalArgumentException("a token must be 1 to 1,024 bytes long");
+    }
+    token = owner;
+    atLeastMs = 0;
+    within = null;
+  }
+
+  void within(Owner owner) {
+    within = owner;
+    token = null;
+  }
+
+  void mixed(long intervalMs) {
+    pollMs = intervalMs;
+    session = false;
+  }
+
+  @Override
+  public String toString() {
+    StringJoiner options = new StringJoiner(", ");
+    options.add(leaseMs == Family.PERSIST ? "withoutLease" : "lease " + Duration.ofMillis(leaseMs));
+    add(options, autoRenew, "autoRenew");
+    add(options, session, "session");
+    add(options, atLeastMs > 0, "atLeast " + Duration.ofMillis(atLeastMs));
+    add(options, permits > 1, "permits " + permits);
+    add(options, replicas > 0, "replicas " + replicas);
+    add(options, pollMs > 0, "mixed " + Duration.ofMillis(pollMs));
+    add(options, token != null, "token");
+    add(options, within != null, "within");
+    return options.toString();
+  }
+
+  private static void add(StringJoiner options, boolean isSet, String option) {
+    if (isSet) {
+      options.add(option);
     }
   }
 }

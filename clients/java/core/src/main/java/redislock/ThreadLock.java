@@ -39,13 +39,16 @@ public final class ThreadLock implements Lock {
     }
     if (held.hold.isLost()) {
       throw new LockLostException(
-          "what is held was lost: unlock it before it is locked again", lock.name());
+          "the current hold was lost: unlock it before locking again", lock.name());
     }
     ofThread.get().put(key, new Held(held.hold, held.count + 1));
     return true;
   }
 
   private void hold(Hold hold) {
+    if (lock.settings.token == null && lock.settings.within == null) {
+      hold.owner.thread = Thread.currentThread();
+    }
     ofThread.get().put(key, new Held(hold, 1));
   }
 
@@ -54,9 +57,7 @@ public final class ThreadLock implements Lock {
     try {
       lockInterruptibly();
     } catch (InterruptedException e) {
-      // Kept for later, as further ones are.
-      Thread.currentThread().interrupt();
-      hold(Futures.result(lock.acquireAsync(RedisLock.FOREVER)));
+      hold(uninterruptibly(RedisLock.FOREVER));
     }
   }
 
@@ -67,13 +68,23 @@ public final class ThreadLock implements Lock {
     }
   }
 
+  /** After an interrupt, which is kept for later, as further ones are. */
+  private Hold uninterruptibly(Duration wait) {
+    Thread.currentThread().interrupt();
+    return Futures.result(lock.acquireAsync(wait));
+  }
+
   @Override
   public boolean tryLock() {
     try {
       return tryLock(0, TimeUnit.MILLISECONDS);
     } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      return false;
+      try {
+        hold(uninterruptibly(Duration.ZERO));
+        return true;
+      } catch (NotAcquiredException held) {
+        return false;
+      }
     }
   }
 
@@ -82,7 +93,8 @@ public final class ThreadLock implements Lock {
     if (reenter()) {
       return true;
     }
-    Duration wait = Duration.of(Math.max(0, time), unit.toChronoUnit());
+    // Saturates at 292 years.
+    Duration wait = Duration.ofNanos(unit.toNanos(time));
     Optional<Hold> granted = lock.tryAcquire(wait);
     granted.ifPresent(this::hold);
     return granted.isPresent();
@@ -127,8 +139,18 @@ public final class ThreadLock implements Lock {
     held.hold.release();
   }
 
+  /**
+   * For logs: the lock, and that it is owned by threads.
+   *
+   * @return such as {@code asLock of mutex "report" (lease PT30S)}
+   */
+  @Override
+  public String toString() {
+    return "asLock of " + lock;
+  }
+
   @Override
   public Condition newCondition() {
-    throw new UnsupportedOperationException("a lock of the server has no conditions");
+    throw new UnsupportedOperationException("a lock of the server does not support conditions");
   }
 }

@@ -1,5 +1,7 @@
 package redislock;
 
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -37,12 +39,17 @@ final class Trouble extends Exception {
                   + " ASK")
               .split(" "));
 
+  private static final Set<String> DENIED = Set.of("WRONGPASS", "NOAUTH", "NOPERM");
+
   // Redis's words when the server became a replica.
   private static final String DEMOTED = "instance state changed";
   private static final String FULL = "max number of clients reached";
   // Inside of LOCK.EXEC, an unknown command says nothing about the module.
   private static final Pattern UNKNOWN =
       Pattern.compile("unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\\.", Pattern.CASE_INSENSITIVE);
+
+  // Of a lease above lock.max-lease.
+  private static final String TOO_LONG = "ERR invalid expire time in '";
 
   private static final String NOT_LOADED =
       "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into"
@@ -57,6 +64,13 @@ final class Trouble extends Exception {
           "MAXWAITERS", MaxWaitersException::new,
           "UNBLOCKED", WaitCancelledException::new);
 
+  private static final Map<String, String> METHODS =
+      Map.of(
+          "LOCK", "locks.mutex",
+          "RLOCK", "locks.reentrant",
+          "RWLOCK", "locks.readWrite",
+          "SEM", "locks.semaphore");
+
   final transient Stage stage;
   final RuntimeException error;
 
@@ -70,6 +84,55 @@ final class Trouble extends Exception {
   String code() {
     boolean isReply = stage == Stage.REFUSED && getMessage() != null;
     return isReply ? getMessage().split(" ", 2)[0] : "";
+  }
+
+  /**
+   * The refusal for which a connection could not be made: of a user, password or right that is
+   * missing, or another one that no retry heals. It may be deep in the chain of causes or, where a
+   * client has tried several nodes, among what they suppress.
+   *
+   * @param reply the type of the library's exceptions for error replies
+   * @param refused makes one with this message and cause
+   * @return null: there is none
+   */
+  static @Nullable Trouble refusal(
+      Throwable error,
+      Class<? extends RuntimeException> reply,
+      BiFunction<String, Throwable, RuntimeException> refused) {
+    if (reply.isInstance(error)) {
+      return new Trouble((RuntimeException) error, Stage.REFUSED);
+    }
+    Set<Throwable> chain = Collections.newSetFromMap(new IdentityHashMap<>());
+    for (Throwable each = error; each != null && chain.add(each); each = each.getCause()) {
+      if (reply.isInstance(each) && each.getMessage() != null) {
+        Trouble found = new Trouble(refused.apply(each.getMessage(), error), Stage.REFUSED);
+        if (!found.heals()) {
+          return found;
+        }
+      }
+    }
+    Set<Throwable> all = Collections.newSetFromMap(new IdentityHashMap<>());
+    collect(error, all);
+    return all.stream()
+        .filter(each -> reply.isInstance(each) && each.getMessage() != null)
+        .map(each -> new Trouble(refused.apply(each.getMessage(), error), Stage.REFUSED))
+        .filter(each -> DENIED.contains(each.code()))
+        .findFirst()
+        .orElse(null);
+  }
+
+  private static void collect(@Nullable Throwable error, Set<Throwable> all) {
+    if (error != null && all.add(error)) {
+      collect(error.getCause(), all);
+      for (Throwable each : error.getSuppressed()) {
+        collect(each, all);
+      }
+    }
+  }
+
+  /** True if it says that the request belongs to another node, or to this one a moment later. */
+  boolean isRedirection() {
+    return code().equals("ASK") || code().equals("MOVED") || code().equals("TRYAGAIN");
   }
 
   boolean mayHaveRun() {
@@ -121,20 +184,46 @@ final class Trouble extends Exception {
     return stage == Stage.REFUSED && UNKNOWN.matcher(getMessage()).find();
   }
 
+  /** A redirection that a client of one server cannot follow. */
+  RuntimeException noCluster(String lock) {
+    String message = "the server is a node of a cluster: use a RedisClusterClient";
+    return caused(new LockException(message, lock));
+  }
+
   /** The exception that the caller sees. */
   RuntimeException translated(String lock) {
     if (isNotLoaded()) {
       return caused(new ModuleNotLoadedException(NOT_LOADED, lock));
     }
+    if (code().equals("ERR") && getMessage().startsWith(TOO_LONG)) {
+      return new IllegalArgumentException(getMessage().substring("ERR ".length()), error);
+    }
+    if (isRedirection()) {
+      String message = "the slot of the key \"" + lock + "\" is moving to another node";
+      return caused(new LockException(message, lock));
+    }
     BiFunction<String, String, LockException> ours = OURS.get(code());
-    return ours == null
-        ? error
-        : caused(ours.apply(getMessage().substring(code().length()).strip(), lock));
+    return ours == null ? error : caused(ours.apply(inWordsOfJava(), lock));
   }
 
-  /** That of a command in LOCK.EXEC: its errors are not errors of the lock, whatever their code. */
+  /**
+   * That of a command in LOCK.EXEC: its errors are not errors of the lock, whatever their code, but
+   * for those after which it did not run.
+   */
   RuntimeException ownError(String lock) {
-    return isNotLoaded() ? translated(lock) : error;
+    return isNotLoaded() || isRedirection() ? translated(lock) : error;
+  }
+
+  /** The message without its code; what it says to use is named as callers know it. */
+  private String inWordsOfJava() {
+    String message = getMessage().substring(code().length()).strip();
+    if (code().equals("WRONGKIND")) {
+      for (Map.Entry<String, String> each : METHODS.entrySet()) {
+        message =
+            message.replace("use the " + each.getKey() + ". commands", "use " + each.getValue());
+      }
+    }
+    return message;
   }
 
   private RuntimeException caused(LockException ours) {

@@ -16,7 +16,9 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
@@ -621,7 +623,7 @@ abstract class Conformance extends Cases {
 
   @Test
   void serverWithoutTheModule() throws Exception {
-    try (Server bare = new Server(Server.freePort(), false)) {
+    try (Server bare = new Server(Server.ANY_PORT, false)) {
       RedisLocks locks = driven.locks(made, bare.port);
       List<RedisLock<?>> all =
           List.of(
@@ -730,8 +732,6 @@ abstract class Conformance extends Cases {
     assertEquals(1, holds("r"));
     outer.release();
     assertTrue(server.number("PTTL", "r") <= 2000);
-    assertThrows(IllegalArgumentException.class, () -> brief.session());
-    assertThrows(IllegalArgumentException.class, () -> brief.token("t"));
     assertThrows(IllegalArgumentException.class, () -> brief.acquireOrDone(LONG));
   }
 
@@ -975,50 +975,50 @@ abstract class Conformance extends Cases {
     IllegalStateException mine = new IllegalStateException("mine");
     try (Proxy proxy = new Proxy(server.port)) {
       RedisLocks locks = driven.locks(made, proxy.port);
+      AtomicLong thrownAt = new AtomicLong();
       for (Mutex mutex : List.of(locks.mutex("k"), locks.mutex("k").session())) {
-        // The first connection of a process loads hundreds of classes.
-        mutex.acquire().close();
         for (boolean silent : new boolean[] {false, true}) {
-          long ms =
-              timed(
+          IllegalStateException thrown =
+              assertThrows(
+                  IllegalStateException.class,
                   () -> {
-                    IllegalStateException thrown =
-                        assertThrows(
-                            IllegalStateException.class,
-                            () -> {
-                              try (Hold hold = mutex.acquire()) {
-                                proxy.silent(silent);
-                                throw mine;
-                              }
-                            });
-                    assertSame(mine, thrown);
+                    try (Hold hold = mutex.acquire()) {
+                      proxy.silent(silent);
+                      thrownAt.set(System.nanoTime());
+                      throw mine;
+                    }
                   });
-          assertTrue(ms < 2000, ms + " ms");
+          assertKeptBriefly(thrownAt);
+          assertSame(mine, thrown);
           proxy.silent(false);
           Server.until(() -> !server.exists("k"));
         }
       }
-      long ms =
-          timed(
+      IllegalStateException thrown =
+          assertThrows(
+              IllegalStateException.class,
               () ->
-                  assertSame(
-                      mine,
-                      assertThrows(
-                          IllegalStateException.class,
-                          () ->
-                              locks
-                                  .mutex("k")
-                                  .once(
-                                      () -> null,
-                                      hold -> {
-                                        proxy.silent(true);
-                                        throw mine;
-                                      },
-                                      LONG))));
-      assertTrue(ms < 2000, ms + " ms");
+                  locks
+                      .mutex("k")
+                      .once(
+                          () -> null,
+                          hold -> {
+                            proxy.silent(true);
+                            thrownAt.set(System.nanoTime());
+                            throw mine;
+                          },
+                          LONG));
+      assertKeptBriefly(thrownAt);
+      assertSame(mine, thrown);
       proxy.silent(false);
       Server.until(() -> !server.exists("k"));
     }
+  }
+
+  /** Kept for a second, and not for the lease of 30 s. A machine under load adds some. */
+  private static void assertKeptBriefly(AtomicLong thrownAt) {
+    long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - thrownAt.get());
+    assertTrue(ms < 5000, ms + " ms");
   }
 
   @Test

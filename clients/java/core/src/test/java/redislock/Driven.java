@@ -18,6 +18,7 @@ enum Driven {
 
   /** How a client connects. */
   static final class Options {
+    String host = "127.0.0.1";
     String user;
     String password;
     int database;
@@ -54,7 +55,7 @@ enum Driven {
   AutoCloseable client(int port, Options options) {
     if (this == LETTUCE) {
       RedisURI.Builder uri =
-          RedisURI.builder().withHost("127.0.0.1").withPort(port).withDatabase(options.database);
+          RedisURI.builder().withHost(options.host).withPort(port).withDatabase(options.database);
       if (options.user != null) {
         uri.withAuthentication(options.user, options.password.toCharArray());
       }
@@ -83,7 +84,7 @@ enum Driven {
     ConnectionPoolConfig pool = new ConnectionPoolConfig();
     pool.setMaxTotal(options.poolSize);
     return redis.clients.jedis.RedisClient.builder()
-        .hostAndPort("127.0.0.1", port)
+        .hostAndPort(options.host, port)
         .clientConfig(config.build())
         .poolConfig(pool)
         .build();

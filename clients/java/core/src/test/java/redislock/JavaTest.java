@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -382,15 +383,62 @@ final class JavaTest {
   void aThreadThatEndsWithoutAnUnlockForgetsItsLock(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     Thread thread =
-        new Thread(() -> locks.mutex("k").lease(Duration.ofSeconds(4)).autoRenew().asLock().lock());
+        new Thread(() -> locks.mutex("k").lease(Duration.ofSeconds(3)).autoRenew().asLock().lock());
     thread.start();
     thread.join();
     assertTrue(server.exists("k"));
-    Server.until(
-        () -> {
-          System.gc();
-          return !server.exists("k");
-        });
+    // Within a third of the lease and a lease; no collection of garbage is needed.
+    Server.until(() -> !server.exists("k"));
+    Thread session =
+        new Thread(() -> locks.mutex("s").lease(Duration.ofSeconds(3)).session().asLock().lock());
+    session.start();
+    session.join();
+    Thread token =
+        new Thread(() -> locks.reentrant("t").token("shared").autoRenew().asLock().lock());
+    token.start();
+    token.join();
+    // The owner is the token's, and any of its threads may hold it.
+    Hold kept = locks.reentrant("t").fromToken("shared");
+    Server.until(() -> !server.exists("s"));
+    assertTrue(kept.isHeld());
+    kept.release();
+  }
+
+  /** A pool keeps its threads: theirs are renewed as long as they live. */
+  @ParameterizedTest
+  @EnumSource
+  void aLockOfAThreadThatLivesIsRenewed(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Lock lock = locks.mutex("k").lease(Duration.ofMillis(600)).autoRenew().asLock();
+    threads.submit(lock::lock).get();
+    Server.until(() -> server.calls("lock.renew") > 4);
+    assertTrue(server.exists("k"));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void theEndOfTheLocksReleasesWhatTheyRenew(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Duration hour = Duration.ofHours(1);
+    Hold renewed = locks.mutex("m").lease(hour).autoRenew().acquire();
+    locks.all("a", "b").lease(hour).autoRenew().acquire();
+    locks.semaphore("s", 3).permits(2).lease(hour).autoRenew().acquire();
+    ReentrantMutex reentrant = locks.reentrant("r").lease(hour).autoRenew();
+    reentrant.within(reentrant.acquire()).acquire();
+    Hold write = locks.readWrite("w").write().lease(hour).autoRenew().acquire();
+    Hold read = locks.readWrite("w").read().lease(hour).autoRenew().within(write).acquire();
+    Hold interval = locks.mutex("i").autoRenew().atLeast(hour).acquire();
+    Hold leased = locks.mutex("leased").lease(hour).acquire();
+    locks.close();
+    // A hold that is not renewed may have been handed to another process.
+    assertEquals(Set.of("i", "leased"), Set.copyOf(server.list("KEYS", "*")));
+    assertTrue(server.number("PTTL", "i") > 3_000_000);
+    assertTrue(renewed.isLost() && read.isLost() && interval.isLost());
+    assertFalse(leased.isLost());
+    // A job that ends later reads the loss.
+    assertThrows(LockLostException.class, renewed::close);
+    assertThrows(LockLostException.class, write::release);
+    assertThrows(IllegalStateException.class, leased::release);
   }
 
   @ParameterizedTest
@@ -510,12 +558,33 @@ final class JavaTest {
       List<String> known = connections(List.of(), "");
       RedisLocks locks = driven.locks(made, proxy.port);
       CompletableFuture<Hold> asked = locks.mutex("k").session().acquireAsync(Duration.ZERO);
-      Server.until(() -> proxy.accepted() == 1);
+      // On a busy machine there may be a second attempt.
+      Server.until(() -> proxy.accepted() >= 1);
       locks.close();
       assertThrows(ExecutionException.class, () -> asked.get(1, TimeUnit.SECONDS));
-      Server.until(() -> proxy.connected() == 1);
+      Server.until(() -> proxy.connected() == proxy.accepted());
       Server.until(() -> connections(known, "").isEmpty());
       assertFalse(server.exists("k"));
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aConnectionThatComesTooLateEndsNoSession(Driven driven) throws Exception {
+    try (Proxy proxy = new Proxy(server.port)) {
+      proxy.connectAfter(7000);
+      List<String> known = connections(List.of(), "");
+      RedisLocks locks = driven.locks(made, proxy.port);
+      CompletableFuture<Hold> asked =
+          locks.mutex("k").session().acquireAsync(Duration.ofMinutes(1));
+      Server.until(() -> proxy.accepted() == 1);
+      proxy.connectAfter(0);
+      Hold session = asked.get(20, TimeUnit.SECONDS);
+      Server.until(() -> proxy.connected() == proxy.accepted());
+      Server.until(() -> connections(known, "").size() == 1);
+      assertFalse(session.isLost());
+      assertTrue(session.isHeld());
+      session.release();
     }
   }
 
@@ -646,6 +715,69 @@ final class JavaTest {
     String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     assertEquals(0, process.waitFor(), printed);
     assertTrue(Pattern.compile("under fence \\d+").matcher(printed).find(), printed);
+  }
+
+  @Test
+  void theLeaderOfTheRecipesQueuesAgainAfterARefusal(@TempDir Path folder) throws Exception {
+    Path page = Path.of("..", "..", "..", "docs", "recipes.md");
+    Readme.compile(page, "Scheduler", folder, server.port);
+    Path tick = folder.resolve("tick");
+    Files.writeString(tick, "#!/bin/sh\necho tick >>ticks\n");
+    assertTrue(tick.toFile().setExecutable(true));
+    Hold old = Driven.JEDIS.locks(made, server.port).mutex("scheduler").autoRenew().acquire();
+    Process process = Readme.start(folder, "Scheduler", "web-2");
+    try {
+      server.untilWaiting("scheduler", 1);
+      server.ask("CONFIG", "SET", "lock.max-waiters", 0);
+      server.ask("LOCK.CANCEL", "scheduler", "web-2");
+      var printed = process.inputReader();
+      assertTrue(printed.readLine().contains("asking again in 5 s"));
+      // By a full queue, too.
+      assertTrue(printed.readLine().contains("MaxWaitersException"));
+      server.ask("CONFIG", "SET", "lock.max-waiters", 1000);
+      server.untilWaiting("scheduler", 1);
+      assertFalse(Files.exists(folder.resolve("ticks")));
+      old.release();
+      Server.until(() -> Files.exists(folder.resolve("ticks")));
+      server.ask("LOCK.BREAK", "scheduler");
+      assertTrue(process.waitFor(20, TimeUnit.SECONDS));
+      assertEquals(1, process.exitValue());
+    } finally {
+      process.destroyForcibly();
+      server.ask("CONFIG", "SET", "lock.max-waiters", 1_000_000);
+    }
+  }
+
+  @Test
+  void textsForLogsAndMessages() throws Exception {
+    RedisLocks locks = Driven.LETTUCE.locks(made, server.port);
+    Mutex mutex = locks.mutex("m").autoRenew().atLeast(Duration.ofMinutes(1));
+    assertEquals("mutex \"m\" (lease PT30S, autoRenew, atLeast PT1M)", mutex.toString());
+    assertEquals("asLock of " + mutex, mutex.asLock().toString());
+    Semaphore semaphore = locks.semaphore("s", 3).permits(2).withoutLease();
+    assertEquals("semaphore \"s\" (withoutLease, permits 2)", semaphore.toString());
+    Hold hold = locks.readWrite("w").read().token("me").acquire();
+    String text = "hold of \"w\", fence " + hold.fence() + ", me, ";
+    assertEquals(text + "held", hold.toString());
+    hold.release();
+    assertEquals(text + "released", hold.toString());
+    Hold lost = locks.mutex("k").token("me").acquire();
+    server.ask("LOCK.BREAK", "k");
+    assertThrows(LockLostException.class, lost::extend);
+    assertEquals("hold of \"k\", fence " + lost.fence() + ", me, lost", lost.toString());
+    Map<String, RedisLock<?>> kinds =
+        Map.of(
+            "the key is a mutex: use locks.mutex", locks.mutex("1"),
+            "the key is a reentrant mutex: use locks.reentrant", locks.reentrant("2"),
+            "the key is a read/write lock: use locks.readWrite", locks.readWrite("3").read(),
+            "the key is a semaphore: use locks.semaphore", locks.semaphore("4", 2));
+    for (Map.Entry<String, RedisLock<?>> each : kinds.entrySet()) {
+      String name = each.getValue().name();
+      each.getValue().acquire();
+      RedisLock<?> other = name.equals("1") ? locks.semaphore(name, 2) : locks.mutex(name);
+      String message = assertThrows(WrongKindException.class, () -> other.acquire()).getMessage();
+      assertEquals(each.getKey(), message);
+    }
   }
 
   @Test

@@ -59,7 +59,7 @@ public final class Readme {
   /**
    * Starts a program that was compiled.
    *
-   * @param folder of its files
+   * @param folder of its files, where it runs
    * @param arguments options of the virtual machine, the class, and its arguments
    * @return the process; what it prints is in one stream
    */
@@ -69,7 +69,10 @@ public final class Readme {
     command.addAll(List.of("-cp", folder + java.io.File.pathSeparator + path()));
     command.addAll(List.of(arguments));
     try {
-      return new ProcessBuilder(command).redirectErrorStream(true).start();
+      return new ProcessBuilder(command)
+          .directory(folder.toFile())
+          .redirectErrorStream(true)
+          .start();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

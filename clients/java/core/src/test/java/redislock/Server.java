@@ -17,24 +17,25 @@ import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
 
 /** A redis-server of the test's own, with the module, on a free port; and a plain client of it. */
 final class Server implements AutoCloseable {
   static final String MODULE = System.getenv("REDIS_LOCK_MODULE");
+  static final int ANY_PORT = 0;
   static final String PROGRAM = System.getenv().getOrDefault("REDIS_SERVER", "redis-server");
 
-  final int port;
+  int port;
   private final Path folder;
   private final List<String> command;
   private Process process;
   private Plain plain;
 
   Server(String... settings) {
-    this(freePort(), true, settings);
+    this(ANY_PORT, true, settings);
   }
 
   Server(int port, boolean withModule, String... settings) {
-    this.port = port;
     try {
       folder = Files.createTempDirectory("redis-lock-java");
     } catch (IOException e) {
@@ -42,8 +43,8 @@ final class Server implements AutoCloseable {
     }
     command =
         new ArrayList<>(
-            List.of(PROGRAM, "--port", "" + port, "--save", "", "--dir", folder.toString()));
-    command.addAll(List.of("--enable-debug-command", "yes", "--bind", "127.0.0.1"));
+            List.of(PROGRAM, "--bind", "127.0.0.1", "--save", "", "--dir", folder.toString()));
+    command.addAll(List.of("--enable-debug-command", "yes"));
     List<String> module = new ArrayList<>();
     for (String each : settings) {
       if (each.startsWith("lock.")) {
@@ -59,7 +60,19 @@ final class Server implements AutoCloseable {
       command.addAll(List.of("--loadmodule", MODULE));
       command.addAll(module);
     }
-    start();
+    for (boolean started = false; !started; ) {
+      this.port = port == ANY_PORT ? freePort() : port;
+      try {
+        start();
+        started = true;
+      } catch (Throwable e) {
+        // Another process may have taken the port since it was found to be free.
+        if (port != ANY_PORT || !log().contains("Address already in use")) {
+          close();
+          throw e;
+        }
+      }
+    }
   }
 
   /** The cluster bus has the free port 10,000 above. Outgoing connections have higher ports. */
@@ -78,7 +91,8 @@ final class Server implements AutoCloseable {
   void start() {
     try {
       process =
-          new ProcessBuilder(command)
+          new ProcessBuilder(
+                  Stream.concat(command.stream(), Stream.of("--port", "" + port)).toList())
               .redirectErrorStream(true)
               .redirectOutput(folder.resolve("log").toFile())
               .start();
@@ -92,7 +106,10 @@ final class Server implements AutoCloseable {
           }
           try {
             plain = new Plain(port);
-            return "PONG".equals(plain.ask("PING"));
+            // This server answers, not another one on the same port.
+            String info = plain.ask("INFO", "server").toString();
+            return info.contains("process_id:" + process.pid() + "\r")
+                && "PONG".equals(plain.ask("PING"));
           } catch (UncheckedIOException | IllegalStateException e) {
             return false;
           }
@@ -161,6 +178,9 @@ final class Server implements AutoCloseable {
   }
 
   void kill() {
+    if (process == null) {
+      return;
+    }
     process.destroyForcibly();
     try {
       process.waitFor(10, TimeUnit.SECONDS);
@@ -190,10 +210,14 @@ final class Server implements AutoCloseable {
 
   /** Waits for a state, 50 s at most. */
   static void until(BooleanSupplier state) {
-    long ends = System.nanoTime() + TimeUnit.SECONDS.toNanos(50);
+    until(50, state);
+  }
+
+  static void until(long seconds, BooleanSupplier state) {
+    long ends = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
     while (!state.getAsBoolean()) {
       if (System.nanoTime() > ends) {
-        throw new AssertionError("the state did not come within 50 s");
+        throw new AssertionError("the state did not come within " + seconds + " s");
       }
       try {
         Thread.sleep(5);

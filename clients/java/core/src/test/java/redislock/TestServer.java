@@ -4,6 +4,9 @@ import java.util.function.BooleanSupplier;
 
 /** A redis-server with the module, for the tests of the other modules. */
 public final class TestServer implements AutoCloseable {
+  /** On a busy machine an application of Spring's takes a minute or two to start. */
+  private static final long LONG_S = 200;
+
   private final Server server;
 
   /**
@@ -12,7 +15,20 @@ public final class TestServer implements AutoCloseable {
    * @param settings as of redis.conf
    */
   public TestServer(String... settings) {
-    server = new Server(settings);
+    this(new Server(settings));
+  }
+
+  private TestServer(Server server) {
+    this.server = server;
+  }
+
+  /**
+   * Starts one that lacks the module.
+   *
+   * @return a server
+   */
+  public static TestServer withoutModule() {
+    return new TestServer(new Server(Server.freePort(), false));
   }
 
   /**
@@ -51,7 +67,7 @@ public final class TestServer implements AutoCloseable {
    * @param count of those that wait
    */
   public void untilWaiting(String key, int count) {
-    server.untilWaiting(key, count);
+    Server.until(LONG_S, () -> server.waiters(key) == count);
   }
 
   /**
@@ -60,7 +76,7 @@ public final class TestServer implements AutoCloseable {
    * @param state to wait for
    */
   public void until(BooleanSupplier state) {
-    Server.until(state);
+    Server.until(LONG_S, state);
   }
 
   @Override

@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -58,12 +59,12 @@ abstract class Topology {
   }
 
   /** A sentinel, whose configuration it rewrites itself. */
-  private static final class Sentinel implements AutoCloseable {
+  static final class Sentinel implements AutoCloseable {
     final int port = Server.freePort();
     private final Path folder;
     private final Process process;
 
-    Sentinel(int primary) throws IOException {
+    Sentinel(int primary, String... settings) throws IOException {
       folder = Files.createTempDirectory("redis-lock-sentinel");
       Path file = folder.resolve("sentinel.conf");
       Files.writeString(
@@ -76,7 +77,9 @@ abstract class Topology {
               + primary
               + " 1\n"
               + "sentinel down-after-milliseconds main 1000\n"
-              + "sentinel failover-timeout main 5000\n");
+              + "sentinel failover-timeout main 5000\n"
+              + String.join("\n", settings)
+              + "\n");
       process =
           new ProcessBuilder(Server.PROGRAM, file.toString(), "--sentinel")
               .redirectErrorStream(true)
@@ -133,17 +136,29 @@ abstract class Topology {
 
   /** Two nodes; the first has all slots. */
   private final class Cluster implements AutoCloseable {
-    final Server one = new Server("cluster-enabled yes", "cluster-node-timeout 5000");
-    final Server two = new Server("cluster-enabled yes", "cluster-node-timeout 5000");
+    private final Driven.Made servers = new Driven.Made();
+    final Server one;
+    final Server two;
 
-    Cluster() {
-      one.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
-      one.ask("CLUSTER", "MEET", "127.0.0.1", two.port);
-      Server.until(
-          () ->
-              one.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok")
-                  && two.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok")
-                  && two.ask("CLUSTER", "INFO").toString().contains("cluster_known_nodes:2"));
+    Cluster() throws Exception {
+      try {
+        one = servers.add(node());
+        two = servers.add(node());
+        one.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+        one.ask("CLUSTER", "MEET", "127.0.0.1", two.port);
+        Server.until(
+            () ->
+                one.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok")
+                    && two.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok")
+                    && two.ask("CLUSTER", "INFO").toString().contains("cluster_known_nodes:2"));
+      } catch (Throwable e) {
+        servers.close();
+        throw e;
+      }
+    }
+
+    private static Server node() {
+      return new Server("cluster-enabled yes", "cluster-node-timeout 5000");
     }
 
     void begin(int slot) {
@@ -155,16 +170,29 @@ abstract class Topology {
 
     /** The slot is on its way; its keys are still where they were. */
     void mark(int slot) {
-      two.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", one.ask("CLUSTER", "MYID"));
-      one.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", two.ask("CLUSTER", "MYID"));
+      mark(one, two, slot);
+    }
+
+    static void mark(Server from, Server to, int slot) {
+      Server.until(() -> to.ask("CLUSTER", "NODES").toString().contains(id(from)));
+      to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from));
+      from.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to));
+    }
+
+    private static String id(Server node) {
+      return node.ask("CLUSTER", "MYID").toString();
     }
 
     /** So many wait at the new node, while the slot is on its way. */
     void untilImported(String key, int waiters) {
+      untilImported(two, key, waiters);
+    }
+
+    static void untilImported(Server node, String key, int waiters) {
       Server.until(
           () -> {
-            two.ask("ASKING");
-            return two.waiters(key) == waiters;
+            node.ask("ASKING");
+            return node.waiters(key) == waiters;
           });
     }
 
@@ -175,9 +203,8 @@ abstract class Topology {
     }
 
     @Override
-    public void close() {
-      one.close();
-      two.close();
+    public void close() throws Exception {
+      servers.close();
     }
   }
 
@@ -296,6 +323,113 @@ abstract class Topology {
         assertTrue(cluster.two.exists("k"));
         assertFalse(session.isLost());
       }
+    }
+  }
+
+  private interface Asking {
+    Object ask() throws Exception;
+  }
+
+  /** How often the nodes have sent a request elsewhere. */
+  private static long redirections(Cluster cluster) {
+    long count = 0;
+    for (Server node : List.of(cluster.one, cluster.two)) {
+      for (String line : node.ask("INFO", "errorstats").toString().split("\r\n")) {
+        if (line.startsWith("errorstat_ASK:") || line.startsWith("errorstat_TRYAGAIN:")) {
+          count += Long.parseLong(line.substring(line.indexOf('=') + 1));
+        }
+      }
+    }
+    return count;
+  }
+
+  /** While a slot moves, neither node runs a command on two keys of which one exists nowhere. */
+  @Test
+  void aCommandOnASlotThatMovesHasNotRun() throws Exception {
+    try (Cluster cluster = new Cluster()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      Duration brief = Duration.ofMillis(1500);
+      // One lock is held at the node that gives the slot away, and one is free.
+      Hold held = locks.mutex("{k}held").lease(Duration.ofMinutes(2)).acquire();
+      int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
+      cluster.mark(slot);
+      Map<String, Asking> all =
+          Map.of(
+              "run", () -> locks.mutex("k").run(brief, "INCR", "{k}n"),
+              "run, session", () -> locks.mutex("k").session().run(brief, "INCR", "{k}n"),
+              "run, not waiting", () -> locks.mutex("k").run(Duration.ZERO, "INCR", "{k}n"),
+              "exec", () -> held.exec("INCR", "{k}n"));
+      for (Map.Entry<String, Asking> each : all.entrySet()) {
+        long before = redirections(cluster);
+        LockException error =
+            assertThrows(LockException.class, () -> each.getValue().ask(), each.getKey());
+        assertTrue(error.getMessage().contains("slot"), each.getKey() + ": " + error);
+        // After pauses that grow to 250 ms; the cleanup's too.
+        long asked = redirections(cluster) - before;
+        assertTrue(asked > 1 && asked < 150, each.getKey() + ": " + asked + " redirections");
+      }
+      // It runs when the slot has arrived.
+      long before = redirections(cluster);
+      List<Future<Object>> running =
+          List.of(
+              threads.submit(() -> locks.mutex("k").run("INCR", "{k}n")),
+              threads.submit(() -> held.exec("INCR", "{k}n")));
+      Server.until(() -> redirections(cluster) > before + 10);
+      for (Object key : cluster.one.list("CLUSTER", "GETKEYSINSLOT", slot, 100)) {
+        cluster.one.ask("MIGRATE", "127.0.0.1", cluster.two.port, key, 0, 5000);
+      }
+      cluster.finish(slot);
+      for (Future<Object> each : running) {
+        each.get(30, TimeUnit.SECONDS);
+      }
+      assertEquals("2", cluster.two.ask("GET", "{k}n"));
+      held.release();
+      Server.until(() -> !cluster.two.exists("k") && !cluster.two.exists("{k}held"));
+    }
+  }
+
+  /** The redirection is that of the other key, and the lock is where it was. */
+  @Test
+  void aCommandWhoseKeyHasMovedBeforeTheLockDoesNotLoseIt() throws Exception {
+    try (Cluster cluster = new Cluster()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      Hold held = locks.mutex("k").lease(Duration.ofMinutes(2)).acquire();
+      cluster.one.ask("SET", "{k}n", 5);
+      int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
+      cluster.mark(slot);
+      cluster.one.ask("MIGRATE", "127.0.0.1", cluster.two.port, "{k}n", 0, 5000);
+      Future<Object> running = threads.submit(() -> held.exec("INCR", "{k}n"));
+      long before = redirections(cluster);
+      Server.until(() -> running.isDone() || redirections(cluster) > before + 5);
+      cluster.one.ask("MIGRATE", "127.0.0.1", cluster.two.port, "k", 0, 5000);
+      cluster.finish(slot);
+      assertEquals(6L, running.get(30, TimeUnit.SECONDS));
+      assertFalse(held.isLost());
+      held.release();
+    }
+  }
+
+  /** A node that joined behind the client's last look at the cluster, and has no slot yet. */
+  @Test
+  void aNodeThatTheClientDoesNotKnowIsAskedForAKey() throws Exception {
+    try (Cluster cluster = new Cluster();
+        Server added = Cluster.node()) {
+      RedisLocks locks = driven.cluster(made, cluster.one.port);
+      locks.mutex("k").acquire().release();
+      added.ask("CLUSTER", "MEET", "127.0.0.1", cluster.one.port);
+      Server.until(
+          () ->
+              cluster.one.ask("CLUSTER", "INFO").toString().contains("cluster_known_nodes:3")
+                  && added.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok"));
+      Cluster.mark(cluster.one, added, io.lettuce.core.cluster.SlotHash.getSlot("k"));
+      // At once, by a request that does not wait; then by one that waits, and by a session.
+      Hold hold = locks.mutex("k").tryAcquire().orElseThrow();
+      Future<Hold> waiting = threads.submit(() -> locks.mutex("k").acquire(Duration.ofMinutes(1)));
+      Cluster.untilImported(added, "k", 1);
+      hold.release();
+      waiting.get(10, TimeUnit.SECONDS).release();
+      locks.mutex("k").session().tryAcquire().orElseThrow().release();
+      assertEquals("PONG", locks.mutex("k").run(Duration.ZERO, "PING"));
     }
   }
 }

@@ -2,13 +2,13 @@ package redislock.shedlock;
 
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.TimeUnit;
 import net.javacrumbs.shedlock.core.AbstractSimpleLock;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.SimpleLock;
 import redislock.Hold;
 import redislock.LockLostException;
+import redislock.Mutex;
 import redislock.RedisLocks;
 
 /**
@@ -43,14 +43,17 @@ public final class RedisLockProvider implements ExtensibleLockProvider {
 
   @Override
   public Optional<SimpleLock> lock(LockConfiguration configuration) {
+    Mutex mutex =
+        locks
+            .mutex(configuration.getName())
+            .lease(configuration.getLockAtMostFor())
+            // The key of an old instance is a string: held, and no error.
+            .mixed(POLL);
+    if (!configuration.getLockAtLeastFor().isZero()) {
+      mutex = mutex.atLeast(configuration.getLockAtLeastFor());
+    }
     try {
-      return locks
-          .mutex(configuration.getName())
-          .lease(configuration.getLockAtMostFor())
-          // The key of an old instance is a string: held, and no error.
-          .mixed(POLL)
-          .tryAcquire()
-          .map(hold -> new Held(configuration, hold));
+      return mutex.tryAcquire().map(hold -> new Held(configuration, hold));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       return Optional.empty();
@@ -59,23 +62,16 @@ public final class RedisLockProvider implements ExtensibleLockProvider {
 
   private static final class Held extends AbstractSimpleLock {
     private final Hold hold;
-    private final long keptUntil;
 
     Held(LockConfiguration configuration, Hold hold) {
       super(configuration);
       this.hold = hold;
-      this.keptUntil = System.nanoTime() + configuration.getLockAtLeastFor().toNanos();
     }
 
     @Override
     protected void doUnlock() {
-      long leftMs = TimeUnit.NANOSECONDS.toMillis(keptUntil - System.nanoTime() + 999_999);
       try {
-        if (leftMs > 0) {
-          hold.extend(Duration.ofMillis(leftMs));
-        } else {
-          hold.release();
-        }
+        hold.release();
       } catch (LockLostException e) {
         LOG.log(System.Logger.Level.WARNING, "the task took longer than lockAtMostFor", e);
       }
@@ -84,7 +80,7 @@ public final class RedisLockProvider implements ExtensibleLockProvider {
     @Override
     protected Optional<SimpleLock> doExtend(LockConfiguration configuration) {
       try {
-        hold.extend(configuration.getLockAtMostFor());
+        hold.extend(configuration.getLockAtMostFor(), configuration.getLockAtLeastFor());
         return Optional.of(new Held(configuration, hold));
       } catch (LockLostException e) {
         return Optional.empty();

@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -20,6 +21,7 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import redislock.LockEvent;
 import redislock.RedisLocks;
 import redislock.TestServer;
 
@@ -69,6 +71,44 @@ final class RedisLockProviderTest {
     provider.lock(report(Duration.ofMinutes(5), Duration.ofSeconds(2))).orElseThrow().unlock();
     long left = (Long) server.ask("PTTL", KEY);
     assertTrue(left > 1000 && left <= 2000, left + " ms");
+  }
+
+  /** A job that is shorter than lockAtLeastFor is the usual one: metrics must not count a loss. */
+  @Test
+  void aLockThatIsKeptIsReleasedAndNotLost() {
+    List<LockEvent.Type> told = new CopyOnWriteArrayList<>();
+    provider = new RedisLockProvider(locks.observedBy(event -> told.add(event.type())));
+    LockConfiguration brief = report(Duration.ofSeconds(5), Duration.ofMillis(300));
+    provider.lock(brief).orElseThrow().unlock();
+    assertTrue(server.exists(KEY));
+    server.until(() -> !server.exists(KEY));
+    SimpleLock lock = provider.lock(report(Duration.ofSeconds(5), Duration.ZERO)).orElseThrow();
+    lock.extend(Duration.ofSeconds(5), Duration.ofMillis(300)).orElseThrow().unlock();
+    server.until(() -> !server.exists(KEY));
+    // The holder of a later lock has seen the end of the earlier ones, so all is told by then.
+    provider.lock(report(Duration.ofSeconds(5), Duration.ZERO)).orElseThrow().unlock();
+    assertEquals(
+        List.of(
+            LockEvent.Type.GRANTED,
+            LockEvent.Type.RELEASED,
+            LockEvent.Type.GRANTED,
+            LockEvent.Type.RENEWED,
+            LockEvent.Type.RELEASED,
+            LockEvent.Type.GRANTED,
+            LockEvent.Type.RELEASED),
+        told);
+  }
+
+  @Test
+  void anExtendedLockCountsLockAtLeastForAnew() {
+    LockConfiguration kept = report(Duration.ofMinutes(5), Duration.ofMinutes(4));
+    provider
+        .lock(kept)
+        .orElseThrow()
+        .extend(Duration.ofMinutes(5), Duration.ZERO)
+        .orElseThrow()
+        .unlock();
+    assertFalse(server.exists(KEY));
   }
 
   @Test

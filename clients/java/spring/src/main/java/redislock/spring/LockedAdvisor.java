@@ -1,123 +1,87 @@
 package redislock.spring;
 
-import io.micrometer.observation.Observation;
-import io.micrometer.observation.ObservationRegistry;
-import java.lang.reflect.Method;
-import java.time.Duration;
-import java.util.function.Supplier;
-import org.aopalliance.intercept.MethodInterceptor;
-import org.aopalliance.intercept.MethodInvocation;
-import org.jspecify.annotations.Nullable;
+import org.springframework.aop.Advisor;
+import org.springframework.aop.framework.Advised;
 import org.springframework.aop.framework.autoproxy.AbstractBeanFactoryAwareAdvisingPostProcessor;
-import org.springframework.aop.support.AopUtils;
+import org.springframework.aop.interceptor.AsyncExecutionAspectSupport;
 import org.springframework.aop.support.DefaultPointcutAdvisor;
 import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
-import org.springframework.boot.convert.DurationStyle;
-import org.springframework.context.expression.MethodBasedEvaluationContext;
-import org.springframework.core.DefaultParameterNameDiscoverer;
-import org.springframework.core.ParameterNameDiscoverer;
-import org.springframework.core.annotation.AnnotatedElementUtils;
-import org.springframework.expression.common.TemplateParserContext;
-import org.springframework.expression.spel.standard.SpelExpressionParser;
-import redislock.Hold;
-import redislock.Mutex;
+import org.springframework.beans.factory.SmartInitializingSingleton;
+import org.springframework.beans.factory.config.DestructionAwareBeanPostProcessor;
 import redislock.RedisLocks;
 
 /**
- * Puts the lock of {@link Locked} around a bean's method: outermost, also around a transaction of
- * the same method, whatever the order of other advisors.
+ * Puts the lock of {@link Locked} around a bean's method: around a transaction of the same method
+ * and all other advice, whatever its order, but inside of {@code @Async}, whose caller goes on.
  */
-final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor {
+final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
+    implements DestructionAwareBeanPostProcessor, SmartInitializingSingleton {
   private static final long serialVersionUID = 1;
 
-  LockedAdvisor(Supplier<RedisLocks> locks, Supplier<@Nullable Object> observations) {
+  private final transient LockedCalls calls;
+  private volatile boolean isUsed;
+
+  LockedAdvisor(LockedCalls calls, boolean isSubclassing) {
+    this.calls = calls;
     setBeforeExistingAdvisors(true);
+    setProxyTargetClass(isSubclassing);
     advisor =
         new DefaultPointcutAdvisor(
-            AnnotationMatchingPointcut.forMethodAnnotation(Locked.class),
-            new Interceptor(locks, observations));
+            // Methods of interfaces and of parents too.
+            new AnnotationMatchingPointcut(null, Locked.class, true), calls);
   }
 
-  private static final class Interceptor implements MethodInterceptor {
-    private final Supplier<RedisLocks> locks;
-    private final Supplier<@Nullable Object> observations;
-    private final SpelExpressionParser parser = new SpelExpressionParser();
-    private final ParameterNameDiscoverer names = new DefaultParameterNameDiscoverer();
-
-    Interceptor(Supplier<RedisLocks> locks, Supplier<@Nullable Object> observations) {
-      this.locks = locks;
-      this.observations = observations;
+  @Override
+  protected boolean isEligible(Class<?> type) {
+    boolean isLocked = super.isEligible(type);
+    if (isLocked) {
+      LockedMethod.check(type, isProxyTargetClass());
+      isUsed = true;
     }
+    return isLocked;
+  }
 
-    @Override
-    public @Nullable Object invoke(MethodInvocation invocation) throws Throwable {
-      Object target = invocation.getThis();
-      Method method = invocation.getMethod();
-      if (target != null) {
-        // Of an interface's method: the bean's own has the annotation, or inherits it.
-        method = AopUtils.getMostSpecificMethod(method, target.getClass());
-      }
-      Locked locked = AnnotatedElementUtils.findMergedAnnotation(method, Locked.class);
-      if (locked == null) {
-        return invocation.proceed();
-      }
-      if (locked.name().contains("#{")
-          && method.getParameterCount() > 0
-          && names.getParameterNames(method) == null) {
-        // Without names each part would be empty, and all calls would share one lock.
-        throw new IllegalStateException(
-            "the name of the lock needs the names of arguments: compile with -parameters");
-      }
-      Object root = target == null ? method : target;
-      String name =
-          parser
-              .parseExpression(locked.name(), new TemplateParserContext())
-              .getValue(
-                  new MethodBasedEvaluationContext(root, method, invocation.getArguments(), names),
-                  String.class);
-      if (name == null) {
-        throw new IllegalArgumentException("the name of the lock is null: " + locked.name());
-      }
-      Mutex mutex =
-          locks.get().mutex(name).lease(DurationStyle.detectAndParse(locked.lease())).autoRenew();
-      Object registry = observations.get();
-      Hold hold =
-          registry == null
-              ? acquire(mutex, locked)
-              : Observing.acquire(registry, name, () -> acquire(mutex, locked));
-      try (hold) {
-        return registry == null ? invocation.proceed() : Observing.hold(registry, name, invocation);
-      }
+  @Override
+  public Object postProcessAfterInitialization(Object bean, String name) {
+    Object proxy = super.postProcessAfterInitialization(bean, name);
+    if (proxy == bean && bean instanceof Advised advised && advised.getAdvisorCount() > 1) {
+      behindAsync(advised);
     }
+    return proxy;
+  }
 
-    private static Hold acquire(Mutex mutex, Locked locked) throws InterruptedException {
-      return locked.waitFor().isEmpty() ? mutex.acquire() : mutex.acquire(wait(locked));
+  /**
+   * An advisor of {@code @Async} that comes later goes to the front by itself; behind one that was
+   * there already, this one has to be moved.
+   */
+  private void behindAsync(Advised advised) {
+    Advisor[] all = advised.getAdvisors();
+    int last = all.length - 1;
+    while (last > 0 && !(all[last].getAdvice() instanceof AsyncExecutionAspectSupport)) {
+      last--;
     }
-
-    private static Duration wait(Locked locked) {
-      return DurationStyle.detectAndParse(locked.waitFor());
+    if (all[0] == advisor && last > 0) {
+      advised.removeAdvisor(0);
+      advised.addAdvisor(last, all[0]);
     }
   }
 
-  /** Apart, because Micrometer may be missing. */
-  private static final class Observing {
-    private interface Acquiring {
-      Hold acquire() throws InterruptedException;
+  /** An application whose calls would all fail does not start. */
+  @Override
+  public void afterSingletonsInstantiated() {
+    if (isUsed) {
+      calls.checkLocks();
     }
+  }
 
-    static Hold acquire(Object registry, String name, Acquiring acquiring)
-        throws InterruptedException {
-      return observation(registry, "redislock.acquire", name).observeChecked(acquiring::acquire);
-    }
+  @Override
+  public boolean requiresDestruction(Object bean) {
+    return bean instanceof RedisLocks;
+  }
 
-    static @Nullable Object hold(Object registry, String name, MethodInvocation invocation)
-        throws Throwable {
-      return observation(registry, "redislock.hold", name).observeChecked(invocation::proceed);
-    }
-
-    private static Observation observation(Object registry, String kind, String name) {
-      return Observation.createNotStarted(kind, (ObservationRegistry) registry)
-          .highCardinalityKeyValue("redislock.key", name);
-    }
+  /** Before the locks are closed, the calls that are under way end. */
+  @Override
+  public void postProcessBeforeDestruction(Object bean, String name) {
+    calls.inUse.awaitEnd();
   }
 }

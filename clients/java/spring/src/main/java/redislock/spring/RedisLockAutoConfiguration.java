@@ -2,16 +2,20 @@ package redislock.spring;
 
 import io.lettuce.core.AbstractRedisClient;
 import io.micrometer.observation.ObservationRegistry;
+import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.BeanDefinition;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.ApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Role;
+import org.springframework.core.annotation.Order;
+import org.springframework.data.redis.connection.jedis.JedisConnectionFactory;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 import org.springframework.util.ClassUtils;
 import redis.clients.jedis.UnifiedJedis;
@@ -19,8 +23,9 @@ import redislock.LockObserver;
 import redislock.RedisLocks;
 
 /**
- * {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce, or the
- * Lettuce client of Spring Data), observed by all {@link LockObserver} beans, and {@link Locked}.
+ * {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce, or a
+ * Lettuce client with the settings of Spring Data), observed by all {@link LockObserver} beans, and
+ * {@link Locked}.
  */
 @AutoConfiguration(
     // Of Boot 3, and of Boot 4.
@@ -28,6 +33,7 @@ import redislock.RedisLocks;
       "org.springframework.boot.autoconfigure.data.redis.RedisAutoConfiguration",
       "org.springframework.boot.data.redis.autoconfigure.DataRedisAutoConfiguration"
     })
+@EnableConfigurationProperties(RedisLockProperties.class)
 public class RedisLockAutoConfiguration {
   /** Made by Spring. */
   public RedisLockAutoConfiguration() {}
@@ -36,54 +42,97 @@ public class RedisLockAutoConfiguration {
   @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
   static LockedAdvisor redisLockAdvisor(ApplicationContext context) {
     boolean observes = ClassUtils.isPresent("io.micrometer.observation.ObservationRegistry", null);
-    return new LockedAdvisor(
-        () -> context.getBean(RedisLocks.class),
-        () -> observes ? Observations.registry(context) : null);
+    LockedCalls calls =
+        new LockedCalls(
+            () -> context.getBean(RedisLocks.class),
+            () -> context.getBean(RedisLockProperties.class).lease(),
+            () -> observes ? Observations.registry(context) : null);
+    // As of Spring Boot's own proxies.
+    boolean isSubclassing =
+        context
+            .getEnvironment()
+            .getProperty("spring.aop.proxy-target-class", Boolean.class, Boolean.TRUE);
+    return new LockedAdvisor(calls, isSubclassing);
   }
 
   private static final class Observations {
-    static @org.jspecify.annotations.Nullable Object registry(ApplicationContext context) {
+    static @Nullable Object registry(ApplicationContext context) {
       return context.getBeanProvider(ObservationRegistry.class).getIfAvailable();
     }
   }
 
-  private static RedisLocks observed(AutoCloseable client, ObjectProvider<LockObserver> observers) {
-    RedisLocks locks = RedisLocks.over(client);
+  private static RedisLocks locks(
+      AutoCloseable client,
+      RedisLockProperties properties,
+      ObjectProvider<LockObserver> observers) {
+    RedisLocks locks = RedisLocks.over(client).withPrefix(properties.prefix());
     var all = observers.orderedStream().toList();
     return all.isEmpty() ? locks : locks.observedBy(event -> all.forEach(each -> each.on(event)));
   }
 
+  // In this order: without it, that of the nested classes is not defined.
+  @Order(1)
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(UnifiedJedis.class)
   static class Jedis {
     @Bean(destroyMethod = "close")
     @ConditionalOnBean(UnifiedJedis.class)
     @ConditionalOnMissingBean
-    RedisLocks redisLocks(UnifiedJedis client, ObjectProvider<LockObserver> observers) {
-      return observed(client, observers);
+    RedisLocks redisLocks(
+        UnifiedJedis client,
+        RedisLockProperties properties,
+        ObjectProvider<LockObserver> observers) {
+      return locks(client, properties, observers);
     }
   }
 
+  @Order(2)
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(AbstractRedisClient.class)
   static class Lettuce {
     @Bean(destroyMethod = "close")
     @ConditionalOnBean(AbstractRedisClient.class)
     @ConditionalOnMissingBean
-    RedisLocks redisLocks(AbstractRedisClient client, ObjectProvider<LockObserver> observers) {
-      return observed(client, observers);
+    RedisLocks redisLocks(
+        AbstractRedisClient client,
+        RedisLockProperties properties,
+        ObjectProvider<LockObserver> observers) {
+      return locks(client, properties, observers);
     }
   }
 
+  @Order(3)
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass({AbstractRedisClient.class, LettuceConnectionFactory.class})
+  @ConditionalOnBean(LettuceConnectionFactory.class)
+  @ConditionalOnMissingBean(RedisLocks.class)
   static class SpringData {
+    @Bean
+    LettuceOfSpringData redisLockClient(LettuceConnectionFactory connections) {
+      return new LettuceOfSpringData(connections);
+    }
+
     @Bean(destroyMethod = "close")
-    @ConditionalOnBean(LettuceConnectionFactory.class)
-    @ConditionalOnMissingBean
     RedisLocks redisLocks(
-        LettuceConnectionFactory connections, ObjectProvider<LockObserver> observers) {
-      return observed(connections.getRequiredNativeClient(), observers);
+        LettuceOfSpringData made,
+        RedisLockProperties properties,
+        ObjectProvider<LockObserver> observers) {
+      return locks(made.client(), properties, observers);
+    }
+  }
+
+  @Order(4)
+  @Configuration(proxyBeanMethods = false)
+  @ConditionalOnClass({UnifiedJedis.class, JedisConnectionFactory.class})
+  @ConditionalOnBean(JedisConnectionFactory.class)
+  @ConditionalOnMissingBean(RedisLocks.class)
+  static class SpringDataWithJedis {
+    @Bean
+    RedisLocks redisLocks() {
+      throw new IllegalStateException(
+          "redis-lock: Spring Data's Jedis connections have no client that locks can share:"
+              + " define a bean of redis.clients.jedis.RedisClient (before Jedis 7.2: JedisPooled),"
+              + " or use Lettuce");
     }
   }
 }

@@ -1,7 +1,6 @@
 package redislock.spring;
 
 import io.micrometer.core.instrument.MeterRegistry;
-import java.time.Duration;
 import net.javacrumbs.shedlock.core.LockProvider;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
@@ -15,8 +14,8 @@ import redislock.shedlock.RedisLockProvider;
 
 /**
  * What else an application with {@link RedisLocks} has: with their libraries a {@link
- * LockRegistry}, ShedLock's {@link LockProvider}, and meters. Each gives way to a bean of the
- * application's own.
+ * LockRegistry}, ShedLock's {@link LockProvider}, meters, and the health {@code redislock}. Each
+ * gives way to a bean of the application's own.
  */
 @AutoConfiguration(
     after = RedisLockAutoConfiguration.class,
@@ -46,8 +45,9 @@ public class RedisLockBeansAutoConfiguration {
   static class Integration {
     @Bean
     @ConditionalOnMissingBean(LockRegistry.class)
-    RedisLockRegistry redisLockRegistry(RedisLocks locks) {
-      return new RedisLockRegistry(locks, "registry:", Duration.ofSeconds(30));
+    RedisLockRegistry redisLockRegistry(RedisLocks locks, RedisLockProperties properties) {
+      String prefix = properties.prefix() + properties.registryPrefix();
+      return new RedisLockRegistry(locks, prefix, properties.lease());
     }
   }
 
@@ -56,8 +56,36 @@ public class RedisLockBeansAutoConfiguration {
   static class ShedLock {
     @Bean
     @ConditionalOnMissingBean
-    LockProvider redisLockProvider(RedisLocks locks) {
-      return new RedisLockProvider(locks);
+    LockProvider redisLockProvider(RedisLocks locks, RedisLockProperties properties) {
+      return new RedisLockProvider(locks, properties.shedlockEnvironment());
+    }
+  }
+
+  @Configuration(proxyBeanMethods = false)
+  @ConditionalOnClass(
+      name =
+          "org.springframework.boot.actuate.autoconfigure.health.ConditionalOnEnabledHealthIndicator")
+  @org.springframework.boot.actuate.autoconfigure.health.ConditionalOnEnabledHealthIndicator(
+      "redislock")
+  static class HealthOfBoot3 {
+    @Bean
+    @ConditionalOnMissingBean(name = "redislockHealthIndicator")
+    RedisLockHealthOfBoot3 redislockHealthIndicator(RedisLocks locks) {
+      return new RedisLockHealthOfBoot3(locks);
+    }
+  }
+
+  @Configuration(proxyBeanMethods = false)
+  @ConditionalOnClass(
+      name =
+          "org.springframework.boot.health.autoconfigure.contributor.ConditionalOnEnabledHealthIndicator")
+  @org.springframework.boot.health.autoconfigure.contributor.ConditionalOnEnabledHealthIndicator(
+      "redislock")
+  static class HealthOfBoot4 {
+    @Bean
+    @ConditionalOnMissingBean(name = "redislockHealthIndicator")
+    RedisLockHealthOfBoot4 redislockHealthIndicator(RedisLocks locks) {
+      return new RedisLockHealthOfBoot4(locks);
     }
   }
 }

@@ -1,17 +1,21 @@
 package redislock.spring;
 
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 import org.springframework.integration.support.locks.RenewableLockRegistry;
 import redislock.RedisLocks;
+import redislock.ThreadLock;
 
 /**
- * A lock registry of Spring Integration over native locks. Its locks are owned by threads, and
- * renewed for as long as they are held.
+ * A lock registry of Spring Integration over native locks. Its locks are owned by threads,
+ * reentrant, and renewed while they are held.
  */
-public final class RedisLockRegistry implements RenewableLockRegistry {
+public final class RedisLockRegistry implements RenewableLockRegistry, AutoCloseable {
   private final RedisLocks locks;
   private final Duration lease;
+  private final InUse inUse = new InUse();
 
   /**
    * A registry.
@@ -27,10 +31,10 @@ public final class RedisLockRegistry implements RenewableLockRegistry {
 
   @Override
   public Lock obtain(Object key) {
-    return lock(key);
+    return new Counted(lock(key));
   }
 
-  private redislock.ThreadLock lock(Object key) {
+  private ThreadLock lock(Object key) {
     return locks.mutex(key.toString()).lease(lease).autoRenew().asLock();
   }
 
@@ -47,5 +51,69 @@ public final class RedisLockRegistry implements RenewableLockRegistry {
    */
   public void renewLock(Object key, Duration lease) {
     lock(key).hold().extend(lease);
+  }
+
+  /**
+   * Waits until the threads that hold locks of this registry have unlocked them, 5 s at most.
+   * Spring calls it when the application stops, before it closes the {@link RedisLocks}: a leader
+   * that was told to stop unlocks in a thread of its own.
+   */
+  @Override
+  public void close() {
+    inUse.awaitEnd();
+  }
+
+  /** A lock that says when it is held. */
+  private final class Counted implements Lock {
+    private final ThreadLock lock;
+
+    Counted(ThreadLock lock) {
+      this.lock = lock;
+    }
+
+    @Override
+    public void lock() {
+      lock.lock();
+      inUse.begin();
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+      lock.lockInterruptibly();
+      inUse.begin();
+    }
+
+    @Override
+    public boolean tryLock() {
+      return counted(lock.tryLock());
+    }
+
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+      return counted(lock.tryLock(time, unit));
+    }
+
+    private boolean counted(boolean isLocked) {
+      if (isLocked) {
+        inUse.begin();
+      }
+      return isLocked;
+    }
+
+    @Override
+    public void unlock() {
+      // Throws if this thread does not hold it: then nothing ends.
+      lock.hold();
+      try {
+        lock.unlock();
+      } finally {
+        inUse.end();
+      }
+    }
+
+    @Override
+    public Condition newCondition() {
+      return lock.newCondition();
+    }
   }
 }

@@ -1,6 +1,6 @@
 /**
  * Locks in Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider,
- * metrics.
+ * metrics, health.
  */
 @NullMarked
 package redislock.spring;

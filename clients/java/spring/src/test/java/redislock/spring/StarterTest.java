@@ -13,7 +13,11 @@ import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import io.micrometer.observation.Observation;
 import io.micrometer.observation.ObservationHandler;
 import io.micrometer.observation.ObservationRegistry;
+import java.io.File;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
@@ -21,16 +25,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
+import java.util.stream.Collectors;
 import net.javacrumbs.shedlock.core.LockProvider;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.springframework.boot.autoconfigure.AutoConfigurations;
-import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
-import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 import org.springframework.integration.support.locks.LockRegistry;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
@@ -44,59 +43,11 @@ import redislock.NotAcquiredException;
 import redislock.RedisLocks;
 import redislock.TestServer;
 
-final class StarterTest {
-  private static TestServer server;
-
-  private final ApplicationContextRunner runner =
-      new ApplicationContextRunner()
-          .withConfiguration(
-              AutoConfigurations.of(
-                  RedisLockAutoConfiguration.class, RedisLockBeansAutoConfiguration.class));
-
-  @BeforeAll
-  static void startServer() {
-    server = new TestServer();
-  }
-
-  @AfterAll
-  static void stopServer() {
-    server.close();
-  }
-
-  @BeforeEach
-  void clear() {
-    server.ask("FLUSHALL");
-  }
-
-  @Configuration(proxyBeanMethods = false)
-  static class Lettuce {
-    @Bean(destroyMethod = "shutdown")
-    RedisClient client() {
-      return RedisClient.create("redis://127.0.0.1:" + server.port());
-    }
-  }
-
-  @Configuration(proxyBeanMethods = false)
-  static class Jedis {
-    @Bean
-    redis.clients.jedis.UnifiedJedis client() {
-      return redis.clients.jedis.RedisClient.create("127.0.0.1", server.port());
-    }
-  }
-
-  @Configuration(proxyBeanMethods = false)
-  static class SpringData {
-    @Bean
-    LettuceConnectionFactory connections() {
-      return new LettuceConnectionFactory("127.0.0.1", server.port());
-    }
-  }
-
+final class StarterTest extends Starter {
   @Test
   void theBeansAreThereForEachClient() {
     for (Class<?> each : List.of(Lettuce.class, Jedis.class, SpringData.class)) {
-      runner
-          .withUserConfiguration(each)
+      with(each)
           .run(
               context -> {
                 context.getBean(RedisLocks.class).mutex("k").acquire().release();
@@ -106,15 +57,14 @@ final class StarterTest {
                         instanceof redislock.shedlock.RedisLockProvider);
               });
     }
-    runner.run(context -> assertTrue(context.getBeansOfType(RedisLocks.class).isEmpty()));
+    with().run(context -> assertTrue(context.getBeansOfType(RedisLocks.class).isEmpty()));
   }
 
   @Test
   void aBeanOfTheApplicationComesFirst() {
     RedisClient client = RedisClient.create("redis://127.0.0.1:" + server.port());
     try (RedisLocks mine = RedisLocks.over(client)) {
-      runner
-          .withUserConfiguration(Lettuce.class)
+      with(Lettuce.class)
           .withBean("mine", RedisLocks.class, () -> mine)
           .run(context -> assertSame(mine, context.getBean(RedisLocks.class)));
     } finally {
@@ -124,8 +74,7 @@ final class StarterTest {
 
   @Test
   void theStarterLoadsWithoutTheOptionalLibraries() {
-    runner
-        .withUserConfiguration(Lettuce.class)
+    with(Lettuce.class)
         .withClassLoader(
             new org.springframework.boot.test.context.FilteredClassLoader(
                 "redis.clients",
@@ -138,6 +87,32 @@ final class StarterTest {
               assertNull(context.getStartupFailure());
               context.getBean(RedisLocks.class).mutex("k").acquire().release();
             });
+  }
+
+  /**
+   * In a process whose class path has nothing else: a class that is missing fails when it links.
+   */
+  @Test
+  void anApplicationWithJedisAloneRuns() throws Exception {
+    String path =
+        Arrays.stream(System.getProperty("java.class.path").split(File.pathSeparator))
+            .filter(
+                each ->
+                    !each.matches(
+                        ".*/(lettuce|netty|reactor|reactive|rxjava|micrometer|shedlock|kotlin"
+                            + "|redis-lock-shedlock|spring-(data|integration|tx|jdbc|web|messaging)"
+                            + "|spring-boot-(actuator|health)|HikariCP|h2)[^/]*"))
+            .filter(each -> !each.endsWith("shedlock/target/classes"))
+            .collect(Collectors.joining(File.pathSeparator));
+    String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+    Process process =
+        new ProcessBuilder(java, "-cp", path, JedisAlone.class.getName(), "" + server.port())
+            .redirectErrorStream(true)
+            .start();
+    String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertEquals(0, process.waitFor(), printed);
+    assertTrue(printed.endsWith("worked\n"), printed);
+    assertFalse(server.exists("k"));
   }
 
   /** A table whose rows count what was committed when the lock was acquired. */
@@ -166,19 +141,21 @@ final class StarterTest {
     }
 
     @Bean
-    OrderService service(JdbcTemplate jdbc) {
-      return new OrderService(jdbc);
+    OrderService service(JdbcTemplate jdbc, Redis redis) {
+      return new OrderService(jdbc, redis.server());
     }
   }
 
   static class OrderService {
     private final JdbcTemplate jdbc;
+    private final TestServer server;
 
-    OrderService(JdbcTemplate jdbc) {
+    OrderService(JdbcTemplate jdbc, TestServer server) {
       this.jdbc = jdbc;
+      this.server = server;
     }
 
-    @Locked(name = "order:#{#id}", waitFor = "10s", lease = "2s")
+    @Locked(name = "order:#{#id}", waitFor = "10s", lease = "5s")
     @Transactional
     public int add(int id, long ms) throws InterruptedException {
       assertTrue(TransactionSynchronizationManager.isActualTransactionActive());
@@ -208,8 +185,7 @@ final class StarterTest {
 
   @Test
   void theCommitComesBeforeTheRelease() {
-    runner
-        .withUserConfiguration(Lettuce.class, Orders.class)
+    with(Lettuce.class, Orders.class)
         .run(
             context -> {
               OrderService service = context.getBean(OrderService.class);
@@ -226,15 +202,14 @@ final class StarterTest {
               JdbcTemplate jdbc = context.getBean(JdbcTemplate.class);
               assertEquals(40, jdbc.queryForObject("select quantity from orders", Integer.class));
               // Longer than its lease.
-              assertEquals(41, service.add(7, 3000));
+              assertEquals(41, service.add(7, 7000));
               threads.shutdown();
             });
   }
 
   @Test
   void whatALockedMethodThrows() {
-    runner
-        .withUserConfiguration(Lettuce.class, Orders.class)
+    with(Lettuce.class, Orders.class)
         .run(
             context -> {
               OrderService service = context.getBean(OrderService.class);
@@ -277,8 +252,7 @@ final class StarterTest {
                 return true;
               }
             });
-    runner
-        .withUserConfiguration(Lettuce.class, Orders.class)
+    with(Lettuce.class, Orders.class)
         .withBean(ObservationRegistry.class, () -> observations)
         .withBean(MeterRegistry.class, SimpleMeterRegistry::new)
         .run(
@@ -296,8 +270,7 @@ final class StarterTest {
 
   @Test
   void aLockOfTheRegistryIsOwnedByItsThread() {
-    runner
-        .withUserConfiguration(Lettuce.class)
+    with(Lettuce.class)
         .run(
             context -> {
               RedisLockRegistry registry = context.getBean(RedisLockRegistry.class);
@@ -337,8 +310,7 @@ final class StarterTest {
 
   /** The README's application, twice: one instance is killed while it holds the lock. */
   @Test
-  void theApplicationOfTheReadme(@org.junit.jupiter.api.io.TempDir java.nio.file.Path folder)
-      throws Exception {
+  void theApplicationOfTheReadme(@org.junit.jupiter.api.io.TempDir Path folder) throws Exception {
     redislock.Readme.compile("ReportApplication", folder, server.port());
     Process first = application(folder, 300);
     try {
@@ -351,9 +323,7 @@ final class StarterTest {
       try {
         server.untilWaiting("report:2026", 1);
         first.destroyForcibly();
-        String printed =
-            new String(
-                second.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+        String printed = new String(second.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         assertEquals(0, second.waitFor(), printed);
         assertTrue(printed.contains("written 2026"), printed);
         assertFalse(server.exists("report:2026"));
@@ -365,7 +335,42 @@ final class StarterTest {
     }
   }
 
-  private static Process application(java.nio.file.Path folder, int seconds) {
+  /** The README's application with ShedLock, in two instances. */
+  @Test
+  void theShedLockOfTheReadme(@org.junit.jupiter.api.io.TempDir Path folder) throws Exception {
+    redislock.Readme.compile("CleanupApplication", folder, server.port());
+    String[] command = {"-Dspring.data.redis.port=" + server.port(), "cleanup.CleanupApplication"};
+    List<Long> runs = new CopyOnWriteArrayList<>();
+    List<Process> instances = new ArrayList<>();
+    try {
+      for (int each = 0; each < 2; each++) {
+        Process instance = redislock.Readme.start(folder, command);
+        instances.add(instance);
+        Thread reader =
+            new Thread(
+                () ->
+                    instance
+                        .inputReader()
+                        .lines()
+                        .filter(line -> line.startsWith("cleaned up at "))
+                        .forEach(line -> runs.add(Long.parseLong(line.split(" ")[3]))));
+        reader.setDaemon(true);
+        reader.start();
+      }
+      server.until(() -> runs.size() >= 3);
+      assertTrue(server.exists("job-lock:default:cleanup"));
+    } finally {
+      instances.forEach(Process::destroyForcibly);
+    }
+    List<Long> inOrder = runs.stream().sorted().toList();
+    for (int each = 1; each < inOrder.size(); each++) {
+      long apart = inOrder.get(each) - inOrder.get(each - 1);
+      // The job prints a moment after its grant, from which the four seconds count.
+      assertTrue(apart > 3500, apart + " ms");
+    }
+  }
+
+  private Process application(Path folder, int seconds) {
     return redislock.Readme.start(
         folder,
         "-Dspring.data.redis.port=" + server.port(),
@@ -373,7 +378,7 @@ final class StarterTest {
         "" + seconds);
   }
 
-  private static String owner() {
+  private String owner() {
     List<?> info = (List<?>) server.ask("LOCK.INFO", "report:2026");
     return ((List<?>) ((List<?>) info.get(9)).get(0)).get(1).toString();
   }

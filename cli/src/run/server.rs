@@ -1,0 +1,82 @@
+//! What a run asks its server beside the lock itself: whether it answers and accepts writes while the run waits.
+//! Nothing in here acquires, renews or releases a lock.
+
+use std::convert::Infallible;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use redis::{cmd, Cmd};
+use redis_lock_client::{make_token, Client};
+
+use super::lock;
+use crate::args::{ConnectionArgs, RunArgs};
+use crate::error::Error;
+use crate::message::say;
+
+/// When a waiting run first checks that the server answers and accepts writes, and how often after that. A run that is
+/// granted its lock at once asks nothing.
+const FIRST_CHECK: Duration = Duration::from_millis(100);
+const CHECK: Duration = Duration::from_secs(30);
+
+/// How long it may take to find the node that has the key, for a message.
+const NAMING: Duration = Duration::from_secs(1);
+
+/// The codes of error replies that end no wait: the request is sent again until the server accepts it.
+const PASSING: [&str; 7] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY"];
+
+/// The server of one run.
+pub struct Server<'a> {
+    pub client: &'a Client,
+    pub args: &'a RunArgs,
+    pub connection: &'a ConnectionArgs,
+}
+
+impl Server<'_> {
+    /// The address of the server that has the key, as far as it can be found.
+    pub async fn name(&self) -> String {
+        match tokio::time::timeout(NAMING, self.client.server_of(self.key())).await {
+            Ok(Ok(server)) => server.name(),
+            Ok(Err(_)) | Err(_) => self.connection.server(),
+        }
+    }
+
+    pub async fn error(&self, error: redis_lock_client::Error) -> Error {
+        lock::error(&self.name().await, &self.args.keys, error)
+    }
+
+    /// The wait goes on without a server, and with one that accepts no writes: a message says why it takes so long.
+    pub async fn tell_of_silence(&self) -> Infallible {
+        let mut is_told = false;
+        tokio::time::sleep(FIRST_CHECK).await;
+        loop {
+            // A replica would answer a PING. This is a write that changes nothing: no request has this token.
+            let answer = self.ask(cmd("LOCK.CANCEL").arg(self.key()).arg(make_token())).await;
+            let problem = answer.err().filter(does_not_end_a_wait);
+            if let (Some(problem), false) = (&problem, is_told) {
+                say(format_args!("{problem}{}; still waiting", self.connection.hint(problem)));
+            }
+            // Another error reply counts as an answer: this user may not be allowed to cancel.
+            is_told = problem.is_some();
+            tokio::time::sleep(CHECK).await;
+        }
+    }
+
+    async fn ask(&self, command: &Cmd) -> Result<(), Error> {
+        match self.client.query::<redis::Value>(self.key(), command).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.error(error).await),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.args.keys[0].as_bytes()
+    }
+}
+
+fn does_not_end_a_wait(error: &Error) -> bool {
+    match error {
+        Error::Connection { .. } => true,
+        Error::Server(words) => PASSING.iter().any(|code| words.split(' ').next() == Some(code)),
+        _ => false,
+    }
+}

@@ -1,0 +1,91 @@
+//! Samples the servers in a loop, over connections that break and servers that change.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use super::sample::Sample;
+use crate::error::Error;
+use crate::servers::{Servers, Source};
+
+/// How long connections are used before new ones are made: a cluster may have a new primary.
+const CONNECT_AGAIN: Duration = Duration::from_secs(120);
+
+/// How long after an attempt to find all servers the next one begins.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Of several servers, one that is silent for this long is shown as missing: the numbers of the others are not to wait
+/// for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Queries the servers until nothing receives the samples.
+pub async fn watch_servers(
+    servers: Servers,
+    count: u16,
+    mut pace: watch::Receiver<Duration>,
+    samples: mpsc::Sender<Result<Sample, Error>>,
+) {
+    let mut watched = Watched { source: servers.source(), current: None, since: Instant::now(), connecting: None };
+    watched.use_from_now(servers);
+    loop {
+        let interval = *pace.borrow_and_update();
+        tokio::select! {
+            () = time::sleep(interval) => {}
+            changed = pace.changed() => if changed.is_err() { return },
+        }
+        if samples.send(watched.sample(count).await).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Watched {
+    source: Source,
+    /// None: no server answers.
+    current: Option<Servers>,
+    /// The last attempt to find all of them.
+    since: Instant,
+    /// The next attempt, which does not keep the samples of the servers that answer.
+    connecting: Option<JoinHandle<Result<Servers, Error>>>,
+}
+
+impl Watched {
+    async fn sample(&mut self, count: u16) -> Result<Sample, Error> {
+        self.take_new_connections().await;
+        let servers = match &mut self.current {
+            Some(servers) => servers,
+            None => {
+                let servers = self.source.clone().connect().await?;
+                self.use_from_now(servers)
+            }
+        };
+        let sample = Sample::take(servers, count).await;
+        match &sample {
+            Err(_) => self.current = None,
+            Ok(sample) => {
+                let is_elsewhere = self.source.is_followed() && sample.has_replica();
+                let wait = if is_elsewhere || !sample.missing.is_empty() { RETRY } else { CONNECT_AGAIN };
+                if self.connecting.is_none() && self.since.elapsed() >= wait {
+                    self.connecting = Some(tokio::spawn(self.source.clone().connect()));
+                }
+            }
+        }
+        sample
+    }
+
+    async fn take_new_connections(&mut self) {
+        let Some(done) = self.connecting.take_if(|connecting| connecting.is_finished()) else { return };
+        self.since = Instant::now();
+        if let Ok(Ok(servers)) = done.await {
+            self.use_from_now(servers);
+        }
+    }
+
+    fn use_from_now(&mut self, mut servers: Servers) -> &mut Servers {
+        servers.set_patience(PATIENCE);
+        self.since = Instant::now();
+        self.current.insert(servers)
+    }
+}

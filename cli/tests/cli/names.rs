@@ -1,0 +1,123 @@
+//! Names of keys and owners that are no text, or look like an option.
+
+use support::{until, Client, Server};
+
+use super::run::runner::Runner;
+use crate::tool::{at, command, redis_lock_with, Output};
+
+/// Bytes that no argument can have, that are no UTF-8, that begin like an option, and that are an escape themselves.
+const NAMES: [&[u8]; 5] = [b"caf\xe9", b"a\0b", b"-k", b"back\\xe9slash", b"line\nbreak \"quoted\""];
+
+#[track_caller]
+fn ask(server: &Server, words: &[&str]) -> Output {
+    let port = server.port().to_string();
+    redis_lock_with(&[&["-p", &port], words].concat())
+}
+
+/// One lock of these names, whose holder and waiter are called as it is, and nothing else on the server.
+fn held(server: &Server, name: &[u8]) -> Client {
+    let mut client = server.client();
+    client.run("FLUSHALL");
+    client.cmd(&[b"LOCK.ACQUIRE", name, name, b"PERSIST"]).fence();
+    let waiter = [b"waits for ", name].concat();
+    let mut waiting = server.client();
+    waiting.send(&[b"LOCK.ACQUIRE", name, &waiter[..], b"BLOCK", b"0"]);
+    server.wait_blocked(1);
+    waiting
+}
+
+/// The cell of the only row, by its title: a name may contain two spaces.
+fn cell(printed: &str, title: &str, next: &str) -> String {
+    let mut lines = printed.lines();
+    let header = lines.next().expect("a header");
+    let (from, to) = (header.find(title).expect("its title"), header.find(next).expect("the next title"));
+    let row: Vec<char> = lines.next().expect("a row").chars().collect();
+    row[from..to].iter().collect::<String>().trim_end().to_string()
+}
+
+#[test]
+fn every_name_that_is_printed_can_be_given_back() {
+    let server = Server::start();
+    for name in NAMES {
+        let _waiting = held(&server, name);
+        let key = cell(ask(&server, &["ls"]).text(), "KEY", "KIND");
+        let escaped = |words: &[&str]| ask(&server, &[&words[..1], &["--escaped"], &words[1..]].concat());
+        // Where a name begins like an option, `--` stands before it.
+        assert!(escaped(&["info", "--", &key]).text().contains(&format!("key      {key}\n")), "{key}");
+        assert!(escaped(&["graph", "--", &key]).text().contains(&format!("held by {key}")), "{key}");
+        assert_eq!(escaped(&["ls", "--", &key.replace('\\', "\\\\")]).status, 0);
+        let waiter = cell(escaped(&["waiters", "--", &key]).text(), "OWNER", "MODE");
+        let cancelled = escaped(&["cancel", "--", &key, &waiter]);
+        assert_eq!(cancelled.text(), format!("{waiter} no longer waits for {key}\n"));
+        let broken = escaped(&["break", &format!("--owner={key}"), "--", &key]);
+        assert_eq!(broken.text(), format!("1 holder of {key} was removed\n"));
+        until("the lock is free", || server.client().cmd(&[b"EXISTS", name]).int() == 0);
+    }
+}
+
+#[test]
+fn a_pattern_may_have_bytes_of_any_kind() {
+    let server = Server::start();
+    for name in NAMES {
+        server.client().cmd(&[b"LOCK.ACQUIRE", name, b"w"]).fence();
+    }
+    let output = ask(&server, &["ls", "--escaped", "caf\\xe9*"]);
+    assert_eq!((output.text().lines().count(), output.stdout.contains("caf\\xe9 ")), (2, true), "{}", output.stdout);
+}
+
+#[test]
+fn a_run_has_its_key_in_the_environment_as_it_was_written() {
+    let server = Server::start();
+    let port = server.port().to_string();
+    for (written, name) in [("a\\x00b", &b"a\0b"[..]), ("caf\\xe9", b"caf\xe9"), ("\\x2dk", b"-k"), ("\\\\", b"\\")] {
+        let script = ["--", "sh", "-c", "printf '%s\\n' \"$REDIS_LOCK_KEY\"; read _"];
+        let mut runner = Runner::start(command().args(["-p", &port, "run", "--escaped", written]).args(script));
+        runner.until_prints(&format!("{written}\n"));
+        assert_eq!(server.client().cmd(&[b"EXISTS", name]).int(), 1, "{written}");
+        runner.close_stdin();
+        runner.wait();
+    }
+    let several = ["run", "--escaped", "{k}\\x00", "{k}\\xff", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
+    assert_eq!(ask(&server, &several).text(), "{k}\\x00\n{k}\\xff");
+    // Without the option a name is what it is.
+    let literal = ["run", "a\\x00b", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
+    assert_eq!(ask(&server, &literal).text(), "a\\x00b");
+}
+
+#[test]
+fn two_ways_to_write_one_key_are_one_key() {
+    let server = Server::start();
+    let output = ask(&server, &["run", "--escaped", "k", "\\x6b", "--", "true"]);
+    assert!(
+        output.status == 64 && output.stderr.contains("duplicate key: give each key only once"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn a_wrong_escape_is_a_usage_error_and_names_the_right_ones() {
+    let server = Server::start();
+    for words in [&["info", "--escaped", "a\\q"][..], &["run", "--escaped", "a\\x1", "--", "true"]] {
+        let output = ask(&server, words);
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{words:?}");
+        assert!(output.stderr.contains(": --escaped accepts only \\xHH, \\n, \\r, \\t and \\\\"), "{}", output.stderr);
+    }
+    let output = ask(&server, &["cancel", "--escaped", "k", ""]);
+    assert!(output.status == 64 && output.stderr.contains("it is empty"), "{}", output.stderr);
+}
+
+#[test]
+fn a_printed_name_without_the_option_is_not_found_and_says_why() {
+    let server = Server::start();
+    let _waiting = held(&server, b"caf\xe9");
+    for line in ["info caf\\xe9", "waiters caf\\xe9", "break caf\\xe9", "cancel k caf\\xe9", "graph caf\\xe9"] {
+        let output = at(&server, line);
+        assert!(
+            output.stderr.ends_with(" (for a name in its printed form, add --escaped)\n"),
+            "{line}: {}",
+            output.stderr
+        );
+    }
+    assert!(!at(&server, "info k").stderr.contains("--escaped"));
+}

@@ -1,0 +1,52 @@
+package redislock
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// greatest is the end of the range of a time.Duration: arithmetic on what a caller gives stops there, and never wraps.
+const greatest = time.Duration(math.MaxInt64)
+
+// refused stands for a duration that is zero or negative, until the lock is used: [Lock.check] reports it.
+const refused = time.Duration(-1)
+
+func positive(d time.Duration) time.Duration {
+	if d <= 0 {
+		return refused
+	}
+	return d
+}
+
+// milliseconds rounds up to at least 1, because the server accepts no shorter time. It divides first: rounding up by an
+// addition would overflow, and make 1 ms of a lease of 292 years.
+func milliseconds(d time.Duration) int64 {
+	whole := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		whole++
+	}
+	return max(1, whole)
+}
+
+// durationOf converts milliseconds of the server, where a key may have a longer TTL than a time.Duration can hold.
+func durationOf(milliseconds int64) time.Duration {
+	return time.Duration(min(max(milliseconds, 0), greatest.Milliseconds())) * time.Millisecond
+}
+
+// plus adds durations that are not negative.
+func plus(one, other time.Duration) time.Duration {
+	if one > greatest-other {
+		return greatest
+	}
+	return one + other
+}
+
+// jittered multiplies by a random number from low to high.
+func jittered(d time.Duration, low, high float64) time.Duration {
+	product := float64(d) * (low + (high-low)*rand.Float64())
+	if product >= float64(greatest) {
+		return greatest
+	}
+	return time.Duration(product)
+}

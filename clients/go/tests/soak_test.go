@@ -1,0 +1,137 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redislock "github.com/redis-lock/redis-lock/clients/go"
+	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
+)
+
+// pairs is how often the soak takes and releases a lock in each way: REDISLOCK_PAIRS, as the README says.
+func pairs(t testing.TB) int {
+	if count := os.Getenv("REDISLOCK_PAIRS"); count != "" {
+		return must(strconv.Atoi(count))(t)
+	}
+	return 500
+}
+
+// heap is what lives, after the cleanups of what does not.
+func heap() int64 {
+	var stats runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// Nothing is kept of a request after its reply, nor of a name after its last hold. Of a cluster's slots their channels
+// are kept, so the names there are of ten slots. Not parallel: the heap is that of the process.
+func TestSoakKeepsNothingOfARequestOrAName(t *testing.T) {
+	single, nodes := servertest.Start(t), servertest.Cluster(t)
+	ctx, count := context.Background(), pairs(t)
+	for place, client := range map[string]*redislock.Client{"single": over(t, single.Addr()), "cluster": of(t,
+		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr(), nodes[1].Addr()}}))} {
+		pair := func(ctx context.Context, lock *redislock.Lock) error {
+			hold, err := lock.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			return hold.Unlock(context.WithoutCancel(ctx))
+		}
+		// meets runs a second request for a name while the first one holds it.
+		meets := func(key string, second func(ctx context.Context, queued chan struct{}) error) error {
+			hold, err := client.Mutex(key).Lock(ctx)
+			if err != nil {
+				return err
+			}
+			waits, end := context.WithCancel(ctx)
+			defer end()
+			queued, ended := make(chan struct{}, 1), make(chan error, 1)
+			go func() { ended <- second(waits, queued) }()
+			select {
+			case <-queued:
+			case err := <-ended:
+				ended <- err
+			}
+			if key == "gives up" {
+				end()
+			}
+			return errors.Join(hold.Unlock(ctx), <-ended)
+		}
+		for _, way := range []struct {
+			name  string
+			every int // of so many pairs one, where a pair takes long
+			take  func(key string) error
+		}{
+			{"one name", 1, func(string) error { return pair(ctx, client.Mutex("k")) }},
+			{"many names", 1, func(key string) error { return pair(ctx, client.Mutex(key)) }},
+			{"renewed", 1, func(key string) error { return pair(ctx, client.Mutex(key, redislock.WithAutoRenew())) }},
+			{"session", 20, func(key string) error { return pair(ctx, client.Mutex(key, redislock.WithSession())) }},
+			{"token", 20, func(key string) error { return pair(ctx, client.Mutex(key, redislock.WithToken(key))) }},
+			{"Do", 1, func(key string) error {
+				return client.Mutex(key).Do(ctx, func(context.Context) error { return nil })
+			}},
+			{"Exec", 1, func(key string) error { return client.Mutex(key).Exec(ctx, "EXISTS", key).Err() }},
+			{"refused", 1, func(key string) error {
+				return meets(key, func(ctx context.Context, _ chan struct{}) error {
+					_, err := client.Mutex(key).TryLock(ctx)
+					return ignored(err, redislock.ErrNotAcquired)
+				})
+			}},
+			{"waits", 10, func(key string) error {
+				return meets(key, func(ctx context.Context, queued chan struct{}) error {
+					return pair(ctx, client.Mutex(key, told(queued)))
+				})
+			}},
+			{"gives up", 10, func(string) error {
+				return meets("gives up", func(ctx context.Context, queued chan struct{}) error {
+					return ignored(pair(ctx, client.Mutex("gives up", told(queued))), context.Canceled)
+				})
+			}},
+		} {
+			t.Run(place+", "+way.name, func(t *testing.T) {
+				count := max(count/way.every, 100)
+				began, half, before := time.Now(), count/2, int64(0)
+				for number := range count {
+					ok(t, way.take(fmt.Sprintf("{%d}:%d", number%10, number)))
+					if number == half {
+						before = heap()
+					}
+				}
+				took, kept := time.Since(began).Round(time.Millisecond), int64(0)
+				// The buffers of a session's connection live until that is closed, in the background.
+				servertest.Eventually(t, fmt.Sprintf("the heap of %d pairs", half), func() bool {
+					kept = heap() - before
+					return kept < int64(half)*100+16*1024
+				})
+				t.Logf("%d pairs in %v: %d bytes more", count, took, kept)
+			})
+		}
+	}
+}
+
+func ignored(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+// told is an observer of a request that is queued.
+func told(queued chan struct{}) redislock.Option {
+	return redislock.WithObserver(func(e redislock.Event) {
+		if e.Kind == redislock.EventQueued {
+			queued <- struct{}{}
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package redislock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.Lock;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/**
+ * Interrupts and cancellations at any moment of an acquire, in particular together with its grant.
+ */
+@Isolated("it keeps the processors busy, and others measure times")
+@Timeout(300)
+final class InterruptTest {
+  private static final int ROUNDS = 1000;
+  private static final Duration LONG = Duration.ofSeconds(30);
+
+  private static Server server;
+  private Driven.Made made;
+
+  @BeforeAll
+  static void startServer() {
+    server = new Server();
+  }
+
+  @AfterAll
+  static void stopServer() {
+    server.close();
+  }
+
+  @BeforeEach
+  void begin() {
+    server.ask("FLUSHALL");
+    made = new Driven.Made();
+  }
+
+  @AfterEach
+  void end() throws Exception {
+    made.close();
+  }
+
+  /** An acquire and the release of what it was granted. */
+  private interface Pair {
+    void run() throws InterruptedException;
+  }
+
+  /**
+   * Interrupts a pair in each round, 0 to 1.5 ms after it has begun.
+   *
+   * @return how many pairs were ended by it
+   */
+  private static int storm(Pair pair) throws Exception {
+    AtomicInteger ended = new AtomicInteger();
+    AtomicReference<Throwable> failed = new AtomicReference<>();
+    for (int round = 0; round < ROUNDS && failed.get() == null; round++) {
+      CompletableFuture<Void> begun = new CompletableFuture<>();
+      Thread thread =
+          new Thread(
+              () -> {
+                begun.complete(null);
+                try {
+                  pair.run();
+                } catch (InterruptedException e) {
+                  ended.incrementAndGet();
+                } catch (RuntimeException | Error e) {
+                  failed.set(e);
+                }
+              });
+      thread.start();
+      begun.join();
+      spin(round * 1500L);
+      thread.interrupt();
+      thread.join();
+    }
+    if (failed.get() != null) {
+      throw new AssertionError(failed.get());
+    }
+    Server.until(() -> server.number("DBSIZE") == 0);
+    return ended.get();
+  }
+
+  private static void spin(long nanos) {
+    long ends = System.nanoTime() + nanos;
+    while (System.nanoTime() < ends) {
+      Thread.onSpinWait();
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void anAcquireThatIsInterruptedLeavesNothing(Driven driven) throws Exception {
+    Mutex lock = driven.locks(made, server.port).mutex("k").withoutLease();
+    assertTrue(storm(() -> lock.acquire(LONG).release()) > 0);
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void anAcquireOfAnyFamilyThatIsInterruptedLeavesNothing(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    Semaphore semaphore = locks.semaphore("s", 2).withoutLease();
+    List<Pair> pairs =
+        List.of(
+            () -> locks.reentrant("r").withoutLease().acquire(LONG).release(),
+            () -> locks.readWrite("w").read().withoutLease().acquire(LONG).release(),
+            () -> locks.readWrite("w").write().withoutLease().acquire(LONG).release(),
+            () -> semaphore.permits(2).acquire(LONG).release(),
+            () -> semaphore.slots().acquire(LONG).release(),
+            () -> locks.all("a", "b").withoutLease().acquire(LONG).release(),
+            () -> locks.mutex("t").withoutLease().token("me").acquire(LONG).release(),
+            () -> locks.mutex("i").lease(LONG).mixed(Duration.ofMillis(5)).acquire(LONG).release(),
+            () -> locks.mutex("x").run(LONG, "PING"),
+            () -> locks.mutex("o").once(() -> null, hold -> "made", LONG));
+    AtomicInteger round = new AtomicInteger();
+    assertTrue(storm(() -> pairs.get(round.getAndIncrement() % pairs.size()).run()) > 0);
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aSessionThatIsInterruptedLeavesNothing(Driven driven) throws Exception {
+    Mutex lock = driven.locks(made, server.port).mutex("k").session();
+    assertTrue(storm(() -> lock.acquire(LONG).release()) > 0);
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void lockInterruptiblyLeavesNothing(Driven driven) throws Exception {
+    Lock lock = driven.locks(made, server.port).mutex("k").withoutLease().asLock();
+    int ended =
+        storm(
+            () -> {
+              lock.lockInterruptibly();
+              lock.unlock();
+            });
+    assertTrue(ended > 0);
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void lockAndTryLockAreNotEndedByAnInterrupt(Driven driven) throws Exception {
+    Lock lock = driven.locks(made, server.port).mutex("k").withoutLease().asLock();
+    Pair locked =
+        () -> {
+          lock.lock();
+          lock.unlock();
+        };
+    Pair tried =
+        () -> {
+          assertTrue(lock.tryLock(), "the lock is free");
+          lock.unlock();
+        };
+    assertEquals(0, storm(locked));
+    assertEquals(0, storm(tried));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aFutureThatIsCancelledLeavesNothing(Driven driven) throws Exception {
+    RedisLocks locks = driven.locks(made, server.port);
+    for (Mutex lock : new Mutex[] {locks.mutex("k").withoutLease(), locks.mutex("k").session()}) {
+      for (int round = 0; round < ROUNDS; round++) {
+        CompletableFuture<Hold> asked = lock.acquireAsync(LONG);
+        spin(round * 1500L);
+        if (!asked.cancel(true)) {
+          asked.join().release();
+        }
+      }
+      Server.until(() -> server.number("DBSIZE") == 0);
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aPoolThatIsShutDownLeavesNothing(Driven driven) throws Exception {
+    Mutex lock = driven.locks(made, server.port).mutex("k").withoutLease();
+    for (int round = 0; round < 100; round++) {
+      ExecutorService pool = Executors.newFixedThreadPool(8);
+      for (int each = 0; each < 8; each++) {
+        pool.submit(
+            () -> {
+              for (; ; ) {
+                lock.acquire(LONG).release();
+              }
+            });
+      }
+      spin(round * 40_000L);
+      pool.shutdownNow();
+      assertTrue(pool.awaitTermination(30, TimeUnit.SECONDS));
+      Server.until(() -> server.number("DBSIZE") == 0);
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void tryLockTakesAFreeLockInAThreadThatIsInterrupted(Driven driven) throws Exception {
+    Lock lock = driven.locks(made, server.port).mutex("k").asLock();
+    Thread.currentThread().interrupt();
+    boolean isLocked = lock.tryLock();
+    assertTrue(Thread.interrupted(), "the interrupt was forgotten");
+    assertTrue(isLocked);
+    lock.unlock();
+    try (Hold other = driven.locks(made, server.port).mutex("k").acquire()) {
+      Thread.currentThread().interrupt();
+      assertFalse(lock.tryLock());
+      assertTrue(Thread.interrupted());
+    }
+  }
+}

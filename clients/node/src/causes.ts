@@ -1,0 +1,84 @@
+/** Why there is no connection: the libraries tell it by events, and reject commands with less, or not at all. */
+
+import { now } from "./clock.js";
+import { isDenied, isReply, Trouble } from "./replies.js";
+
+/** How long an error of a connection is the cause of requests that get none. */
+const RECENT_MS = 5000;
+
+/** There is no connection yet, and the library has not told why. */
+export class NotReadyError extends Error {}
+
+/** The errors of a client's connections. */
+export class Failures {
+  private latest: { error: unknown; at: number } | undefined;
+  private readonly denials = new Set<(trouble: Trouble) => void>();
+
+  /** `address`: of the node, where the error may not name it. */
+  record(error: unknown, address?: string): void {
+    const inner = innermost(error);
+    const isNamed = address === undefined || !(inner instanceof Error) || inner.message.includes(address);
+    const latest = this.latest?.error;
+    if (!isNamed) {
+      this.latest = { error: new Error(`${address}: ${inner.message}`, { cause: inner }), at: now() };
+    } else if (!(latest instanceof Error) || latest.cause !== inner) {
+      this.latest = { error: inner, at: now() };
+    }
+    if (isDenied(error)) for (const tell of [...this.denials]) tell(new Trouble(error, "unsent"));
+  }
+
+  /** There is a connection again. */
+  clear(): void {
+    this.latest = undefined;
+  }
+
+  /** undefined: there was none lately. */
+  get recent(): unknown {
+    return this.latest !== undefined && now() - this.latest.at < RECENT_MS ? this.latest.error : undefined;
+  }
+
+  /** Calls back when the user is refused: to wait any longer cannot help. Returns what ends that. */
+  onDenial(tell: (trouble: Trouble) => void): () => void {
+    this.denials.add(tell);
+    return () => void this.denials.delete(tell);
+  }
+
+  /** Limits what a library awaits before it has a connection. Rejects with `Trouble`. */
+  async inTime<T>(ms: number, promise: Promise<T>, otherwise = "Not connected in time"): Promise<T> {
+    promise.catch(() => undefined);
+    let end = (): void => undefined;
+    const late = new Promise<never>((_resolve, reject) => {
+      const timer = setTimeout(() => reject(new Trouble(this.recent ?? new NotReadyError(otherwise), "unsent")), ms);
+      const off = this.onDenial(reject);
+      end = () => (clearTimeout(timer), off());
+    });
+    try {
+      return await Promise.race([promise, late]);
+    } catch (error) {
+      if (error instanceof Trouble) throw error;
+      throw isReply(error) ? new Trouble(error, "refused") : new Trouble(this.recent ?? error, "unsent");
+    } finally {
+      end();
+    }
+  }
+}
+
+/** An error about several attempts, or nodes, has the one that says why. */
+function innermost(error: unknown): unknown {
+  const { cause, lastNodeError } = (error instanceof Error ? error : {}) as {
+    cause?: unknown;
+    lastNodeError?: unknown;
+  };
+  const inner = lastNodeError ?? cause;
+  return inner instanceof Error ? innermost(inner) : error;
+}
+
+const explained = new WeakSet<Error>();
+
+/** Adds why nothing was granted to the reason of a signal, which the caller gets as it is. */
+export function explain(reason: unknown, cause: unknown): void {
+  if (!(reason instanceof Error) || cause === undefined || cause === reason) return;
+  if (!explained.has(reason) && ("cause" in reason || !Object.isExtensible(reason))) return;
+  explained.add(reason);
+  Object.defineProperty(reason, "cause", { value: cause, configurable: true, enumerable: false, writable: true });
+}

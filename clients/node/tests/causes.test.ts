@@ -1,0 +1,179 @@
+/** Why nothing was granted: the end of a wait or a signal names it, and a refused user ends an acquire at once. */
+
+import assert from "node:assert/strict";
+import net from "node:net";
+import tls from "node:tls";
+
+import { Lock, Semaphore, type RedisClient } from "redis-lock-client";
+import type { Connected } from "./libraries.js";
+import { eventually, freePort, type Server } from "./servers.js";
+import { suite, type World } from "./world.js";
+
+interface Limits {
+  wait?: number;
+  signal?: AbortSignal;
+}
+
+const acquires: Record<string, (client: RedisClient, key: string, limits: Limits) => Promise<unknown>> = {
+  acquire: (client, key, limits) => new Lock(client, key).acquire(limits),
+  tryAcquire: (client, key, limits) => new Lock(client, key).tryAcquire(limits),
+  using: (client, key, limits) => new Lock(client, key).using(() => undefined, limits),
+  coalesce: (client, key, limits) => new Lock(client, key).acquire({ ...limits, coalesce: true }),
+  once: (client, key, limits) =>
+    new Lock(client, key).once(
+      () => null,
+      () => 1,
+      limits,
+    ),
+  run: (client, key, limits) => new Lock(client, key).run(["PING"], limits),
+  "run with session": (client, key, limits) => new Lock(client, key, { session: true }).run(["PING"], limits),
+  session: (client, key, limits) => new Lock(client, key, { session: true }).acquire(limits),
+  replicas: (client, key, limits) => new Lock(client, key, { replicas: 1 }).acquire(limits),
+  token: (client, key, limits) => new Lock(client, key, { token: "me" }).acquire(limits),
+  mixed: (client, key, limits) => new Lock(client, key, { mixed: true }).acquire(limits),
+  semaphore: (client, key, limits) => new Semaphore(client, key, 3, { slot: true }).acquire(limits),
+};
+
+const warnings: string[] = [];
+process.on("warning", (warning) => void warnings.push(warning.message));
+
+async function listening(server: net.Server): Promise<number> {
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  return (server.address() as net.AddressInfo).port;
+}
+
+/** A port to which nobody listens, one of TLS, a replica, and a server that ends each connection. */
+async function places(world: World): Promise<[string, { port: number }, RegExp][]> {
+  const secured = tls.createServer(() => undefined).on("tlsClientError", () => undefined);
+  const ending = net.createServer((socket) => void socket.destroy());
+  const ports = [await listening(secured), await listening(ending)] as const;
+  world.atEnd(async () => (secured.close(), ending.close()));
+  const primary = await world.server();
+  const replica = await world.server(["--replicaof", `127.0.0.1 ${primary.port}`]);
+  await eventually(async () => (await replica.replication("master_link_status")) === "up", "the replica");
+  return [
+    ["closed", { port: await freePort() }, /ECONNREFUSED/],
+    ["TLS", { port: ports[0] }, /Protocol error|lost|closed|ECONNRESET|EPIPE|Unknown RESP type|not ready/],
+    ["ending", { port: ports[1] }, /closed|lost|ECONNRESET|EPIPE|not ready/],
+    ["replica", replica, /READONLY/],
+  ];
+}
+
+suite("the cause", (each) => {
+  each("is what a wait ends with, and what an aborted one has as its cause", async (world) => {
+    for (const [place, to, says] of await places(world)) {
+      const { client } = await world.connect(to);
+      const asked = Object.entries(acquires).flatMap(([way, acquire]) => {
+        const key = `${place}:${way}:${world.library.name}`;
+        return [
+          acquire(client, key, { wait: 1500 }).then(
+            () => assert.fail(`${key}: granted`),
+            (error: Error) => assert.match(`${error.name}: ${error.message}`, says, key),
+          ),
+          acquire(client, key, { signal: AbortSignal.timeout(1500) }).then(
+            () => assert.fail(`${key}: granted`),
+            (error: Error) => {
+              // Without a wait it may have ended before.
+              if (way === "tryAcquire" && error.name !== "TimeoutError") return assert.match(error.message, says, key);
+              assert.equal(error.name, "TimeoutError", key);
+              assert.match(String(error.cause), says, key);
+            },
+          ),
+        ];
+      });
+      await Promise.all(asked);
+    }
+  });
+
+  each("of a wait without an end is one warning", async (world) => {
+    const { client, end } = await world.connect({ port: await freePort() });
+    const key = `without an end:${world.library.name}`;
+    const waiting = [1, 2, 3].map(() => assert.rejects(new Lock(client, key).acquire()));
+    const about = (): string[] => warnings.filter((warning) => warning.includes(`"${key}"`));
+    await eventually(() => about().length, "the warning");
+    assert.match(about()[0] ?? "", /failed, retrying: .*ECONNREFUSED/);
+    await new Promise((done) => setTimeout(done, 3000));
+    assert.equal(about().length, 1);
+    await end();
+    await Promise.all(waiting);
+  });
+
+  each("is not told where a wait is an ordinary one", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await server.ask("LOCK.ACQUIRE", "k", "other", "PX", 600_000);
+    await assert.rejects(new Lock(client, "k").acquire({ signal: AbortSignal.timeout(300) }), (error: Error) => {
+      return error.name === "TimeoutError" && error.cause === undefined;
+    });
+    // The caller's own cause stays.
+    const reason = new Error("enough", { cause: "mine" });
+    const giveUp = new AbortController();
+    const { client: unreachable } = await world.connect({ port: await freePort() });
+    const waiting = assert.rejects(new Lock(unreachable, "k").acquire({ signal: giveUp.signal }), (error) => {
+      return error === reason && reason.cause === "mine";
+    });
+    giveUp.abort(reason);
+    await waiting;
+  });
+
+  each("is told at once where a client of one server meets a node of a cluster", async (world) => {
+    const cluster = await world.cluster();
+    const { source, target } = await cluster.of("{k}");
+    await source.ask("LOCK.ACQUIRE", "{k}", "other", "PX", 600_000);
+    const { client: ofOther } = await world.connect(target);
+    const { client } = await world.connect(source);
+    for (const [way, acquire] of Object.entries(acquires)) {
+      await assert.rejects(acquire(ofOther, "{k}", { wait: 60_000 }), /node of a cluster/, way);
+    }
+    // The key is this node's, and the channel on which it waits is not.
+    await assert.rejects(new Lock(client, "{k}").acquire({ wait: 60_000 }), /node of a cluster/);
+  });
+
+  each("ends an acquire at once if the user is refused", async (world) => {
+    const cluster = await world.cluster();
+    const [primary, sentinel] = [await world.server(), await world.server([], { sentinel: true })];
+    await sentinel.ask("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1);
+    const user = { username: "worker", password: "right" };
+    const allowed = ["ACL", "SETUSER", "worker", "reset", "on", ">right", "~*", "&*", "+@all"] as const;
+    for (const server of [primary, ...cluster.nodes]) await server.ask(...allowed);
+    const ways: [string, Server[], () => Promise<Connected>][] = [
+      ["single", [primary], () => world.library.connect(primary.port, user)],
+      ["cluster", cluster.nodes, () => world.library.cluster(cluster.nodes[0].port, undefined, user)],
+      ["sentinel", [primary], () => world.library.sentinel(sentinel.port, undefined, user)],
+    ];
+    for (const [way, servers, connect] of ways) {
+      const { client } = world.ending(await connect());
+      await new Lock(client, "warm").using(() => undefined);
+      const changes: [string, string[]][] = [
+        ["NOPERM", ["-lock.acquire", "-sem.acquire"]],
+        ["WRONGPASS", ["+@all", "resetpass", ">changed"]],
+      ];
+      for (const [code, change] of changes) {
+        for (const server of servers) {
+          await server.ask("ACL", "SETUSER", "worker", ...change);
+          if (code === "WRONGPASS") await server.ask("CLIENT", "KILL", "USER", "worker");
+        }
+        // What is on its way when the connection ends may have run.
+        await assert.rejects(new Lock(client, "{k}first").acquire(), new RegExp(code), way);
+        const asked = Object.entries(acquires).map(async ([name, acquire]) => {
+          const began = performance.now();
+          await assert.rejects(acquire(client, `{k}${name}`, {}), (error: Error) => {
+            return new RegExp(code).test(error.message) || assert.fail(`${way}, ${name}: ${error}`);
+          });
+          assert.ok(performance.now() - began < 10_000, `${way}, ${name}`);
+        });
+        await Promise.all(asked);
+      }
+      for (const server of servers) await server.ask(...allowed);
+    }
+  });
+
+  each("is a missing password", async (world) => {
+    const server = await world.server();
+    await server.ask("ACL", "SETUSER", "default", "resetpass", ">secret");
+    const { client } = await world.connect(server);
+    for (const [name, acquire] of Object.entries(acquires)) {
+      await assert.rejects(acquire(client, name, {}), /NOAUTH/, name);
+    }
+  });
+});

@@ -1,0 +1,84 @@
+/** Nothing is kept of a request after its reply, nor of a hold after its release: the heap stays as it is. */
+
+import assert from "node:assert/strict";
+import { it } from "node:test";
+
+import { Lock, MultiLock, RLock, RWLock, Semaphore, type RedisClient } from "redis-lock-client";
+import { tested } from "./libraries.js";
+import { World } from "./world.js";
+
+/** SOAK_PAIRS=100000 for a long one. */
+const PAIRS = Number(process.env["SOAK_PAIRS"] ?? 2000);
+const BESIDE = 20;
+/** For each pair; whatever is kept of one takes more, in each of the rounds. */
+const ALLOWED_BYTES = 24;
+const ROUNDS = 5;
+
+type Pair = (client: RedisClient, signal: AbortSignal) => Promise<unknown>;
+
+const released = async (acquiring: Promise<{ release(): Promise<void> } | null>): Promise<void> =>
+  (await acquiring)?.release();
+
+let number = 0;
+
+const ways: Record<string, Pair> = {
+  acquire: (client) => released(new Lock(client, `k${number++}`).acquire()),
+  signal: (client, signal) => released(new Lock(client, `k${number++}`).acquire({ signal })),
+  tryAcquire: (client) => released(new Lock(client, `k${number++}`).tryAcquire()),
+  using: (client) => new Lock(client, `k${number++}`).using((hold) => hold.signal),
+  run: (client) => new Lock(client, `k${number++}`).run(["PING"]),
+  exec: (client) => new Lock(client, `k${number++}`).using((hold) => hold.exec("PING")),
+  once: (client) =>
+    new Lock(client, `k${number++}`).once(
+      () => null,
+      () => 1,
+    ),
+  token: (client) => released(new Lock(client, `k${number}`, { token: `me${number++}` }).acquire()),
+  autoRenew: (client) => released(new Lock(client, `k${number++}`, { autoRenew: true }).acquire()),
+  atLeast: (client) => released(new Lock(client, `k${number++}`, { atLeast: 1 }).acquire()),
+  reentrant: (client) => released(new RLock(client, `k${number++}`).acquire()),
+  write: (client) => released(new RWLock(client, `k${number++}`).write.acquire()),
+  semaphore: (client) => released(new Semaphore(client, `k${number++}`, 3).acquire()),
+  several: (client) => released(new MultiLock(client, [`k${number++}`, "k"]).acquire()),
+  waits: (client) => released(new Lock(client, "k").acquire()),
+};
+
+function heap(): number {
+  for (let times = 0; times < 3; times++) global.gc?.();
+  return process.memoryUsage().heapUsed;
+}
+
+// One after the other: they share the heap.
+for (const library of tested) {
+  it(`nothing is kept, whatever the way to take a lock: ${library.name}`, { timeout: 3_600_000 }, async () => {
+    const world = new World(library);
+    try {
+      const server = await world.server();
+      const { client } = await world.connect(server);
+      const { signal } = new AbortController();
+      const pairs = async (pair: Pair, count: number): Promise<void> => {
+        await Promise.all(
+          Array.from({ length: BESIDE }, async () => {
+            for (let done = 0; done < count / BESIDE; done++) await pair(client, signal);
+          }),
+        );
+      };
+      for (const [way, pair] of Object.entries(ways)) {
+        // These wait for each other.
+        const count = way === "waits" || way === "several" ? PAIRS / 4 : PAIRS;
+        const grown: number[] = [];
+        let before = Infinity;
+        for (let round = 0; round < ROUNDS && !grown.some((bytes) => bytes < count * ALLOWED_BYTES); round++) {
+          await pairs(pair, count);
+          const after = heap();
+          // The first round compiles, and fills what is kept once.
+          if (round > 0) grown.push(after - before);
+          before = after;
+        }
+        assert.ok(Math.min(...grown) < count * ALLOWED_BYTES, `${way}: ${grown.join(", ")} bytes, ${count} pairs each`);
+      }
+    } finally {
+      await world.end();
+    }
+  });
+}

@@ -1,0 +1,219 @@
+//! What a request gets from a lock. Acquire, a hand-off and what adopted commands take are all decided here, and
+//! carried out elsewhere: nothing is changed here.
+
+use super::lock_manager::LockError;
+use super::open_key::OpenKey;
+use super::turn::Turn;
+use crate::host::{Content, Entry, Gate, Keys, WaitOutcome};
+use crate::key::{Key, KeyRef, RequestId};
+use crate::queue::request::{NewRequest, QueueId, QueuedRequest};
+use crate::queue::wait_queue::{Precedence, WaitQueue};
+use crate::value::claim::{InvalidClaim, LockRequest};
+use crate::value::lock::Lock;
+use crate::value::outcome::{Admission, KeyError};
+use crate::value::time::Deadline;
+
+/// What a request gets now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Its owner holds what it asks for: it is granted ahead of all waiters.
+    Reenters,
+    /// It is first, and the lock admits it: it is granted.
+    Admits,
+    /// It waits: for a holder, or for a request ahead of it.
+    Waits,
+    /// Only the grace keeps it waiting.
+    Withheld,
+}
+
+/// What a request for several keys gets now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VerdictOfAll {
+    /// All keys are granted. These are the queues of those that its owner does not hold yet.
+    Admits(Vec<QueueId>),
+    /// It waits for the key of this queue.
+    Waits(QueueId),
+    /// Only the grace keeps it waiting.
+    Withheld,
+    /// The server refuses writes.
+    Closed,
+    /// It is never granted.
+    Never(WaitOutcome),
+}
+
+/// The error for a request that LIMIT can never admit.
+const OVER_LIMIT_ERROR: KeyError = KeyError::Invalid(InvalidClaim::OverLimit);
+/// The same, as the outcome of a wait.
+pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(OVER_LIMIT_ERROR);
+
+impl Verdict {
+    fn of(admission: Admission) -> Verdict {
+        match admission {
+            Admission::AlreadyHeld => Verdict::Reenters,
+            Admission::Admit => Verdict::Admits,
+            Admission::Wait => Verdict::Waits,
+        }
+    }
+
+    /// This verdict instead, for a request that the lock admits, if the condition holds.
+    fn instead(self, verdict: Verdict, condition: impl FnOnce() -> bool) -> Verdict {
+        if self == Verdict::Admits && condition() {
+            verdict
+        } else {
+            self
+        }
+    }
+
+    /// Whether the request is granted.
+    pub fn grants(self) -> bool {
+        matches!(self, Verdict::Reenters | Verdict::Admits)
+    }
+}
+
+impl<E: Entry, C> OpenKey<'_, E, C> {
+    /// What the lock under the key answers to the claim, regardless of its wait queue.
+    ///
+    /// # Errors
+    /// The lock can never admit it.
+    pub fn admission(&mut self, request: &LockRequest<'_>) -> Result<Admission, KeyError> {
+        match self.entry.content() {
+            Content::Foreign => Err(KeyError::WrongType),
+            Content::Lock(lock) => Ok(lock.admission(request.owner.as_bytes(), &request.claim)?),
+            Content::Free => {
+                self.manager.waits.queues.check_family(self.key, request.claim.family())?;
+                Ok(Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?)
+            }
+        }
+    }
+
+    /// What a waiter for this key alone gets.
+    ///
+    /// # Errors
+    /// It is never granted.
+    pub fn verdict(&mut self, request: &LockRequest<'_>, precedence: Precedence) -> Result<Verdict, KeyError> {
+        let admission = self.admission(request)?;
+        // The owner has gained permits meanwhile. Left at the head, the request would block the requests behind it.
+        if admission == Admission::Wait && precedence == Precedence::First && self.never_fits(request) {
+            return Err(OVER_LIMIT_ERROR);
+        }
+        let verdict = Verdict::of(admission).instead(Verdict::Waits, || precedence == Precedence::Behind);
+        Ok(verdict.instead(Verdict::Withheld, || self.is_withheld(request.owner.as_bytes())))
+    }
+
+    /// True if a grace runs, and the owner does not hold the key.
+    fn is_withheld(&mut self, owner: &[u8]) -> bool {
+        let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
+        !is_held && self.manager.grace.is_running(self.now)
+    }
+
+    /// True if the permits of the request and the permits that its owner holds are more than LIMIT together. A stored
+    /// hold that has ended does not count.
+    fn never_fits(&mut self, request: &LockRequest<'_>) -> bool {
+        let owner = request.owner.as_bytes();
+        let lock = self.entry.content().lock().filter(|_| !self.manager.has_ended(self.key, owner));
+        let hold = lock.and_then(|lock| lock.hold(owner, Deadline::Never));
+        let held = hold.map_or(0, |hold| hold.holds);
+        request.claim.limit().is_some_and(|limit| request.claim.never_fits(held, limit))
+    }
+
+    /// The waiters that can never fit the queue's limit, counting what their owners hold already.
+    pub fn over_limit(&mut self, queue: QueueId) -> Vec<RequestId> {
+        let queues = &self.manager.waits.queues;
+        let Some((queue, limit)) = queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
+            return Vec::new();
+        };
+        let mut never_fits = |id: &RequestId| {
+            let Some(queued) = queues.request(*id) else { return false };
+            let owner = queued.owner.as_bytes();
+            let lock = self.entry.content().lock().filter(|_| !self.manager.has_ended(self.key, owner));
+            let hold = lock.and_then(|lock| lock.live_hold(owner, self.now.timestamp()));
+            queued.claim.never_fits(hold.map_or(0, |hold| hold.holds), limit)
+        };
+        queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
+    }
+}
+
+impl<K: Keys, C> Turn<'_, '_, K, C> {
+    /// The admission by all locks together: one Wait makes it Wait; otherwise one Admit makes it a new grant.
+    pub(super) fn admission_to_all(
+        &mut self,
+        db: i32,
+        names: &[&[u8]],
+        request: &LockRequest<'_>,
+    ) -> Result<Admission, KeyError> {
+        let mut all = Admission::AlreadyHeld;
+        for name in names {
+            match self.open(KeyRef { db, name }).admission(request)? {
+                Admission::Wait => all = Admission::Wait,
+                Admission::Admit if all == Admission::AlreadyHeld => all = Admission::Admit,
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a new request gets that its locks admit so.
+    ///
+    /// # Errors
+    /// In a grace, a request that does not wait gets an error.
+    pub(super) fn verdict_of_new(
+        &mut self,
+        new: &NewRequest<'_>,
+        admission: Admission,
+        waits: bool,
+    ) -> Result<Verdict, LockError> {
+        let verdict = Verdict::of(admission).instead(Verdict::Waits, || !self.is_first(new));
+        match verdict.instead(Verdict::Withheld, || self.withholds(new.db, new.names, new.owner())) {
+            Verdict::Withheld if !waits => Err(LockError::Grace),
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// What a waiter for several keys gets, of which `queue` is served or has blocked it.
+    pub(super) fn verdict_of_all(&mut self, queue: QueueId, queued: &QueuedRequest, keys: &[Key]) -> VerdictOfAll {
+        // Begin with the key that blocked the request: when many keys are released one after another, two are opened
+        // each time.
+        let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();
+        let mut admitting = Vec::new();
+        for index in (blocked..keys.len()).chain(0..blocked) {
+            let other = queued.queues[index];
+            match self.open(keys[index].as_ref()).admission(&queued.request()) {
+                Ok(Admission::AlreadyHeld) => {}
+                Ok(Admission::Admit) => admitting.push(other),
+                Ok(Admission::Wait) => return VerdictOfAll::Waits(other),
+                Err(error) => return VerdictOfAll::Never(WaitOutcome::Impossible(error)),
+            }
+        }
+        // The keys share a slot, but a migration moves each on its own.
+        match keys.iter().map(|key| self.host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
+            None | Some(Gate::Open) => {}
+            Some(Gate::Closed) => return VerdictOfAll::Closed,
+            Some(Gate::Elsewhere) => return VerdictOfAll::Never(WaitOutcome::TryAgain),
+        }
+        let queues = self.manager.queues();
+        let is_behind = |other: &QueueId| queues.get(*other).is_some_and(|queue| !queue.is_first(&queued.place));
+        if let Some(blocking) = admitting.iter().copied().find(is_behind) {
+            return VerdictOfAll::Waits(blocking);
+        }
+        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
+        match self.withholds(queued.db, &names, queued.owner.as_bytes()) {
+            true => VerdictOfAll::Withheld,
+            false => VerdictOfAll::Admits(admitting),
+        }
+    }
+
+    /// True if no request is ahead on any key that the owner does not hold yet.
+    fn is_first(&mut self, new: &NewRequest<'_>) -> bool {
+        let queues = self.manager.queues();
+        let is_behind = |queue: &WaitQueue| !queue.is_first(&new.place);
+        let behind = new.names.iter().map(|name| new.key(name));
+        let mut behind = behind.filter(|key| queues.of_key(*key).is_some_and(is_behind));
+        let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
+        behind.all(|key| new.names.len() > 1 && holders.is_held_by(key, new.owner()))
+    }
+
+    /// True if a grace runs, and the owner does not hold all of the keys.
+    fn withholds(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
+        self.manager.grace.is_running(self.host.now) && !self.holds_all(db, names, owner)
+    }
+}

@@ -1,0 +1,249 @@
+//! Which owners may hold waited-for keys: that an owner holds none is certain, and saves its requests the deadlock
+//! detection and the search for a position.
+//!
+//! The holders of a waited-for key are recorded if they are few. A key with many holders must be opened to learn them,
+//! and so must a key that another command has changed, until it is recorded again. A record may have former holders
+//! until the queue is served; it never omits a current one.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+
+use rustc_hash::FxSeededState;
+
+use super::request::QueueId;
+use super::small_set::SmallSet;
+use crate::id_map::IdMap;
+use crate::one_or_many::OneOrMany;
+use crate::value::fence::Fence;
+use crate::value::lock::Lock;
+use crate::value::owner::Owner;
+
+/// At most this many holders of a waited-for key are recorded. Smaller in tests, so that they exceed it.
+const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
+
+/// An owner of a database, by a hash of its name: two owners with one hash cost a needless search. The seed of the
+/// hashes is random, so that clients cannot choose such names.
+type OwnerHash = u64;
+
+/// The owners that hold waited-for keys.
+#[derive(Clone)]
+pub(super) struct Holdings {
+    by_owner: IdMap<OwnerHash, SmallSet<QueueId>>,
+    /// The queues with keys that must be opened to learn their holders.
+    must_open: BTreeSet<QueueId>,
+    /// How many waited-for keys held no lock at their last inspection.
+    unheld: usize,
+    /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
+    doubtful_rounds: u8,
+    /// All keys of a database may have changed, and the walk that opens them has not ended.
+    is_walk_awaited: bool,
+    hashes: FxSeededState,
+}
+
+impl Default for Holdings {
+    fn default() -> Holdings {
+        Holdings {
+            by_owner: IdMap::default(),
+            must_open: BTreeSet::new(),
+            unheld: 0,
+            doubtful_rounds: 0,
+            is_walk_awaited: false,
+            hashes: FxSeededState::with_seed(RandomState::new().hash_one(()) as usize),
+        }
+    }
+}
+
+impl std::fmt::Debug for Holdings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Holdings { by_owner, must_open, unheld, doubtful_rounds, is_walk_awaited, hashes: _ } = self;
+        let all = (by_owner, must_open, unheld, doubtful_rounds, is_walk_awaited);
+        f.debug_tuple("Holdings").field(&all).finish()
+    }
+}
+
+/// The recorded holders of the key of a queue.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedHolders(OneOrMany<OwnerHash>);
+
+impl Default for RecordedHolders {
+    fn default() -> RecordedHolders {
+        RecordedHolders(OneOrMany::Many(Vec::new()))
+    }
+}
+
+/// The queues of the keys that an owner may hold; another waited-for key it does not hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayHold<'a> {
+    recorded: Option<&'a SmallSet<QueueId>>,
+    must_open: &'a BTreeSet<QueueId>,
+    /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
+    /// all queues have been visited.
+    is_any: bool,
+}
+
+/// Queries.
+impl Holdings {
+    /// The queues of the keys that this owner may hold.
+    pub fn of(&self, db: i32, owner: &[u8]) -> MayHold<'_> {
+        let recorded = || self.by_owner.get(&self.hash(db, owner));
+        MayHold {
+            recorded: if self.by_owner.is_empty() { None } else { recorded() },
+            must_open: &self.must_open,
+            is_any: self.doubtful_rounds > 0 || self.is_walk_awaited,
+        }
+    }
+
+    /// All keys of a database may have changed, and the walk that opens them has not ended.
+    pub fn is_walk_awaited(&self) -> bool {
+        self.is_walk_awaited
+    }
+
+    fn hash(&self, db: i32, owner: &[u8]) -> OwnerHash {
+        self.hashes.hash_one((db, owner))
+    }
+
+    /// Whether nothing is recorded, and no holder unknown.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_clean(&self) -> bool {
+        self.by_owner.is_empty() && self.must_open.is_empty() && self.unheld == 0 && !self.is_walk_awaited
+    }
+}
+
+impl<'a> MayHold<'a> {
+    /// The owner holds no waited-for key.
+    pub fn is_empty(&self) -> bool {
+        !self.is_any && self.recorded.is_none() && self.must_open.is_empty()
+    }
+
+    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
+    /// recorded as a holder of others, or may hold any.
+    pub fn unknown(&self) -> Option<&'a BTreeSet<QueueId>> {
+        (!self.is_any && self.recorded.is_none()).then_some(self.must_open)
+    }
+
+    /// Whether the owner may hold the key of this queue.
+    pub fn contains(&self, id: QueueId) -> bool {
+        self.is_any || self.must_open.contains(&id) || self.recorded.is_some_and(|recorded| recorded.contains(&id))
+    }
+}
+
+/// Changes.
+impl Holdings {
+    /// Records the current holders of the key of a queue; `None`: it has no lock. Returns whether they differ from the
+    /// recorded ones.
+    pub fn record(&mut self, id: QueueId, recorded: &mut RecordedHolders, db: i32, lock: Option<&Lock>) -> bool {
+        let is_few = lock.is_none_or(|lock| lock.holders() <= FEW_HOLDERS);
+        match is_few {
+            true => _ = self.must_open.remove(&id),
+            false => _ = self.must_open.insert(id),
+        }
+        let hash = |owner: &Owner| self.hash(db, owner.as_bytes());
+        let now: OneOrMany<_> = match lock.and_then(Lock::exclusive_owner) {
+            Some(owner) => OneOrMany::One(hash(owner)),
+            None => lock.filter(|_| is_few).into_iter().flat_map(Lock::owners).map(hash).collect(),
+        };
+        if now == recorded.0 {
+            return false;
+        }
+        let before = std::mem::replace(&mut recorded.0, now);
+        for owner in recorded.0.iter().filter(|owner| !before.contains(owner)) {
+            match self.by_owner.get_mut(owner) {
+                Some(queues) => queues.insert(id),
+                None => _ = self.by_owner.insert(*owner, SmallSet::of(id)),
+            }
+        }
+        before.iter().filter(|owner| !recorded.0.contains(owner)).for_each(|owner| self.remove(*owner, id));
+        true
+    }
+
+    fn remove(&mut self, owner: OwnerHash, id: QueueId) {
+        let Some(queues) = self.by_owner.get_mut(&owner) else { return };
+        queues.remove(&id);
+        if queues.is_empty() {
+            self.by_owner.remove(&owner);
+        }
+    }
+
+    /// A queue was made: nothing is known of its key.
+    pub fn add(&mut self) {
+        self.unheld += 1;
+    }
+
+    /// The queue is gone, which had seen this fence.
+    pub fn forget(&mut self, id: QueueId, recorded: RecordedHolders, seen: Option<Fence>, is_last: bool) {
+        recorded.0.iter().for_each(|owner| self.remove(*owner, id));
+        self.must_open.remove(&id);
+        self.unheld -= usize::from(seen.is_none());
+        self.is_walk_awaited &= !is_last;
+    }
+
+    /// The fence that was seen under the key of a queue was replaced.
+    pub fn seen_replaced(&mut self, before: Option<Fence>, now: Option<Fence>) {
+        self.unheld -= usize::from(before.is_none());
+        self.unheld += usize::from(now.is_none());
+    }
+
+    /// The key of a queue was changed by another command: its holders are unknown until it is opened.
+    pub fn doubt(&mut self, id: QueueId) {
+        self.must_open.insert(id);
+    }
+
+    /// A lock may have come to a key that held none.
+    pub fn doubt_unheld(&mut self) {
+        if self.unheld > 0 {
+            // Two, because one round may be under way.
+            self.doubtful_rounds = 2;
+        }
+    }
+
+    /// A round of inspections has visited every key.
+    pub fn end_round(&mut self) {
+        self.doubtful_rounds = self.doubtful_rounds.saturating_sub(1);
+    }
+
+    /// All holders are unknown until a walk over the queues has ended.
+    pub fn doubt_all(&mut self) {
+        self.is_walk_awaited = true;
+    }
+
+    /// The walk over the queues has ended.
+    pub fn end_walk(&mut self) {
+        self.is_walk_awaited = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::value::claim::{Claim, Count};
+
+    const PERMIT: Claim = Claim::Permits { limit: 9, count: Count::Step(1) };
+
+    #[test]
+    fn the_holders_of_a_key_are_recorded_if_they_are_few() {
+        for number in 1..=FEW_HOLDERS + 1 {
+            let mut fixture = Fixture::default();
+            (0..number).for_each(|number| _ = fixture.hold(&format!("holder {number}"), "s", PERMIT));
+            fixture.wait("b", "s", PERMIT);
+            assert_eq!(fixture.may_be_waited_for("anybody"), number > FEW_HOLDERS, "{number}");
+            assert!(fixture.may_be_waited_for("holder 0"), "{number}");
+        }
+    }
+
+    /// One field at a time has an entry.
+    #[test]
+    fn holdings_with_an_entry_are_not_clean() {
+        let by_owner = || {
+            let mut by_owner = IdMap::default();
+            by_owner.insert(1, SmallSet::of(QueueId(1)));
+            by_owner
+        };
+        let empty = Holdings::default;
+        assert!(empty().is_clean());
+        assert!(!Holdings { by_owner: by_owner(), ..empty() }.is_clean());
+        assert!(!Holdings { must_open: [QueueId(1)].into(), ..empty() }.is_clean());
+        assert!(!Holdings { unheld: 1, ..empty() }.is_clean());
+        assert!(!Holdings { is_walk_awaited: true, ..empty() }.is_clean());
+    }
+}

@@ -1,0 +1,108 @@
+//! A configuration that we ship has room for as many waiters as it admits: callers beyond them are refused before the
+//! memory runs out, which would refuse every request for a lock.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::raise_file_limit;
+use crate::support::skip::skip;
+use crate::support::waiting::{hold, quiet};
+
+const MANIFEST: &str = "packaging/kubernetes/lock-server.yaml";
+const UNIT: &str = "packaging/systemd/lock-server.conf";
+
+/// What a client that waits in BLOCK takes at most, with its connection; docs/operations.md has the parts.
+const WAITER_BYTES: u64 = 74_000;
+
+/// For 100,000 locks and the server itself.
+const REST_BYTES: u64 = 25_000_000;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files of the root, and all in docs and packaging, by their paths from the root.
+fn files() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.strip_prefix(root()).expect("inside").to_string_lossy().into_owned();
+            if path.is_file() {
+                found.push(name);
+            } else if name.starts_with("docs") || name.starts_with("packaging") {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The value of a setting, also of one that is only proposed in a comment.
+fn setting<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let lines = text.lines().map(|line| line.trim_start_matches([' ', '#', '-']));
+    lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).next().map(str::trim)
+}
+
+fn bytes(value: &str) -> Option<u64> {
+    let value = value.to_ascii_lowercase();
+    let (number, unit) = value.split_at(value.find(|c: char| !c.is_ascii_digit())?);
+    let unit = match unit {
+        "mb" => 1 << 20,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    Some(number.parse::<u64>().ok()? * unit)
+}
+
+#[test]
+fn every_shipped_limit_of_memory_has_room_for_the_waiters() {
+    let mut limited = Vec::new();
+    for file in files() {
+        // An archive in between is no text.
+        let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
+        let Some(limit) = setting(&text, "maxmemory").and_then(bytes) else { continue };
+        let waiters = setting(&text, "lock.max-waiters").map_or(10_000, |value| value.parse().expect("a number"));
+        assert!(
+            waiters * WAITER_BYTES + REST_BYTES <= limit,
+            "{file}: {waiters} waiters do not fit into {limit} bytes"
+        );
+        limited.push(file);
+    }
+    let known = [MANIFEST, UNIT, "redis.conf.example"].map(String::from);
+    assert!(known.iter().all(|file| limited.contains(file)), "{limited:?}");
+}
+
+/// Both shipped configurations have the same numbers.
+#[test]
+fn with_all_waiters_that_are_admitted_a_free_lock_is_still_granted() {
+    let (manifest, unit) = (read(MANIFEST), read(UNIT));
+    let lines = ["maxmemory", "maxmemory-policy", "lock.max-waiters"].map(|name| {
+        let value = setting(&manifest, name).expect("it is there");
+        assert_eq!(setting(&unit, name), Some(value), "{name}");
+        format!("{name} {value}")
+    });
+    let most: usize = setting(&manifest, "lock.max-waiters").and_then(|value| value.parse().ok()).expect("a number");
+    if raise_file_limit().is_ok_and(|limit| limit < 2 * most as u64) {
+        return skip("this machine does not let a process open so many files");
+    }
+    let server = lines.into_iter().fold(quiet(), |builder, line| builder.config(line)).start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let ask = |number: usize| {
+        let mut waiter = server.client();
+        waiter.send_line(&format!("LOCK.ACQUIRE k worker-{number}:4000:30120e0426c1fe6a PX 30000 BLOCK 0"));
+        waiter
+    };
+    let waiters: Vec<_> = (0..most).map(ask).collect();
+    server.wait_blocked(most as i64);
+    client.run("LOCK.ACQUIRE free a").fence();
+    let refused = client.run("LOCK.ACQUIRE k one-more BLOCK 0");
+    assert!(refused.error().starts_with(&format!("MAXWAITERS too many waiting requests (lock.max-waiters {most})")));
+    drop(waiters);
+}
