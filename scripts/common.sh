@@ -100,9 +100,10 @@ timed() {
 # (all) at a time, and prints the output of each when it ends. Appends to `failed` the name of a suite that failed, to
 # `skipped` of one that ended with 77. Each suite is a process group of its own, so that Ctrl-C ends it with its
 # servers.
-failed="" skipped=""
+failed="" skipped="" logs=""
 side_by_side() {
     local folder=$1 most=${AT_MOST:-100} suite running="" # words PID:SUITE
+    logs=$folder
     shift
     set -m
     trap 'for suite in $running; do kill -INT -- "-${suite%%:*}" 2>/dev/null || true; done; wait; exit 130' INT TERM
@@ -114,6 +115,15 @@ side_by_side() {
     while [ -n "$running" ]; do next_to_end; done
     set +m
     trap - INT TERM
+}
+
+# Repeats the end of the output of each suite in `failed`, since the other suites' output follows a failure.
+show_failures() {
+    local suite
+    for suite in $failed; do
+        printf '\nThe end of %s/%s.log:\n' "$logs" "$suite"
+        tail -n 30 "$logs/$suite.log" | cut -c 1-300
+    done >&2
 }
 
 # Waits until one of `running` has ended. (Bash 3.2 has no `wait -n`.)
