@@ -104,6 +104,9 @@ func (l *line) isNeeded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isBusy = len(l.pending) > 0
+	if !l.isBusy && l.link != nil && l.link == l.retired {
+		l.link.end()
+	}
 	return l.isBusy
 }
 

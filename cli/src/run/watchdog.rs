@@ -1,9 +1,9 @@
-//! A process beside this one that ends the command when SIGKILL ends this process: the command itself and all that it
-//! has started in its group, as after a lost lock. No other process can: SIGKILL has no handler, and the kernel's
+//! A child process that ends the command when this process is killed with SIGKILL: the command and every process of its
+//! group, as after a lost lock. It has to be a process of its own, because SIGKILL cannot be handled, and the kernel's
 //! parent-death signal reaches the command alone, not its children.
 //!
-//! It is a fork that knows the command's group and reads from a pipe. This process never closes its end of the pipe:
-//! the kernel does, when this process ends, however it ends.
+//! It is a fork that knows the command's process group and reads from a pipe. This process never closes its end of the
+//! pipe, so the kernel closes it when this process ends, whatever the cause.
 
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::dispositions::AllBlocked;
 
-/// Poll interval for a group that was told to end.
+/// Poll interval while a group ends.
 const GROUP_CHECK: Duration = Duration::from_millis(20);
 
 pub struct Watchdog {

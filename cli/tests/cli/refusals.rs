@@ -13,7 +13,7 @@ use crate::tool::{at, Output};
 
 const LINES: [&str; 3] = ["ls", "graph", "top --once --interval 100ms"];
 
-/// What it tells people: `ls` beside its list, the others in it.
+/// The part of the output that is meant for people. `ls` writes it to standard error, the others to standard output.
 fn told<'a>(line: &str, output: &'a Output) -> &'a str {
     if line == "ls" {
         &output.stderr

@@ -3,16 +3,21 @@ owners that end without a release: nobody renews their locks."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 import redis
 import redislock
+import redislock.asyncio
+from apis import AsyncioApi
 from servers import ROOT, Server, until
 
 EXAMPLES = ROOT / "clients/python/examples"
@@ -47,22 +52,45 @@ def test_a_worker_that_is_told_to_end(server: Server, tmp_path: Path, example: s
         assert begun == ended, "the step was cut"
 
 
-def test_a_hold_that_is_dropped_is_renewed_no_more_without_a_garbage_collection(server: Server) -> None:
-    """A thread that ends without a release takes its hold along: at once, not with the next full collection."""
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
 
+
+def expires(server: Server) -> None:
+    renews = "redislock renew left"
+    until(lambda: not any(each.name == renews for each in threading.enumerate()), "the end of its renewals")
+    until(lambda: not server.admin.exists("left"), "the end of the lease")
+
+
+def test_a_thread_that_ends_takes_its_hold_along(server: Server, no_collection: None) -> None:
     def leaves_its_lock(client: redis.Redis) -> None:
         lock = redislock.RLock(client, "left", timeout=0.6, auto_renew=True)
         lock.acquire()
         lock.acquire()
         lock.release()
 
-    gc.disable()
-    try:
-        thread = threading.Thread(target=leaves_its_lock, args=(redis.Redis(port=server.port),))
-        thread.start()
-        thread.join()
-        renews = "redislock renew left"
-        until(lambda: not any(each.name == renews for each in threading.enumerate()), "the end of its renewals")
-        until(lambda: not server.admin.exists("left"), "the end of the lease")
-    finally:
-        gc.enable()
+    thread = threading.Thread(target=leaves_its_lock, args=(redis.Redis(port=server.port),))
+    thread.start()
+    thread.join()
+    expires(server)
+
+
+def test_a_lock_that_is_dropped_takes_its_hold_along(server: Server, no_collection: None) -> None:
+    assert redislock.Lock(redis.Redis(port=server.port), "left", timeout=0.6, auto_renew=True).acquire()
+    expires(server)
+
+
+def test_a_lock_of_asyncio_that_is_dropped_takes_its_hold_along(server: Server, no_collection: None) -> None:
+    async def leaves_its_lock() -> None:
+        client = AsyncioApi().client(server.port)
+        assert await redislock.asyncio.Lock(client, "left", timeout=0.6, auto_renew=True).acquire()
+        give_up_at = time.monotonic() + 10
+        while server.admin.exists("left"):
+            assert time.monotonic() < give_up_at, "the lock is still renewed"
+            await asyncio.sleep(0.05)
+        await client.aclose()
+
+    asyncio.run(leaves_its_lock())

@@ -248,7 +248,9 @@ class LockBase(Overridable):
     def _new_local(self) -> Any:
         return ThreadLocal()
 
-    def _new_event(self) -> Any:
+    # Static: a hold that refers to its lock would be part of a reference cycle, and outlive its owner.
+    @staticmethod
+    def _new_event() -> Any:
         raise NotImplementedError
 
     def _transport(self, own: bool = False) -> Any:

@@ -153,7 +153,8 @@ class SyncLock(LockBase):
             event.wait(min(FOREVER_S, max(0.0, min(ends) - time.monotonic())) if ends else None)
         return False
 
-    def _new_event(self) -> threading.Event:
+    @staticmethod
+    def _new_event() -> threading.Event:
         return threading.Event()
 
     def _client_info(self, within_s: Optional[float]) -> Any:

@@ -185,7 +185,8 @@ class AsyncLock(LockBase):
     def _new_local(self) -> Any:
         return TaskLocal() if self.family.counts else ThreadLocal()
 
-    def _new_event(self) -> asyncio.Event:
+    @staticmethod
+    def _new_event() -> asyncio.Event:
         return asyncio.Event()
 
     async def _client_info(self, within_s: Optional[float]) -> Any:

@@ -363,8 +363,8 @@ class Link:
             left.remove()
             message = ASK_AGAIN
         present = [waiter for waiter in waiters if not waiter.has_left]
-        # One owner may wait for one key in two modes, and the message does not say which of them it is about: both ask
-        # again, which takes up the place of each, and tells of each that it was superseded.
+        # An owner may wait for a key in two modes, and the message does not name the mode. So both send their request
+        # again, which finds their place in the queue, and ignore a message that they were superseded.
         has_twin = len(present) > 1
         for waiter in present:
             waiter.has_twin = waiter.has_twin or has_twin
