@@ -19,6 +19,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 # Tests are built in a profile of their own (Cargo.toml), and load the module of the release.
 QUICK = --profile quick
 RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
+TIMES = set -e; . scripts/common.sh;
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
@@ -66,19 +67,23 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 # the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
-	@mkdir -p $(TARGET) && date +%s >$(TARGET)/times
+	@$(TIMES) begin_times
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
 	@$(MANY_FILES); scripts/test-clients
-	@scripts/test-clients times
+	@$(TIMES) show_times "make test"
 
 rules-tested: tests-built clients-built
 	scripts/test-clients install
 	scripts/test-module rules
 
-test-module: module-built tests-built ## the tests of the module and of the tools beside it
+test-module: ## the tests of the module and of the tools beside it
+	@scripts/setup compiler libclang redis cli faketime deb
+	@$(TIMES) begin_times
+	@$(MAKE) --no-print-directory -j 2 module-built tests-built
 	@scripts/test-module rules
 	@$(MAKE) --no-print-directory module-tested
+	@$(TIMES) show_times "make test-module"
 
 module-tested:
 	@$(METRICS_TOOLS)

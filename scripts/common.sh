@@ -88,12 +88,27 @@ separate_apt() {
 
 # Suites of tests ------------------------------------------------------------------------------------------------
 
-# timed PART COMMAND …: runs the command, and adds a line to `target`/times with its time and its CPU time in seconds,
-# of the program and of the system. `scripts/test-clients times` makes a table of them.
+# begin_times; timed PART COMMAND …; show_times TITLE: how long each part took. The file begins with the time at which
+# the whole began, in seconds since 1970. Each part adds a line: its time, and its CPU time of the program and of the
+# system, in seconds. With TIMES=yes the table becomes the section TITLE of results/test-times.md.
+times=$target/times
+
+begin_times() { mkdir -p "$target" && date +%s >"$times"; }
+
 timed() {
     local TIMEFORMAT="$1 %0R %0U %0S"
     shift
-    { time "$@" 2>&3; } 3>&2 2>>"$target/times"
+    { time "$@" 2>&3; } 3>&2 2>>"$times"
+}
+
+show_times() {
+    local table
+    table=$(awk -v ends="$(date +%s)" '
+        NR == 1 { began = $1; print "| part | seconds | CPU seconds |\n| --- | --: | --: |"; next }
+        { cpu = $3 + $4; all += cpu; printf "| %s | %d | %d |\n", $1, $2, cpu }
+        END { printf "| **all, several at a time** | %d | %d |\n", ends - began, all }' "$times")
+    echo "$table"
+    [ "${TIMES:-}" != yes ] || echo "$table" | scripts/result --section test-times "$1"
 }
 
 # side_by_side FOLDER SUITE …: runs these functions in parallel, as suites mostly wait for servers, at most AT_MOST
