@@ -1,23 +1,23 @@
-//! How the arguments of a command are described to the server, for `COMMAND DOCS` and the hints of redis-cli.
+//! How command arguments are described to the server, for `COMMAND DOCS` and the hints of redis-cli.
 
-/// One argument.
+/// An argument of a command.
 #[derive(Debug)]
 pub struct Arg {
-    /// In the documentation.
+    /// The name in the documentation.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of argument.
     pub form: Form,
-    /// The word that stands before it, or in its place.
+    /// The keyword before it; for [`Form::Token`], the argument itself.
     pub token: Option<&'static str>,
-    /// Whether it may be left out.
+    /// Whether it may be omitted.
     pub is_optional: bool,
     /// Whether it may be repeated.
     pub is_multiple: bool,
-    /// What [`Form::OneOf`] and [`Form::Block`] consist of.
+    /// The parts of [`Form::OneOf`] and [`Form::Block`].
     pub parts: &'static [Arg],
 }
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A key.
@@ -26,7 +26,7 @@ pub enum Form {
     Text,
     /// An integer.
     Integer,
-    /// The token itself, without a value.
+    /// Only the keyword, without a value.
     Token,
     /// One of the parts.
     OneOf,
@@ -82,7 +82,7 @@ pub(crate) const WAIT: Arg = optional(parts(
     Form::Block,
     &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
 ));
-/// The same of LOCK.ACQUIRE.
+/// The waiting options of LOCK.ACQUIRE, which also has COALESCE.
 pub(crate) const WAIT_OR_COALESCE: Arg = optional(parts(
     "wait",
     Form::Block,
@@ -122,7 +122,7 @@ pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 
 #[cfg(test)]
 impl Arg {
-    /// Whether it may take more or fewer words.
+    /// Whether its number of words varies.
     pub(crate) fn is_open(&self) -> bool {
         let mut least = self.parts.iter().map(Arg::least_words);
         let first = least.next();
@@ -142,7 +142,7 @@ impl Arg {
     }
 }
 
-/// As redis-cli hints it, and LOCK.HELP lists it.
+/// The syntax as redis-cli hints it and LOCK.HELP lists it.
 impl std::fmt::Display for Arg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = || self.parts.iter().map(Arg::to_string).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
+//! The commands, and all that the server registers about them: `COMMAND INFO`, `COMMAND DOCS`, ACL categories.
 
 use crate::argument_docs::{
     ADOPTION_OPERATION, COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS,
@@ -9,12 +9,12 @@ use crate::name::Prefix;
 
 pub use crate::argument_docs::{Arg, Form};
 
-/// The command in front of a translated one.
+/// The command that a translated command is prefixed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
     /// LOCK.ADOPTED: commands that may write.
     Writes,
-    /// LOCK.ADOPTED_RO: commands that only read, so they work on a replica and in read-only scripts.
+    /// LOCK.ADOPTED_RO: commands that only read, so that they work on a replica and in read-only scripts.
     Reads,
 }
 
@@ -33,11 +33,11 @@ impl Container {
 pub enum Action {
     /// Acquires, or queues.
     Acquire(Prefix),
-    /// Gives back.
+    /// Releases.
     Release(Prefix),
-    /// Starts a lease again.
+    /// Renews a lease.
     Renew(Prefix),
-    /// LOCK.HELD: how a token holds a lock.
+    /// LOCK.HELD: whether and how a token holds a lock.
     Held,
     /// LOCK.EXEC: runs a command only while a token holds a lock.
     Exec,
@@ -45,21 +45,21 @@ pub enum Action {
     Info,
     /// LOCK.WAITERS: the waiters for a lock.
     Waiters,
-    /// LOCK.SCAN: which locks a database has.
+    /// LOCK.SCAN: lists the locks of a database.
     Scan,
-    /// LOCK.TOP: which locks are the most waited for.
+    /// LOCK.TOP: lists the locks with the most waiters.
     Top,
-    /// LOCK.BREAK: takes a lock from its holders.
+    /// LOCK.BREAK: force-releases a lock.
     Break,
-    /// LOCK.CANCEL: takes requests out of the queue.
+    /// LOCK.CANCEL: cancels queued requests.
     Cancel,
-    /// LOCK.LOG: what an operator may want to know of later.
+    /// LOCK.LOG: notable events, for operators.
     Log,
-    /// LOCK.HELP: what the commands are.
+    /// LOCK.HELP: lists the commands.
     Help,
     /// LOCK.ADOPTED and LOCK.ADOPTED_RO: commands of clients that do not know the module.
     Adopted(Container),
-    /// LOCK.ADOPTION: what lock.adopt does to keys, and its undoing.
+    /// LOCK.ADOPTION: reports what lock.adopt does, and reverts an adopted key.
     Adoption,
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
@@ -76,7 +76,7 @@ impl Action {
         }
     }
 
-    /// The position of its key, or of its first, the name being argument 0.
+    /// The index of its first key argument; the name is argument 0.
     pub const fn first_key(self) -> i32 {
         match self {
             Action::Adoption => 2,
@@ -84,7 +84,7 @@ impl Action {
         }
     }
 
-    /// The subcommands, if it has any.
+    /// The container, if the command has subcommands.
     pub const fn container(self) -> Option<Container> {
         match self {
             Action::Adopted(container) => Some(container),
@@ -92,18 +92,18 @@ impl Action {
         }
     }
 
-    /// Whether another command is among its arguments, with keys of its own.
+    /// Whether its arguments contain another command, with keys of its own.
     pub const fn has_keys_of_another(self) -> bool {
         matches!(self, Action::Exec)
     }
 }
 
-/// How a command touches its keys.
+/// How a command accesses its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads them.
     Read,
-    /// Changes them, and may do so unread.
+    /// Changes them, possibly without reading them.
     Write,
     /// Reads and changes them.
     Update,
@@ -114,7 +114,7 @@ pub enum Access {
 /// One command.
 #[derive(Debug)]
 pub struct Command {
-    /// In upper case, as it is documented.
+    /// In upper case.
     pub name: &'static str,
     /// What it does.
     pub action: Action,
@@ -122,25 +122,25 @@ pub struct Command {
     pub summary: &'static str,
     /// In big O.
     pub complexity: &'static str,
-    /// How many arguments it has, its name among them; negative: at least as many.
+    /// The number of arguments, including the name; negative: at least that many.
     pub arity: i32,
-    /// The flags, separated by spaces.
+    /// Space-separated.
     pub flags: &'static str,
-    /// The server's own ACL categories, separated by spaces; for servers that let modules set them.
+    /// The server's own ACL categories, space-separated; only for servers that let modules set them.
     pub categories: &'static str,
-    /// What it does to its keys; `None`: it takes no key.
+    /// How it accesses its keys; `None`: it has no key.
     pub access: Option<Access>,
-    /// What follows the name.
+    /// The arguments after the name.
     pub args: &'static [Arg],
 }
 
 impl Command {
-    /// The version of the module since which it is there: so far the first one, of each.
+    /// The module version that introduced the command. So far all are from the first one.
     pub const fn since(&self) -> &'static str {
         "1.0.0"
     }
 
-    /// Whether it may have that many arguments, its name among them.
+    /// Whether the command accepts this many arguments, including its name.
     #[inline]
     pub const fn accepts(&self, arguments: usize) -> bool {
         let arity = self.arity.unsigned_abs() as usize;
@@ -329,7 +329,7 @@ pub const COUNT: usize = CATALOG.len();
 /// The arguments of a subcommand of LOCK.ADOPTED for one key.
 pub const ADOPTED_ARGS: &[Arg] = &[KEY, COMMAND_ARGS];
 
-/// Those of subcommands for several keys: of MGET, then of MSET and MSETNX.
+/// The arguments of subcommands with multiple keys: MGET, then MSET and MSETNX.
 pub const SEVERAL_ADOPTED_ARGS: &[Arg] = &[KEYS, KEYS_AND_TOKENS];
 
 const fn command(
@@ -387,7 +387,7 @@ mod tests {
         CATALOG.iter().find(|command| command.action == action).unwrap()
     }
 
-    /// A command as redis-cli hints it.
+    /// The command's syntax, as redis-cli hints it.
     fn hint(command: &Command) -> String {
         let args: Vec<_> = command.args.iter().map(Arg::to_string).collect();
         format!("{} {}", command.name, args.join(" ")).trim_end().to_string()

@@ -1,5 +1,5 @@
-//! An effect as replicas and the append-only file get it: `LOCK.APPLY key …`. The holders of a lock, their deadlines
-//! and fences; never a request.
+//! The encoding of replicated effects, `LOCK.APPLY key …`, for replicas and the append-only file. An effect states the
+//! holders of a lock, their deadlines and fencing tokens; it is never a request.
 //!
 //! | effect                                    | meaning                                                    |
 //! | ----------------------------------------- | ---------------------------------------------------------- |
@@ -14,16 +14,15 @@
 //! | `LIMIT n`                                 | the semaphore's limit                                      |
 //! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
 //! | `FENCE n`                                 | the fence of the latest grant                              |
+//! `lease` and `until` are in milliseconds, -1 for never. The new holder of a mutex replaces the previous one. When the
+//! last holder goes, the server's own `DEL` is sent instead. Effects are applied as received, without reading the clock
+//! or making a decision. They may come from a damaged file, however, so a hold is only decoded if a lock can have it.
 //!
-//! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
-//! server's own `DEL` is sent. Effects are applied as they come, without a decision or a reading of the clock. But they
-//! may come from a damaged file: only holds that some lock can have are decoded.
+//! A hold is a single argument because each argument costs the server as much as formatting all these numbers costs us.
+//! It is text because people read it when something went wrong, in an append-only file or with MONITOR on a replica.
 //!
-//! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
-//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica.
-//!
-//! These are the effects of form 1. Those of a later form begin with its number, as in `2 …`: this version does not
-//! apply them, counts them, and names their form in its error reply, which the server logs.
+//! These are the effects of format version 1. Effects of a later version begin with its number, as in `2 …`. This
+//! release does not apply them: it counts them and names the version in its error reply, which the server logs.
 
 use std::ffi::CStr;
 use std::io::{self, Write};
@@ -39,7 +38,7 @@ use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;
 
-/// The form of the effects that are sent and applied.
+/// The format version of effects sent and applied.
 pub const FORM: u32 = 1;
 
 /// The internal command.
@@ -48,7 +47,7 @@ pub const APPLY: &CStr = c"LOCK.APPLY";
 /// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, a space after each, and the owner.
 const MOST_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
 
-/// Encodes a hold, and passes on what follows the key. `None` for a vacant lock.
+/// Encodes a hold and calls back with the arguments after the key; `None` for a vacant lock.
 #[inline]
 pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let kind = lock.family_and_limit()?;
@@ -85,7 +84,7 @@ fn write_number(out: &mut &mut [u8], number: i64) -> io::Result<()> {
     out.write_all(b" ")
 }
 
-/// Reads an effect; `args` follow the key. `None`: these are no arguments of an effect.
+/// Decodes an effect; `args` follow the key. `None`: these arguments are not an effect.
 pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     match args {
         [[letter, b' ', fields @ ..]] => decode_hold(*letter, fields),
@@ -98,8 +97,8 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     }
 }
 
-/// The form of an effect that another version has sent; `args` follow the key. `None`: it is of this form, or no
-/// effect.
+/// The format version of an effect sent by another release; `args` follow the key. `None`: the version is this one, or
+/// the arguments are not an effect.
 pub fn other_form(args: &[&[u8]]) -> Option<u32> {
     let number = args.first()?.split(|byte| *byte == b' ').next()?;
     integer(number).and_then(|form| u32::try_from(form).ok()).filter(|form| *form > FORM)
@@ -128,12 +127,12 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
     sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot, origin })
 }
 
-/// `None`: no lock of the kind can be held so.
+/// `None`: no lock of this kind can have such a holder.
 fn sound<'a>(kind: FamilyAndLimit, holder: Holder) -> Option<Received<'a>> {
     kind.allows(&holder).then_some(Received::Hold(kind, holder))
 }
 
-/// Takes a number out of the fields, and the space after it.
+/// Consumes a number and the space after it.
 fn take_number(fields: &mut &[u8]) -> Option<i64> {
     let mut split = fields.splitn(2, |byte| *byte == b' ');
     let (number, rest) = (split.next()?, split.next()?);
@@ -153,7 +152,7 @@ fn fence_of(number: i64) -> Option<Fence> {
     u64::try_from(number).ok().and_then(Fence::new)
 }
 
-/// The deadline that a hold has; nothing is written of one at the epoch or before it.
+/// The deadline of a hold. No hold is encoded with a deadline at or before the epoch.
 fn deadline_of(ms: i64) -> Option<Deadline> {
     match ms {
         -1 => Some(Deadline::Never),
@@ -177,7 +176,7 @@ mod tests {
         (Family::Semaphore, b'n'),
     ];
 
-    /// A lock of any family with one holder, in any state that requests can bring about.
+    /// A lock of any type with one holder, in any state that requests can produce.
     fn held() -> impl Strategy<Value = (FamilyAndLimit, Holder)> {
         let owner = prop_oneof![prop::collection::vec(any::<u8>(), 1..60), Just(vec![b' '; MAX_OWNER])];
         let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];
@@ -212,7 +211,7 @@ mod tests {
         encode_hold(&lock, &hold, <[u8]>::to_vec).expect("it is held")
     }
 
-    /// What was decoded, as it would be sent on.
+    /// The decoded effect, encoded again.
     fn encoded_again(bytes: &[u8]) -> Option<Vec<u8>> {
         match decode(&[bytes])? {
             Received::Hold(kind, holder) => Some(encoded(&(kind, holder))),
@@ -278,7 +277,7 @@ mod tests {
             }
         }
 
-        /// Whatever is decoded is a hold, and reads only so: there is one form of each.
+        /// Whatever decodes is a valid hold in its only encoding.
         #[test]
         fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..7usize) {
             let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();
@@ -309,7 +308,8 @@ mod tests {
         }
     }
 
-    /// A primary and an append-only file of 1.0.0 send these: they are applied, and sent, as long as the form is 1.
+    /// Primaries and append-only files of 1.0.0 contain these effects. They must be applied and sent unchanged as long
+    /// as the format version is 1.
     #[test]
     fn holds_of_form_1_are_what_they_were() {
         assert_eq!(FORM, 1);
@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Each of them differs from a good one in one thing.
+    /// Each one differs from a valid effect in a single respect.
     #[test]
     fn what_no_lock_can_be_is_not_decoded() {
         for good in [

@@ -1,6 +1,7 @@
-//! Every error reply: a code in capitals, which is API, then a sentence that says what to do. docs/errors.md has each.
+//! Every error reply: an upper-case code, which is API, then a sentence that says what to do. docs/errors.md lists
+//! them.
 //!
-//! An outcome that is no error is not turned into an error here, nor an error into an outcome.
+//! An outcome that is not an error is not turned into one here, nor an error into an outcome.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +14,7 @@ use lock::value::outcome::KeyError;
 
 use super::name::CommandName;
 
-/// An error reply, without the leading `-`. Never contains a NUL or a line end: names are escaped.
+/// An error reply, without the leading `-`. Contains no NUL and no line break, because names are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReply(Cow<'static, str>);
 
@@ -26,12 +27,12 @@ impl ErrorReply {
         ErrorReply(Cow::Owned(words))
     }
 
-    /// The words: the code and the sentence.
+    /// The code and the sentence.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Redis's words, without the place behind them.
+    /// Redis's wording, without the detail after it.
     #[cfg(test)]
     pub(crate) fn redis_words(&self) -> &str {
         let ends = [" at '", ": "].into_iter().filter_map(|end| self.0.find(end));
@@ -39,187 +40,187 @@ impl ErrorReply {
     }
 }
 
-/// Of LOCK.SCAN; in Redis's words.
+/// LOCK.SCAN; Redis's wording.
 pub const INVALID_CURSOR: ErrorReply = ErrorReply::of("ERR invalid cursor");
-/// The server does not run SCAN: it has another name (rename-command), or none.
+/// SCAN was renamed or disabled (rename-command).
 pub const NO_SCAN: ErrorReply =
     ErrorReply::of("ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled");
-/// An owner (token) that is empty or too long.
+/// An owner ID (token) that is empty or too long.
 pub const BAD_OWNER: ErrorReply = ErrorReply::of("ERR the token must be 1 to 1024 bytes long");
 /// `HOLDS 0` to acquire.
 pub const BAD_HOLDS: ErrorReply = ErrorReply::of("ERR HOLDS must be 1 or more to acquire, 0 or more to release");
-/// LIMIT or PERMITS out of its bounds.
+/// LIMIT or PERMITS out of range.
 pub const BAD_PERMITS: ErrorReply = ErrorReply::of("ERR LIMIT and PERMITS must be between 1 and 1000000");
-/// A claim that could never be granted.
+/// A request that could never be granted.
 pub const OVER_LIMIT: ErrorReply = ErrorReply::of("ERR requested permits exceed LIMIT");
-/// SLOT by an owner that holds permits without one.
+/// SLOT requested by an owner that holds permits without one.
 pub const HOLDS_PERMITS: ErrorReply =
     ErrorReply::of("ERR this owner holds permits without a slot: release them before requesting a slot");
-/// Permits without SLOT by an owner that holds a slot.
+/// Permits without SLOT requested by an owner that holds a slot.
 pub const HOLDS_SLOT: ErrorReply = ErrorReply::of("ERR this owner holds a slot: release it before requesting permits");
 /// `SEM.ACQUIRE` without LIMIT.
 pub const NO_LIMIT: ErrorReply = ErrorReply::of("ERR SEM.ACQUIRE requires LIMIT");
-/// `numkeys` out of its bounds, or no number.
+/// `numkeys` out of range, or not a number.
 pub const BAD_NUMKEYS: ErrorReply = ErrorReply::of("ERR numkeys should be between 1 and 128");
-/// More keys announced than arguments follow, the token's left over. In Redis's words.
+/// `numkeys` exceeds the number of arguments left besides the token. Redis's wording.
 pub const TOO_MANY_NUMKEYS: ErrorReply = ErrorReply::of("ERR Number of keys can't be greater than number of args");
-/// The keys of MLOCK are distinct.
+/// The keys of MLOCK must be distinct.
 pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR duplicate key");
-/// A script has no connection of its own, nor has a command called by a module.
+/// A script has no connection, and neither has a command called by another module.
 pub const NO_CONNECTION: ErrorReply =
     ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts or in calls from modules");
 /// A client sent LOCK.APPLY.
 pub const APPLY_IS_INTERNAL: ErrorReply =
     ErrorReply::of("ERR LOCK.APPLY is internal: it is accepted only from the master or the append-only file");
-/// LOCK.EXEC by a token that does not hold the lock.
+/// LOCK.EXEC with a token that does not hold the lock.
 pub const NOT_HELD: ErrorReply =
     ErrorReply::of("NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again");
-/// LOCK.EXEC within LOCK.EXEC.
+/// LOCK.EXEC inside LOCK.EXEC.
 pub const EXEC_WITHIN_EXEC: ErrorReply = ErrorReply::of("ERR LOCK.EXEC cannot run LOCK.EXEC");
-/// The name of LOCK.EXEC's command has a NUL, which no command's name has.
+/// The command name passed to LOCK.EXEC contains a NUL, so no such command exists.
 pub const UNKNOWN_COMMAND: ErrorReply = ErrorReply::of("ERR unknown command");
 /// The reply of LOCK.EXEC's command cannot be encoded in the client's protocol.
 pub const NOT_IN_PROTOCOL: ErrorReply =
     ErrorReply::of("ERR the command ran, but its reply cannot be encoded in RESP2: use HELLO 3");
-/// The module's state is in use: a command inside a callback inside a command. Every command answers so.
+/// The module's state is in use: a command ran inside a callback inside a command. Every command replies this.
 pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
 /// A panic.
 pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error in redis-lock, see the server log");
-/// The key holds a value of another data type. In Redis's words.
+/// The key holds a value of another data type. Redis's wording.
 pub const WRONG_TYPE: ErrorReply = ErrorReply::of("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// LOCK.CANCEL ended the wait.
 pub const CANCELLED: ErrorReply = ErrorReply::of("UNBLOCKED cancelled");
-/// The same request came again, and took the place in the queue over.
+/// The same request was sent again and took over the position in the queue.
 pub const SUPERSEDED: ErrorReply = ErrorReply::of("UNBLOCKED superseded by a newer request");
-/// A command that decides, on a replica. In Redis's words, also where the replica accepts other writes.
+/// A command that changes locks, on a replica. Redis's wording; applies even where the replica accepts other writes.
 pub const READ_ONLY: ErrorReply = ErrorReply::of("READONLY You can't write against a read only replica.");
-/// The server became a replica. In Redis's words.
+/// The server became a replica. Redis's wording.
 pub const DEMOTED: ErrorReply =
     ErrorReply::of("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
-/// The ACL of the caller has changed while its request waited.
+/// The caller's ACL changed while its request waited.
 pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
     "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
 );
-/// A waiting MLOCK whose owner has lost one of the keys. Which cycle it would close is in LOCK.LOG.
+/// A waiting MLOCK whose owner has lost one of the keys. LOCK.LOG shows the cycle that it would close.
 pub const DEADLOCK_ANEW: ErrorReply =
     ErrorReply::of("DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG");
-/// The slot moves to another node of the cluster.
+/// The slot is moving to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
-/// The keys of MLOCK share one slot. In Redis's words.
+/// The keys of MLOCK must share one slot. Redis's wording.
 pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don't hash to the same slot");
-/// The transaction paused the server's writes itself (CLIENT PAUSE).
+/// The transaction itself paused the server's writes (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
     ErrorReply::of("ERR no lock can be granted while this transaction has paused writes");
-/// A command of a client that does not know the module, of which the reply has no word for "not now".
+/// A translated command that cannot succeed now and has no reply that would say so.
 pub const NOT_NOW: ErrorReply =
     ErrorReply::of("TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace is in effect");
-/// A command of a client that does not know the module, on a lock that it must not overwrite or take over.
+/// A translated command on a lock that it must not overwrite or take.
 pub const PROTECTED: ErrorReply =
     ErrorReply::of("TRYAGAIN the key holds a lock that this command cannot overwrite: LOCK.BREAK force-releases it");
-/// LOCK.ADOPTION RETURN, where the server refuses the command that sets the string or hash.
+/// LOCK.ADOPTION RETURN, if the server rejects the command that sets the string or hash.
 pub const NOT_RETURNED: ErrorReply =
     ErrorReply::of("ERR the server refused SET, DEL, HSET or PEXPIREAT: the adopted lock was not converted back");
-/// The caller may run LOCK.ADOPTED, and not the command that it stands for.
+/// The caller may run LOCK.ADOPTED, but not the command that it stands for.
 pub const ORIGINAL_NOT_PERMITTED: ErrorReply = ErrorReply::of(
     "NOPERM this user has no permissions to run the command that lock.adopt translated, or to access its keys",
 );
-/// During lock.grace, without BLOCK.
+/// A request without BLOCK during lock.grace.
 pub const GRACE: ErrorReply = ErrorReply::of(
     "GRACE the server has just started or been promoted: no new grants during lock.grace, use BLOCK to wait",
 );
-/// Fences are used up.
+/// No fencing tokens are left.
 pub const NO_FENCE: ErrorReply =
     ErrorReply::of("ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future");
 /// Too many holds of one owner.
 pub const TOO_MANY_HOLDS: ErrorReply = ErrorReply::of("ERR too many holds");
-/// The caller's ACL has no permission for the channel of NOTIFY. In Redis's words.
+/// The caller's ACL does not allow the channel of NOTIFY. Redis's wording.
 pub const CHANNEL_NOT_PERMITTED: ErrorReply =
     ErrorReply::of("NOPERM No permissions to access the channel used as argument");
-/// In a cluster the channel is a sharded one.
+/// In a cluster the channel is a sharded channel.
 pub const CHANNEL_SLOT: ErrorReply =
     ErrorReply::of("CROSSSLOT the NOTIFY channel must hash to the same slot as the key");
 
-/// A number of log entries below -1, or no number. In Redis's words.
+/// A number of log entries that is below -1 or not a number. Redis's wording.
 pub const BAD_LOG_COUNT: ErrorReply = ErrorReply::of("ERR count should be greater than or equal to -1");
 
-/// The length to which an error cuts a name.
+/// Longer names are truncated to this length.
 const MAX_QUOTED: usize = 48;
 
-/// The most edges of a deadlock that an error names.
+/// The most edges of a cycle that an error lists.
 const MAX_EDGES: usize = 8;
 
-/// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, as `SET` says it, and
-/// the bound.
+/// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, the wording of `SET`,
+/// then the bound.
 #[cold]
 pub(crate) fn invalid_expire(command: CommandName, bound: impl fmt::Display) -> ErrorReply {
     ErrorReply::made(format!("ERR invalid expire time in '{command}' command: {bound}"))
 }
 
-/// A word that is wrong where it stands. In Redis's words, then the word and what is wrong with it.
+/// A word that is invalid at its position. Redis's wording, then the word and the reason.
 #[cold]
 pub(crate) fn syntax_at(word: &[u8], problem: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR syntax error at {}: {problem}", Quoted(word)))
 }
 
-/// Words that are missing or exclude each other. In Redis's words, then what is wrong.
+/// Missing or mutually exclusive words. Redis's wording, then the reason.
 #[cold]
 pub(crate) fn syntax(problem: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR syntax error: {problem}"))
 }
 
-/// An effect in a form that another version of the module has sent; `own` is the form of this one.
+/// An effect with the format version of another release; `own` is this release's version.
 #[cold]
 pub(crate) fn effect_of_another_form(form: u32, own: u32) -> ErrorReply {
     ErrorReply::made(format!("ERR effect format {form} is not supported; this version applies format {own}"))
 }
 
-/// The value of an option is no integer, or out of range. In Redis's words, then the option and the value.
+/// The value of an option is not an integer, or out of range. Redis's wording, then the option and the value.
 #[cold]
 pub(crate) fn not_an_integer(option: &str, value: &[u8]) -> ErrorReply {
     ErrorReply::made(format!("ERR value is not an integer or out of range: {option} {}", Quoted(value)))
 }
 
-/// The value of BLOCK is no integer, or out of range. In Redis's words, then the value.
+/// The value of BLOCK is not an integer, or out of range. Redis's wording, then the value.
 #[cold]
 pub(crate) fn not_a_timeout(value: &[u8]) -> ErrorReply {
     ErrorReply::made(format!("ERR timeout is not an integer or out of range: BLOCK {}", Quoted(value)))
 }
 
-/// The value of BLOCK is below 0. In Redis's words, then the value.
+/// The value of BLOCK is negative. Redis's wording, then the value.
 #[cold]
 pub(crate) fn negative_timeout(value: &[u8]) -> ErrorReply {
     ErrorReply::made(format!("ERR timeout is negative: BLOCK {}", Quoted(value)))
 }
 
-/// LOCK.HELP about a command that there is not.
+/// LOCK.HELP for an unknown command.
 #[cold]
 pub(crate) fn no_help(name: &[u8]) -> ErrorReply {
     ErrorReply::made(format!("ERR unknown command {}. Try LOCK.HELP.", Quoted(name)))
 }
 
-/// A subcommand that there is not, in Redis's words.
+/// An unknown subcommand. Redis's wording.
 #[cold]
 pub(crate) fn unknown_subcommand(subcommand: &[u8]) -> ErrorReply {
     ErrorReply::made(format!("ERR unknown subcommand {}. Try LOCK.HELP.", Quoted(subcommand)))
 }
 
-/// Too many arguments of a subcommand of LOCK.LOG, in Redis's words.
+/// Too many arguments for a subcommand of LOCK.LOG. Redis's wording.
 #[cold]
 pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
 }
 
-/// Another number of arguments than the command takes, in Redis's words.
+/// The wrong number of arguments. Redis's wording.
 #[cold]
 pub(crate) fn wrong_arity(command: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
 
-/// The error of LOCK.EXEC if the server has refused to run the command, with an error about modules; `None`: the
-/// server's error suits clients too. The command has not run.
+/// The error of LOCK.EXEC if the server rejected the command with an error worded for modules, without running it.
+/// `None`: the server's error suits clients as well.
 pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {
     let words = std::str::from_utf8(words).ok()?;
-    // Redis 7.0. Later servers say NOPERM themselves.
+    // Redis 7.0. Later servers reply NOPERM themselves.
     if let Some(reason) = words.strip_prefix("ERR acl verification failed, ") {
         return Some(ErrorReply::made(format!("NOPERM this user {}", reason.trim_end_matches('.'))));
     }
@@ -241,7 +242,7 @@ impl From<LockError> for ErrorReply {
     }
 }
 
-/// The server, or one of the keys, has as many waiters as it may: the setting and its value.
+/// The server or one of the keys has reached its limit of waiters: the setting and its value.
 #[cold]
 fn max_waiters(limit: WaiterLimit) -> ErrorReply {
     let of_what = match limit {
@@ -281,7 +282,7 @@ impl From<InvalidClaim> for ErrorReply {
     }
 }
 
-/// The key holds a lock of `family`, which is not that of the command.
+/// The key holds a lock of type `family`, not of the command's type.
 fn wrong_kind(family: Family) -> ErrorReply {
     let (kind, prefix) = match family {
         Family::Mutex => ("mutex", "LOCK"),
@@ -292,8 +293,8 @@ fn wrong_kind(family: Family) -> ErrorReply {
     ErrorReply::made(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
 }
 
-/// The cycle, edge by edge: the last waits for the first. An edge on a key that the caller may not read is counted
-/// only: LOCK.INFO would not show it the key's holders and waiters either.
+/// The cycle, edge by edge; the last owner waits for the first. Edges on keys that the caller may not read are only
+/// counted, because LOCK.INFO would not show it the holders and waiters of those keys either.
 #[cold]
 pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply {
     let next = edges.iter().cycle().skip(1);
@@ -313,7 +314,7 @@ pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply 
     ErrorReply::made(format!("DEADLOCK this request would deadlock: {}", parts.join(", ")))
 }
 
-/// A name in an error, or in a line of the server's log: escaped, quoted and cut.
+/// A name in an error or in a line of the server log: escaped, quoted and truncated.
 pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
@@ -514,7 +515,7 @@ mod tests {
         assert_eq!(quoted(cut.as_bytes()), format!("'{kept}...'"));
     }
 
-    /// A cycle of owners 0, 1, …, each waiting on the key of its letter: a, b, ….
+    /// A cycle of owners 0, 1, …, each waiting for the key with its letter: a, b, ….
     fn cycle(len: u8) -> LockError {
         let edge = |n| Edge { owner: Owner::new(&[b'0' + n]).unwrap(), key: [b'a' + n].as_slice().into() };
         LockError::Deadlock((0..len).map(edge).collect())

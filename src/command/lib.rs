@@ -1,5 +1,5 @@
-//! The commands: bytes in, a request out, decided by the rules, the reply out, on any host. And a lock as bytes. No
-//! unsafe, no Redis.
+//! The commands: parse the arguments, let the engine decide, write the reply, on any host. Also the stored form of a
+//! lock. No unsafe code, no Redis.
 //!
 //! Imports run one way: `name <- errors <- parse, reply <- host <- run`, `lock_log <- host`, `parse <- effect <- run`,
 //! and `name, argument_docs <- catalog <- adopted <- run`.

@@ -1,6 +1,6 @@
-//! The entries of LOCK.LOG: the newest ones, in memory, as SLOWLOG keeps them. Their number is bounded by
-//! lock.log-max-len, and their size by the lengths of names: an owner has at most 1,024 bytes and is kept whole,
-//! because LOCK.BREAK and LOCK.CANCEL take it; of a key's name as much is kept.
+//! The entries of LOCK.LOG: the newest ones, kept in memory as in SLOWLOG. Their number is bounded by lock.log-max-len.
+//! Their size is bounded too: an owner ID has at most 1,024 bytes and is kept whole, because LOCK.BREAK and LOCK.CANCEL
+//! take it as an argument; the same number of bytes is kept of a key's name.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use lock::key::{ClientId, KeyRef};
 use lock::value::owner::Owner;
 use lock::value::time::Timestamp;
 
-/// So many bytes of a key's name are kept.
+/// The most bytes of a key's name that are kept.
 const MOST_OF_KEY: usize = 1024;
 
 /// The event of a log entry.
@@ -18,15 +18,15 @@ pub enum LogEvent {
     Hold,
     /// A request that waited longer than lock.log-wait was granted.
     Wait,
-    /// A lease has ended while others waited for the key.
+    /// A lease expired while requests waited for the key.
     Expired,
     /// LOCK.BREAK.
     Broken,
-    /// A request was refused: its waiting would never have ended.
+    /// A request was refused because its wait would never have ended.
     Deadlock,
     /// A grant that no client received.
     Undelivered,
-    /// A client that does not know the module would have ended a hold that was granted by `LOCK.*`.
+    /// A translated command would have ended a hold granted by `LOCK.*`.
     Protected,
 }
 
@@ -48,7 +48,7 @@ impl LogEvent {
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// A running number.
+    /// A sequence number.
     pub id: u64,
     /// When it happened.
     pub time: Timestamp,
@@ -56,7 +56,7 @@ pub struct LogEntry {
     pub event: LogEvent,
     /// Its database.
     pub db: i32,
-    /// Its key; the name may be cut.
+    /// Its key, possibly truncated.
     pub key: Box<[u8]>,
     /// The holder, or the owner of the request.
     pub owner: Box<[u8]>,
@@ -64,8 +64,7 @@ pub struct LogEntry {
     pub ms: u64,
     /// How many waited for the key.
     pub waiters: usize,
-    /// The connection that this is about, with its address, `ip:port`; `None`: there is none, or it is not known any
-    /// more.
+    /// The connection concerned, with its address, `ip:port`; `None` if there is none or it is no longer known.
     pub client: Option<(ClientId, String)>,
 }
 
@@ -84,7 +83,7 @@ pub struct NewEntry<'a> {
     pub ms: u64,
     /// How many waited for the key.
     pub waiters: usize,
-    /// The connection that this is about, with its address.
+    /// The connection concerned, with its address.
     pub client: Option<(ClientId, String)>,
 }
 
@@ -92,12 +91,12 @@ pub struct NewEntry<'a> {
 #[derive(Debug, Default)]
 pub struct LockLog {
     entries: VecDeque<LogEntry>,
-    /// Of the next entry; a reset does not change it.
+    /// The id of the next entry; a reset does not change it.
     next_id: u64,
 }
 
 impl LockLog {
-    /// Adds an entry; the oldest beyond `max_len` go.
+    /// Adds an entry, and removes the oldest ones beyond `max_len`.
     pub fn add(&mut self, entry: NewEntry<'_>, max_len: usize) {
         let NewEntry { time, event, key, owner, ms, waiters, client } = entry;
         let id = self.next_id;
@@ -109,13 +108,13 @@ impl LockLog {
         }
     }
 
-    /// No more than `max_len` entries are kept from now on.
+    /// Removes the oldest entries beyond `max_len`.
     pub fn trim(&mut self, max_len: usize) {
         self.entries.truncate(max_len);
         self.entries.shrink_to_fit();
     }
 
-    /// Forgets all of them.
+    /// Removes all entries.
     pub fn reset(&mut self) {
         self.entries = VecDeque::new();
     }
@@ -126,7 +125,7 @@ impl LockLog {
     }
 }
 
-/// As SLOWLOG cuts an argument: its beginning, and how much there was more.
+/// Truncates a name as SLOWLOG truncates an argument: its beginning, then how many bytes are missing.
 fn cut(name: &[u8]) -> Box<[u8]> {
     match name.split_at_checked(MOST_OF_KEY) {
         Some((kept, rest)) if !rest.is_empty() => {

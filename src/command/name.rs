@@ -1,10 +1,10 @@
-//! The names of the commands: the prefix before the dot, the verb behind it.
+//! Command names: the prefix before the dot and the verb after it.
 
 use std::fmt;
 
 use lock::value::claim::Family;
 
-/// The part of a command's name before the dot. `LOCK` and `MLOCK` are about locks of one family.
+/// The part of a command's name before the dot. `LOCK` and `MLOCK` are for locks of the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// Mutex.
@@ -15,12 +15,12 @@ pub enum Prefix {
     Rwlock,
     /// Semaphore.
     Sem,
-    /// Several mutexes at once.
+    /// Multiple mutexes at once.
     Mlock,
 }
 
 impl Prefix {
-    /// The family of the locks that the commands are for.
+    /// The type of lock that the commands are for.
     pub const fn family(self) -> Family {
         match self {
             Prefix::Lock | Prefix::Mlock => Family::Mutex,
@@ -44,7 +44,7 @@ impl Prefix {
         }
     }
 
-    /// In lower case, as Redis says the names of commands.
+    /// In lower case, as in Redis's error messages.
     pub const fn name(self) -> &'static str {
         match self {
             Prefix::Lock => "lock",
@@ -56,7 +56,7 @@ impl Prefix {
     }
 }
 
-/// The part of a command's name behind the dot, where the prefixes have the same commands.
+/// The part of a command's name after the dot, for the commands that all prefixes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// `X.ACQUIRE`.
@@ -78,12 +78,12 @@ impl Verb {
     }
 }
 
-/// The name of a command; spelled out, in lower case, only for an error.
+/// The name of a command; formatted, in lower case, only for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandName {
     /// Before the dot.
     pub(crate) prefix: Prefix,
-    /// Behind it.
+    /// After the dot.
     pub(crate) verb: Verb,
 }
 

@@ -1,4 +1,4 @@
-//! The message published to a waiter that does not block (`NOTIFY channel`): one JSON object.
+//! The message published to a request that waits without blocking (`NOTIFY channel`): one JSON object.
 
 use base64::Engine;
 use serde::ser::{SerializeMap, Serializer};
@@ -9,9 +9,9 @@ use lock::value::claim::InvalidClaim;
 use lock::value::holders::Slot;
 use lock::value::outcome::KeyError;
 
-/// The outcome of a request for `key` by `token` as JSON:
-/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. Fence and holds only when granted, the fence also
-/// when done, the slot if the request asked for one.
+/// The outcome of the request by `token` for `key`, as JSON:
+/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. `fence` and `holds` are present if the request was
+/// granted, `fence` also if the outcome is `done`, and `slot` if the request asked for one.
 pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
     let (fence, holds, slot) = match outcome {
         WaitOutcome::Granted { fence, holds, slot } => (Some(fence.get()), Some(holds), slot.map(Slot::number)),
@@ -51,7 +51,7 @@ struct Message<'a> {
     slot: Option<u32>,
 }
 
-/// Bytes as a JSON string, or as `{"base64":…}` where they are not UTF-8.
+/// Bytes as a JSON string, or as `{"base64":…}` if they are not UTF-8.
 struct Text<'a>(&'a [u8]);
 
 impl Serialize for Text<'_> {

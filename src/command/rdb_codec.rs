@@ -1,9 +1,9 @@
-//! A lock as bytes: in an RDB file and in a `DUMP`. The bytes to decode may be anything.
+//! A lock as bytes, for RDB files and `DUMP`. The input of the decoder may be arbitrary bytes.
 //!
-//! The encoding is postcard, by serde: variable-length integers, no pointers. No length in the bytes is trusted.
+//! The encoding is postcard via serde: variable-length integers, no pointers. No length in the input is trusted.
 //!
-//! A semaphore with slots is stored as a family of its own, and the slots come last: other locks have no byte for them.
-//! So is an adopted hold of a mutex or reentrant mutex.
+//! A semaphore with slots is stored as a separate lock type with the slots at the end, so that other locks spend no
+//! byte on them. The same goes for an adopted hold of a mutex or reentrant mutex.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,11 @@ use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
-/// The stored form, which the server keeps with each value and with the last fence. Raise it when the form changes.
+/// The format version, which the server stores with each value and with the last fencing token. Increment it with every
+/// format change.
 pub const FORM: i32 = 1;
 
-/// The line in the server's log about a value in another form, which is not read.
+/// The server log line about a value with another format version, which is not loaded.
 pub fn other_form(form: i32) -> String {
     format!("redis-lock: cannot read a lock or fence stored in format {form}: this version reads format {FORM}")
 }
@@ -29,15 +30,15 @@ enum StoredFamily {
     Reentrant,
     ReadWrite,
     Semaphore,
-    /// The slots of the holders follow the lock, in the order of the holders.
+    /// The slots of the holders follow the lock, in the holders' order.
     SemaphoreWithSlots,
-    /// Granted to a client that does not know the module.
+    /// Granted to a client that uses another lock library.
     AdoptedMutex,
-    /// The same.
+    /// As [`StoredFamily::AdoptedMutex`].
     AdoptedReentrant,
 }
 
-/// The numbers of the holders' slots; at least one holder has a slot.
+/// The slot numbers of the holders; at least one holder has a slot.
 type StoredSlots = Vec<Option<u32>>;
 
 #[derive(Serialize, Deserialize)]
@@ -53,9 +54,9 @@ struct StoredLock<'a> {
 struct StoredHolder<'a> {
     owner: &'a [u8],
     fence: u64,
-    /// ms, -1 for ever.
+    /// ms; -1: no expiry.
     lease: i64,
-    /// ms since the epoch, 0 for never. A mutex has its deadline in the key's time to live, and 0 here.
+    /// ms since the epoch; 0: no expiry. A mutex has its deadline in the key's TTL, and 0 here.
     until: u64,
     holds: u32,
     reads: u32,
@@ -90,8 +91,8 @@ impl StoredFamily {
     }
 }
 
-/// The lock as bytes; `None` for a lock without holders, which has no stored form. Only a bug leaves such a lock, in
-/// the middle of a hand-off, and it must not keep a server from loading everything else.
+/// Encodes the lock; `None` for a lock without holders, which has no encoding. Only a bug can leave such a lock, in the
+/// middle of a hand-off; it must not prevent the server from loading everything else.
 pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     let FamilyAndLimit { family, limit } = lock.family_and_limit().filter(|_| !lock.is_vacant())?;
     let holds = lock.stored_holds();
@@ -116,8 +117,8 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     }
 }
 
-/// Decodes a lock; `None` unless the bytes are exactly one lock. Empty bytes are a lock without holders: every command
-/// takes its key for free.
+/// Decodes a lock; `None` unless the bytes are exactly one lock. Empty bytes decode to a lock without holders, whose
+/// key every command treats as free.
 pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if bytes.is_empty() {
         return Some(Lock::Vacant);
@@ -203,18 +204,19 @@ mod tests {
         }
     }
 
-    /// Files of 1.0.0 have these bytes: they are read, and written, as long as the form is 1.
+    /// Files of 1.0.0 contain these bytes. They must be read and written unchanged as long as the format version is 1.
     #[test]
     fn stored_form_1_is_what_it_was() {
         assert_eq!(FORM, 1);
         for hex in [
-            // Family, limit, fence, the number of holders; of each owner, fence, lease, deadline, holds, reads.
+            // Type, limit, fencing token, number of holders; for each: owner, fencing token, lease, deadline, holds,
+            // reads.
             "00 01 0a 01  01 61 0a e8 07 00 01 00",
             "01 01 0a 01  01 61 0a e8 07 00 07 00",
             "02 00 0b 02  01 61 0a e8 07 dc 0b 00 02  01 62 0b 01 00 00 01",
             "02 00 0a 01  01 61 0a e8 07 dc 0b 01 02",
             "03 05 0a 01  01 61 0a e8 07 dc 0b 03 00",
-            // Slots: one has number 0, the other has none.
+            // Slots: the first holder has number 0, the second none.
             "04 05 0b 02  01 61 0a e8 07 dc 0b 01 00  01 62 0b e8 07 dc 0b 02 00  02 01 00 00",
             // Adopted holds.
             "05 01 0a 01  01 61 0a e8 07 00 01 00",
@@ -227,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Two holders with slots, and between them one with permits.
+    /// Two holders with slots and, between them, one with permits.
     fn with_and_without_slots() -> Lock {
         let mut semaphore = lock(Claim::Slot { limit: 9 }, 2);
         let claim = Claim::Permits { limit: 9, count: Count::Step(3) };
@@ -237,7 +239,7 @@ mod tests {
         semaphore
     }
 
-    /// Decodes the bytes of [`with_and_without_slots`] with these slots in place of its own.
+    /// Decodes the bytes of [`with_and_without_slots`] with these slots instead.
     fn with_slots_stored(slots: &[Option<u32>]) -> Option<Lock> {
         let slots_of = |slots: &[Option<u32>]| postcard::to_allocvec(slots).unwrap();
         let semaphore = with_and_without_slots();
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::Semaphore as u8, "the slots have gone");
     }
 
-    /// Only a bug leaves such a lock; the file that it is saved in must still load.
+    /// Only a bug can leave such a lock; the file that contains it must still load.
     #[test]
     fn a_lock_without_holders_is_saved_as_nothing_and_can_be_loaded() {
         let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 2);

@@ -1,4 +1,4 @@
-//! The shape of replies, in terms that RESP2 and RESP3 share. An outcome is written here, not decided.
+//! The structure of replies, in terms common to RESP2 and RESP3. Writes outcomes; decides nothing.
 
 #[cfg(test)]
 pub(crate) mod recorder;
@@ -15,13 +15,12 @@ use lock::value::owner::OwnerRef;
 
 use crate::errors::{self, ErrorReply};
 
-/// The destination of a reply. Every array and map is followed by its elements, which may be arrays and maps
-/// themselves.
+/// The destination of a reply. After starting an array or a map, write its elements; these may be arrays and maps.
 pub trait ReplyWriter {
-    /// Begins an array of `len` elements.
+    /// Starts an array of `len` elements.
     fn array(&mut self, len: usize);
 
-    /// Begins a map of `len` names, each followed by its value; in RESP2 a flat array.
+    /// Starts a map of `len` names, each followed by its value; a flat array in RESP2.
     fn map(&mut self, len: usize);
 
     /// Writes an integer.
@@ -30,20 +29,20 @@ pub trait ReplyWriter {
     /// Writes a bulk string of any bytes.
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// Writes a line of text, as `+OK` is one. Without a NUL or a line end.
+    /// Writes a status line such as `+OK`. It must not contain a NUL or a line break.
     fn status(&mut self, line: &str);
 
     /// Writes nil: in RESP2 a null array, in RESP3 `_`.
     fn null(&mut self);
 
-    /// Writes nil in the place of a string, as GET answers: in RESP2 a null string, in RESP3 `_`.
+    /// Writes nil as the value of a string, as GET does: a null string in RESP2, `_` in RESP3.
     fn null_string(&mut self);
 
     /// Writes an error.
     fn error(&mut self, error: &ErrorReply);
 }
 
-/// Granted. `holds`: of the mode asked for, or permits. `slot`: if one was asked for.
+/// A grant. `holds`: of the requested mode, or permits. `slot`: if one was requested.
 #[inline(always)]
 pub fn grant(
     out: &mut impl ReplyWriter,
@@ -56,20 +55,19 @@ pub fn grant(
     row(out, family, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
 }
 
-/// Queued, with NOTIFY: the same with 0 for the fence and the holds, and -1 for the slot.
+/// Queued with NOTIFY: the reply of a grant, with 0 for the fencing token and the holds, and -1 for the slot.
 pub fn queued(out: &mut impl ReplyWriter, claim: &Claim, owner: OwnerRef<'_>) {
     row(out, claim.family(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
 }
 
-/// The work was done, with COALESCE: nil for the token, and the fence of the hold that did it.
+/// COALESCE: the work was done. Nil for the token, then the fencing token of the hold that did it.
 fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.array(2);
     out.null();
     out.integer(fence.signed());
 }
 
-/// How the wait of a blocked client ended, for a SET … NX: granted or not, and errors only where no reply would be
-/// true.
+/// How the wait of a SET … NX ended: granted or not. An error only where neither reply would be true.
 pub fn adopted_wait_outcome(out: &mut impl ReplyWriter, outcome: WaitOutcome) {
     match outcome {
         WaitOutcome::Granted { .. } => out.status("OK"),
@@ -113,8 +111,8 @@ fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i
     }
 }
 
-/// For one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
-/// or permits that remain, -1 if it did not hold it.
+/// The reply for one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other types: the remaining
+/// holds (of the mode) or permits, -1 if this owner did not hold it.
 #[inline]
 pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) {
     out.integer(match (family, released) {
@@ -126,7 +124,7 @@ pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) 
     });
 }
 
-/// 1 if the owner holds all of the keys, 0 if not.
+/// 1 if the owner holds all the keys, 0 if not.
 pub fn renewed(out: &mut impl ReplyWriter, renewed: Renewed) {
     out.integer(match renewed {
         Renewed::All => 1,
@@ -134,7 +132,7 @@ pub fn renewed(out: &mut impl ReplyWriter, renewed: Renewed) {
     });
 }
 
-/// 1 if requests of the owner were queued, 0 if not.
+/// 1 if the owner had queued requests, 0 if not.
 pub fn cancelled(out: &mut impl ReplyWriter, cancelled: Cancelled) {
     out.integer(match cancelled {
         Cancelled::Some => 1,
@@ -142,29 +140,27 @@ pub fn cancelled(out: &mut impl ReplyWriter, cancelled: Cancelled) {
     });
 }
 
-/// A field of a map.
 pub(crate) fn text_field(out: &mut impl ReplyWriter, name: &str, value: &[u8]) {
     out.bytes(name.as_bytes());
     out.bytes(value);
 }
 
-/// A field of a map.
 pub(crate) fn integer_field(out: &mut impl ReplyWriter, name: &str, value: i64) {
     out.bytes(name.as_bytes());
     out.integer(value);
 }
 
-/// A client's id, 0 for none.
+/// A client id; 0 for none.
 pub(crate) fn client_number(client: Option<ClientId>) -> i64 {
     client.map_or(0, |ClientId(id)| i64::try_from(id).expect("the server counts its clients up from 1"))
 }
 
-/// How many there are of something that is in memory.
+/// The length of something that is in memory.
 pub(crate) fn count(len: usize) -> i64 {
     i64::try_from(len).expect("no collection has more than isize::MAX elements")
 }
 
-/// A time in milliseconds, or a running number.
+/// A time in milliseconds, or a sequence number.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).expect("no timestamp and no running number reaches 2^63")
 }
@@ -193,7 +189,7 @@ mod tests {
         Fence::new(7).unwrap()
     }
 
-    /// What is expected of a grant or a queued request.
+    /// The expected reply of a grant or a queued request.
     fn row(family: Family, fence: i64, holds: i64) -> Vec<Written> {
         match family {
             Family::Mutex => vec![Written::Array(2), "t".into(), fence.into()],

@@ -1,7 +1,7 @@
 //! Adoption: which commands of clients that do not know the module act on native locks, and on which keys.
 //!
-//! The host puts `LOCK.ADOPTED` or `LOCK.ADOPTED_RO` in front of such a command ([`AdoptedKeys::container_of`]); the
-//! command then looks at the key. Nothing is decided here.
+//! The host prefixes such a command with `LOCK.ADOPTED` or `LOCK.ADOPTED_RO` ([`AdoptedKeys::container_of`]). Only the
+//! command itself looks at the key and decides; this module decides nothing.
 
 mod originals;
 mod patterns;

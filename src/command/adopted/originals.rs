@@ -1,4 +1,4 @@
-//! The commands of other locks, each a subcommand of `LOCK.ADOPTED` or `LOCK.ADOPTED_RO`.
+//! The commands that other lock libraries send. Each is a subcommand of `LOCK.ADOPTED` or `LOCK.ADOPTED_RO`.
 
 use crate::catalog::{Access, Container};
 
@@ -15,7 +15,7 @@ pub enum Places {
 
 /// A command that may be translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // They have the names of the commands.
+#[allow(missing_docs)] // The variants have the names of the commands.
 pub enum Original {
     Set,
     SetNx,
@@ -43,22 +43,22 @@ pub enum Original {
     HGetAll,
 }
 
-/// All that the server is told about a subcommand, and the filter has to know.
+/// What the server and the command filter need to know about a subcommand.
 #[derive(Debug)]
 pub struct OriginalCommand {
     /// The command.
     pub original: Original,
     /// Its name, in upper case.
     pub name: &'static str,
-    /// Where it is.
+    /// The container it belongs to.
     pub container: Container,
-    /// How many arguments the original has, its name among them; negative: at least as many.
+    /// The number of arguments of the original, including its name; negative: at least that many.
     pub arity: i32,
-    /// Where its keys are, the name being argument 0.
+    /// Which arguments are keys; the name is argument 0.
     pub places: Places,
-    /// The flags, separated by spaces.
+    /// Space-separated.
     pub flags: &'static str,
-    /// What it does to its keys, at least: the rights that the original wants are checked when it runs.
+    /// The access to its keys that it needs at least. The ACL rules of the original are checked when it runs.
     pub access: Access,
     /// One sentence.
     pub summary: &'static str,
@@ -69,7 +69,7 @@ const WAITS: &str = "write deny-oom fast blocking";
 const FREES: &str = "write fast";
 const READS: &str = "readonly fast";
 
-/// All of them, in the order of [`Original`].
+/// All original commands, in the order of [`Original`].
 pub const ORIGINALS: &[OriginalCommand] = &[
     of(
         Original::Set,
@@ -190,7 +190,7 @@ const fn of(
 }
 
 impl OriginalCommand {
-    /// Whether it may have that many arguments, its name among them.
+    /// Whether the command accepts this many arguments, including its name.
     #[inline]
     pub const fn accepts(&self, arguments: usize) -> bool {
         let arity = self.arity.unsigned_abs() as usize;
@@ -203,17 +203,17 @@ impl OriginalCommand {
 }
 
 impl Original {
-    /// What the server is told about it.
+    /// What the server needs to know about this command.
     #[inline]
     pub fn command(self) -> &'static OriginalCommand {
         &ORIGINALS[self as usize]
     }
 
-    /// The command of this name, in any case. Asked for every command of the server.
+    /// The command with this name, case-insensitive. Called for every command that the server runs.
     #[inline]
     pub fn named(name: &[u8]) -> Option<Original> {
         use Original::*;
-        // Most commands of a server are one of these: a comparison of names in general takes 40 instructions.
+        // Fast path for the most frequent commands: a general name comparison takes 40 instructions.
         if let [a, b, c] = *name {
             return match [a | 0x20, b | 0x20, c | 0x20] {
                 [b'g', b'e', b't'] => Some(Get),

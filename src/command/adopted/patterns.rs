@@ -1,5 +1,5 @@
-//! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. Those behind `hash:` are for locks
-//! that count in a hash.
+//! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. A pattern prefixed with `hash:` is for
+//! locks that keep their hold count in a hash.
 
 use lock::value::claim::Family;
 
@@ -8,40 +8,39 @@ use super::seen::{self, Seen, Shadow};
 use crate::catalog::Container;
 use crate::parse::Argument;
 
-/// The patterns of the setting, and its former patterns.
+/// The current patterns of the setting, and its former ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedKeys {
     patterns: Vec<Pattern>,
-    /// Of `lock.adopt-observe`: the locks that were seen.
+    /// For `lock.adopt-observe`: the locks that observed commands have set.
     shadow: Shadow,
 }
 
-/// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
     glob: Box<[u8]>,
-    /// How many bytes of the glob stand for themselves, from its beginning.
+    /// The length of the glob's literal prefix.
     literal: usize,
     family: Family,
-    /// False: the setting had it before. Native locks there are answered until they have ended.
+    /// False for a former pattern: native locks on its keys are still served until they have ended.
     is_set: bool,
-    /// What clients do on keys that match.
+    /// What clients do on matching keys.
     seen: Seen,
 }
 
-/// What is done on the keys of a pattern.
+/// What the module does on the keys of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `lock.adopt`.
     Adopt,
     /// `lock.adopt-observe`.
     Observe,
-    /// `lock.adopt` had it before.
+    /// Was in `lock.adopt` earlier.
     Former,
 }
 
 impl Mode {
-    /// As the report has it.
+    /// The mode's name in the report.
     pub const fn word(self) -> &'static str {
         match self {
             Mode::Adopt => "adopt",
@@ -51,21 +50,21 @@ impl Mode {
     }
 }
 
-/// A pattern for the report.
+/// A pattern, as the report shows it.
 #[derive(Clone, Debug)]
 pub struct PatternRow {
     glob: Box<[u8]>,
     literal: usize,
-    /// What is done on its keys.
+    /// What the module does on its keys.
     pub mode: Mode,
     /// Whether it is for locks in a hash.
     pub is_hash: bool,
-    /// What was seen.
+    /// What clients did on its keys.
     pub seen: Seen,
 }
 
 impl PatternRow {
-    /// As it stands in the setting.
+    /// The pattern as written in the setting.
     pub fn text(&self) -> Vec<u8> {
         [if self.is_hash { &b"hash:"[..] } else { b"" }, &self.glob].concat()
     }
@@ -80,20 +79,20 @@ impl PatternRow {
         matches(&self.glob, key)
     }
 
-    /// How many bytes the key has in common with the fixed beginning of the pattern.
+    /// How many bytes the key shares with the literal prefix of the pattern.
     pub fn in_common(&self, key: &[u8]) -> usize {
         self.glob[..self.literal].iter().zip(key).take_while(|(one, other)| one == other).count()
     }
 
-    /// A key that matches, for a question about permissions. Not exact for a class.
+    /// A matching key, for permission checks. Only approximate if the pattern contains a character class.
     pub fn example(&self) -> Vec<u8> {
         let letters = self.glob.iter().filter(|byte| !b"[]^\\".contains(byte));
         letters.map(|byte| if b"*?".contains(byte) { b'x' } else { *byte }).collect()
     }
 }
 
-/// The pattern whose row counts a command on the key. Where patterns for both families match, as in
-/// `lock:* hash:lock:*`, it is the one of the command's family; `None`: the command fits both.
+/// The pattern whose report row counts a command on the key. If patterns of both lock types match, as in `lock:*
+/// hash:lock:*`, the one for the command's lock type. `None`: the command suits both types.
 fn counted_on<'p>(
     patterns: &'p mut [Pattern],
     key: &[u8],
@@ -115,42 +114,43 @@ fn matches_all(glob: &[u8]) -> bool {
     !glob.is_empty() && glob.iter().all(|byte| *byte == b'*')
 }
 
-/// Why the setting does not take patterns.
+/// Why the setting rejects a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadPatterns {
-    /// A part of the setting is no pattern.
+    /// A part of the value is not a pattern.
     NoPattern(Vec<u8>),
-    /// There would be more than [`MOST_PATTERNS`], former ones included.
+    /// More than [`MOST_PATTERNS`] patterns, including former ones.
     TooMany,
 }
 
-/// Every command on a key that may match is compared with all patterns, and former ones stay until the next start.
+/// Limited because every command on a key that may match is compared with all patterns, and former patterns stay until
+/// the next start.
 pub const MOST_PATTERNS: usize = 256;
 
 impl AdoptedKeys {
-    /// No pattern.
+    /// No patterns.
     pub const fn none() -> AdoptedKeys {
         AdoptedKeys { patterns: Vec::new(), shadow: Shadow::none() }
     }
 
-    /// These patterns from now on; the present ones become former ones.
+    /// Sets these patterns; the present ones become former patterns.
     ///
     /// # Errors
-    /// `hash:` without a pattern behind it, or too many patterns.
+    /// `hash:` without a pattern after it, or too many patterns.
     pub fn change(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPatterns> {
         let former = self.patterns.iter().map(|former| Pattern { is_set: false, ..former.clone() });
         self.with_patterns(patterns_of(setting)?.into_iter().chain(former))
     }
 
-    /// These patterns from now on, and no others: nothing remains of an observed pattern.
+    /// Sets these patterns and drops all others: an observed pattern leaves nothing behind.
     ///
     /// # Errors
-    /// As [`AdoptedKeys::change`].
+    /// See [`AdoptedKeys::change`].
     pub fn observe(&self, setting: &[u8]) -> Result<AdoptedKeys, BadPatterns> {
         self.with_patterns(patterns_of(setting)?)
     }
 
-    /// Counters go on.
+    /// A pattern that stays keeps its counters.
     fn with_patterns(&self, all: impl IntoIterator<Item = Pattern>) -> Result<AdoptedKeys, BadPatterns> {
         let mut patterns: Vec<Pattern> = Vec::new();
         for mut pattern in all {
@@ -169,12 +169,12 @@ impl AdoptedKeys {
         Ok(AdoptedKeys { patterns, shadow: Shadow::none() })
     }
 
-    /// Whether a pattern that is set matches every key.
+    /// Whether a current pattern matches every key.
     pub fn match_all(&self) -> bool {
         self.patterns.iter().any(|pattern| pattern.is_set && matches_all(&pattern.glob))
     }
 
-    /// The patterns, with what was seen. `set` is the mode of those that are set.
+    /// The patterns with their counters. `set` is the mode of the current ones.
     pub fn rows(&self, set: Mode) -> impl Iterator<Item = PatternRow> + '_ {
         self.patterns.iter().map(move |pattern| PatternRow {
             glob: pattern.glob.clone(),
@@ -185,12 +185,12 @@ impl AdoptedKeys {
         })
     }
 
-    /// What was seen of the pattern that the key matches, as a lock of this family.
+    /// The counters of the pattern that the key matches as a lock of this type.
     pub fn seen_mut(&mut self, key: &[u8], family: Family) -> Option<&mut Seen> {
         counted_on(&mut self.patterns, key, || Some(family)).map(|pattern| &mut pattern.seen)
     }
 
-    /// Counts a command that is not translated on the patterns that its keys match.
+    /// Counts a command that is not translated, for each pattern that its keys match.
     pub fn see<'a, A: Argument<'a>>(&mut self, command: seen::Command<'_, A>) {
         let AdoptedKeys { patterns, shadow } = self;
         let words = command.words;
@@ -209,7 +209,7 @@ impl AdoptedKeys {
         }
     }
 
-    /// Counts a command on a key of `lock.adopt` that is not translated, if a lock answers it WRONGTYPE.
+    /// Counts a command that is not translated on a key of `lock.adopt`, if a lock would reply WRONGTYPE.
     pub fn see_wrong_type<'a, A: Argument<'a>>(&mut self, words: &[A]) {
         let [name, key, ..] = words else { return };
         let (key, original) = (key.bytes(), Original::named(name.bytes()));
@@ -221,7 +221,7 @@ impl AdoptedKeys {
         }
     }
 
-    /// Whether a key that matches may begin with this byte; an empty key begins with 0.
+    /// Whether a matching key may begin with this byte; an empty key counts as beginning with 0.
     pub fn may_begin_with(&self, byte: u8) -> bool {
         self.patterns.iter().any(|pattern| match pattern.literal {
             0 => true,
@@ -229,39 +229,39 @@ impl AdoptedKeys {
         })
     }
 
-    /// True if there never was a pattern.
+    /// True if no pattern was ever set.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Whether there is or was a pattern behind `hash:`.
+    /// Whether any current or former pattern has the prefix `hash:`.
     pub fn has_hashes(&self) -> bool {
         self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant)
     }
 
-    /// Whether the key is or was among the patterns behind `hash:`.
+    /// Whether a current or former `hash:` pattern matches the key.
     pub fn may_be_a_hash(&self, key: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant && pattern.matches(key))
     }
 
-    /// Whether a lock of this family may be granted on the key.
+    /// Whether a lock of this type may be granted on the key.
     pub fn adopt(&self, key: &[u8], family: Family) -> bool {
         self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == family && pattern.matches(key))
     }
 
-    /// Whether the key is among the patterns: native holds there are protected.
+    /// Whether a current pattern matches the key: native holds there are protected.
     pub fn is_among(&self, key: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.is_set && pattern.matches(key))
     }
 
-    /// Whether the key is or was among the patterns.
+    /// Whether a current or former pattern matches the key.
     #[inline]
     pub fn may_hold_adopted(&self, key: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(key))
     }
 
-    /// The container that a command belongs into; `None`: it is not translated. `len` counts its arguments, `arg` reads
-    /// one, its name being argument 0.
+    /// The container for a command; `None`: it is not translated. `len` returns the number of its arguments, `arg`
+    /// reads one; its name is argument 0.
     #[inline]
     pub fn container_of<'a>(
         &self,
@@ -278,7 +278,7 @@ impl AdoptedKeys {
         let is_translated = command.accepts(len)
             && match command.places {
                 Places::First => true,
-                // Under a former pattern they act as ever.
+                // On a former pattern's keys they act as they do without the module.
                 Places::All if command.container == Container::Writes => {
                     (1..len).any(|position| arg(position).is_some_and(|key| self.is_among(key)))
                 }
@@ -289,12 +289,12 @@ impl AdoptedKeys {
     }
 }
 
-/// Whether a command may be translated at all. `begins`: a key that matches may begin as its first argument does.
-/// `len` counts its arguments, `name` is the first byte of its name, argument 0. Nearly all commands of a server end
-/// here.
+/// Whether a command may be translated at all. `begins`: its first argument begins like a matching key. `len` returns
+/// the number of its arguments, `name` the first byte of its name, argument 0. Nearly every command of a server is
+/// rejected here.
 #[inline]
 pub fn may_be_translated(begins: bool, len: impl FnOnce() -> usize, name: impl FnOnce() -> Option<u8>) -> bool {
-    // Only MGET, MSET, MSETNX, DEL and UNLINK are translated for another key than their first.
+    // Only MGET, MSET, MSETNX, DEL and UNLINK are translated because of a key other than their first.
     begins || (len() > 2 && name().is_some_and(|byte| matches!(byte | 0x20, b'm' | b'd' | b'u')))
 }
 
@@ -314,7 +314,7 @@ impl Pattern {
         Ok(Pattern { glob: glob.into(), literal, family, is_set: true, seen: Seen::default() })
     }
 
-    /// Most keys differ in the first bytes.
+    /// Most keys differ within the first bytes.
     #[inline]
     fn matches(&self, key: &[u8]) -> bool {
         let (literal, rest) = self.glob.split_at(self.literal);
@@ -326,10 +326,10 @@ impl Pattern {
     }
 }
 
-/// Glob-style, as KEYS: `*`, `?`, `[a-z]`, `[^a]`, `\` before any of them. Takes as long as pattern times name,
-/// whatever they are.
+/// Glob-style matching, as in KEYS: `*`, `?`, `[a-z]`, `[^a]`, with `\` as the escape. Takes at most pattern length
+/// times name length.
 fn matches(mut glob: &[u8], mut name: &[u8]) -> bool {
-    // Where to go on if the rest does not match: the last `*` takes a byte more.
+    // Where to resume if the rest does not match: the last `*` then consumes one more byte.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = glob {
@@ -352,7 +352,7 @@ fn matches(mut glob: &[u8], mut name: &[u8]) -> bool {
     }
 }
 
-/// The glob behind its first element, if that matches the byte.
+/// The rest of the glob after its first element, if that element matches the byte.
 fn after(glob: &[u8], byte: u8) -> Option<&[u8]> {
     match glob {
         [] => None,
@@ -363,7 +363,7 @@ fn after(glob: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// The same behind `[`. As in Redis, a class may lack its `]`, and a range may begin with its end.
+/// The same after `[`. As in Redis, a class may lack its `]`, and the bounds of a range may be reversed.
 fn after_class(class: &[u8], byte: u8) -> Option<&[u8]> {
     let (mut class, is_negated) = match class {
         [b'^', class @ ..] => (class, true),

@@ -1,8 +1,8 @@
-//! What clients do on the keys of a pattern: counted for `LOCK.ADOPTION REPORT`, and judged.
+//! Counts what clients do on the keys of a pattern, for `LOCK.ADOPTION REPORT`, and derives the verdict.
 //!
-//! On keys of `lock.adopt` the commands themselves say what became of them. On those of `lock.adopt-observe` nothing is
-//! translated: there the filter tells each command, and what adoption would answer follows from the commands that were
-//! seen before ([`Shadow`]).
+//! On keys of `lock.adopt` the commands themselves report their outcome. On keys of `lock.adopt-observe` nothing is
+//! translated: the filter reports each command, and [`Shadow`] derives what adoption would reply from the commands seen
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use lock::value::time::Lease;
 use super::originals::Original;
 use crate::parse::{Argument, Condition, Expiry, SetCommand};
 
-/// What a command did to a lock, or would do.
+/// What a command did, or would do, to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// A free lock was granted.
@@ -22,21 +22,21 @@ pub enum Act {
     Refuse,
     /// Its holder renewed it.
     Renew,
-    /// Another token took it over.
+    /// Another token took the lock from its holder.
     TakeOver,
     /// It was released.
     Release,
-    /// It was released by a command that compares no token, outside of scripts and transactions.
+    /// A command that compares no token released it, outside scripts and transactions.
     ReleaseWithoutToken,
-    /// The client waits.
+    /// The client was queued.
     Wait,
-    /// It was protected.
+    /// The lock was protected from the command.
     Protect,
-    /// The caller lacks the right to the original.
+    /// The caller lacks permission for the original command.
     NoPermission,
 }
 
-/// The acts, in the order of their fields in the report.
+/// The acts, in the order of the report's fields.
 const ACTS: [(Act, &str); 9] = [
     (Act::Grant, "grant"),
     (Act::Refuse, "refuse"),
@@ -49,29 +49,28 @@ const ACTS: [(Act, &str); 9] = [
     (Act::NoPermission, "noperm"),
 ];
 
-/// More distinct clients are not counted.
+/// Clients beyond this number are not counted.
 const MOST_CLIENTS: usize = 10_000;
 
-/// What was seen on the keys of a pattern.
+/// The counters of a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     acts: [u64; ACTS.len()],
     /// Locks without a lease.
     no_lease: u64,
-    /// SETs without NX, outside of scripts and transactions.
+    /// SETs without NX, outside scripts and transactions.
     plain_sets: u64,
-    /// Commands that a lock answers WRONGTYPE.
+    /// Commands to which a lock replies WRONGTYPE.
     wrong_type: BTreeMap<&'static str, u64>,
-    /// Values that are no token.
+    /// Values that cannot be a token.
     empty: u64,
     too_long: u64,
-    /// Tokens that look like something else.
+    /// Values that look like a timestamp or a counter rather than a token.
     times: u64,
     counters: u64,
     clients: BTreeSet<u64>,
 }
 
-/// The most bytes of a token.
 const MOST_OF_TOKEN: usize = 1_024;
 
 impl Seen {
@@ -80,19 +79,19 @@ impl Seen {
         self.acts[act as usize] += 1;
     }
 
-    /// Counts a client. `None`: it is not known.
+    /// Counts a client, if it is known.
     pub fn client(&mut self, client: Option<u64>) {
         if let Some(client) = client.filter(|_| self.clients.len() < MOST_CLIENTS) {
             self.clients.insert(client);
         }
     }
 
-    /// Counts a command that a lock answers WRONGTYPE.
+    /// Counts a command to which a lock replies WRONGTYPE.
     pub fn wrong_type(&mut self, command: &'static str) {
         *self.wrong_type.entry(command).or_default() += 1;
     }
 
-    /// Counts what a value looks like.
+    /// Counts what kind of value this looks like.
     pub fn value(&mut self, value: &[u8]) {
         let counted = match () {
             () if value.is_empty() => &mut self.empty,
@@ -109,7 +108,7 @@ impl Seen {
         self.no_lease += 1;
     }
 
-    /// The counted acts, with the names of their fields.
+    /// The counted acts with their field names.
     pub fn acts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         ACTS.iter().zip(self.acts).map(|((_, name), count)| (*name, count))
     }
@@ -118,7 +117,7 @@ impl Seen {
         self.acts[act as usize]
     }
 
-    /// The other counters, with the names of their fields.
+    /// The other counters with their field names.
     pub fn numbers(&self) -> [(&'static str, u64); 6] {
         [
             ("no_lease", self.no_lease),
@@ -130,7 +129,7 @@ impl Seen {
         ]
     }
 
-    /// Commands that a lock answers WRONGTYPE, and how often they came.
+    /// The commands to which a lock replies WRONGTYPE, with their counts.
     pub fn wrong_types(&self) -> &BTreeMap<&'static str, u64> {
         &self.wrong_type
     }
@@ -140,7 +139,7 @@ impl Seen {
     }
 }
 
-/// Whether the value is a time of these decades: seconds, milliseconds or microseconds since the epoch.
+/// Whether the value looks like a current Unix time in seconds, milliseconds or microseconds.
 fn is_time(value: &[u8]) -> bool {
     const SECONDS: std::ops::Range<u64> = 1_000_000_000..4_000_000_000;
     let whole = value.split(|byte| *byte == b'.').next().unwrap_or_default();
@@ -149,12 +148,12 @@ fn is_time(value: &[u8]) -> bool {
     number.is_some_and(|number| [1, 1_000, 1_000_000].iter().any(|unit| SECONDS.contains(&(number / unit))))
 }
 
-/// Whether it is a small number. 1 is the token of several libraries.
+/// Whether the value is a small number. Several libraries use 1 as their token.
 fn is_counter(value: &[u8]) -> bool {
     value != b"1" && value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether a pattern fits.
+/// Whether a pattern is suitable for adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// `yes`, `remark`, `no` or `no match`.
@@ -163,21 +162,21 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// What is known of a pattern beside the commands.
+/// What is known of a pattern besides the commands on its keys.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// How many keys match now, by type.
+    /// How many keys match now, by data type.
     pub keys: BTreeMap<String, u64>,
     /// Whether the pattern matches every key.
     pub matches_all: bool,
     /// Whether it is for locks in a hash.
     pub is_hash: bool,
-    /// Users that would read NOPERM.
+    /// Users that would get NOPERM.
     pub refused_users: Vec<String>,
 }
 
 impl Seen {
-    /// Judges the pattern.
+    /// The verdict on the pattern.
     pub fn verdict(&self, around: &Surroundings) -> Verdict {
         let value = if around.is_hash { "hash" } else { "string" };
         let others: Vec<_> = around.keys.keys().filter(|kind| !["redislock", value].contains(&kind.as_str())).collect();
@@ -227,8 +226,8 @@ impl Seen {
     }
 }
 
-/// The locks that observed commands have set, by the hash of the key, as far as they were seen: a key that was there
-/// before counts as free once.
+/// The locks that observed commands have set, by the hash of the key. A key that existed before counts as free the
+/// first time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shadow {
     held: BTreeMap<u64, Held>,
@@ -238,7 +237,7 @@ pub struct Shadow {
 struct Held {
     token: u64,
     family: Family,
-    /// By the server's wall clock; `None`: no lease.
+    /// In server wall-clock time; `None`: no lease.
     until_ms: Option<u64>,
 }
 
@@ -250,11 +249,11 @@ struct Wanted<'a> {
     condition: Condition<'a>,
 }
 
-/// More keys are not remembered. At this number those whose locks have ended are forgotten, or all where that leaves
-/// more than half: the next SET of a forgotten key counts as a grant.
+/// How many keys are remembered. At this number, those whose locks have ended are forgotten; if that leaves more than
+/// half, all are. The next SET of a forgotten key counts as a grant.
 const MOST_HELD: usize = 10_000;
 
-/// Where a command came from.
+/// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A connection.
@@ -263,12 +262,12 @@ pub enum Caller {
     Script,
 }
 
-/// A command that was seen.
+/// An observed command.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'c, A> {
-    /// Its words, the name the first.
+    /// Its arguments, beginning with the name.
     pub words: &'c [A],
-    /// Where it came from.
+    /// Its origin.
     pub from: Caller,
     /// The connection, if it is known.
     pub client: Option<u64>,
@@ -282,12 +281,12 @@ impl Shadow {
         Shadow { held: BTreeMap::new() }
     }
 
-    /// The family of the lock that the key was seen to hold.
+    /// The type of the lock that the key holds according to the observed commands.
     pub fn family_of(&self, key: &[u8]) -> Option<Family> {
         self.held.get(&hash_of(key)).map(|held| held.family)
     }
 
-    /// Counts a command that is not translated, for one of its keys and the pattern that this matches.
+    /// Counts a command that is not translated, for one of its keys and the pattern which that key matches.
     pub fn see<'a, A: Argument<'a>>(&mut self, seen: &mut Seen, key: &[u8], is_hash: bool, command: Command<'_, A>) {
         let Command { words, from, client, now_ms } = command;
         let Some(name) = words.first().map(|word| word.bytes()) else { return };
@@ -315,10 +314,10 @@ impl Shadow {
                 let condition = if is_nx { Condition::Free } else { Condition::Always };
                 self.hold(seen, key, Wanted { token: value, family: Family::Mutex, until_ms: None, condition }, now_ms);
             }
-            // A release counts with the DEL that follows.
+            // The DEL that follows counts as the release.
             Original::HIncrBy if words.last().is_some_and(|number| number.bytes().starts_with(b"-")) => {}
             Original::HSet | Original::HSetNx | Original::HIncrBy if is_hash && words.len() == 4 => {
-                // Its lease comes with the next command.
+                // The next command sets its lease.
                 let (token, until_ms) = (words[2].bytes(), Some(u64::MAX));
                 let family = Family::Reentrant;
                 self.hold(seen, key, Wanted { token, family, until_ms, condition: Condition::Free }, now_ms);
@@ -400,7 +399,7 @@ impl Shadow {
         if held.is_some() {
             seen.act(Act::Release);
         }
-        // A late one, too: that is the one that frees a successor.
+        // Counts even if the lease has expired: that is the case in which it frees the successor's lock.
         if from == Caller::Connection {
             seen.act(Act::ReleaseWithoutToken);
         }
@@ -418,7 +417,7 @@ fn hash_of(token: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Commands that a lock answers WRONGTYPE, sorted.
+/// Commands to which a lock replies WRONGTYPE, sorted.
 const WRONG_TYPE: [&str; 92] = [
     "APPEND",
     "BITCOUNT",
@@ -514,18 +513,18 @@ const WRONG_TYPE: [&str; 92] = [
     "ZSCORE",
 ];
 
-/// Whether the command is for values of a type that a lock is not.
+/// Whether the command requires a data type other than a lock.
 pub fn has_type(name: &[u8]) -> bool {
     index_of(name).is_some()
 }
 
-/// Its place among [`WRONG_TYPE`], in any case and without a copy: it is asked for many commands.
+/// The index in [`WRONG_TYPE`], case-insensitive. Does not copy the name, because it is called for many commands.
 fn index_of(name: &[u8]) -> Option<usize> {
     let upper = || name.iter().map(u8::to_ascii_uppercase);
     WRONG_TYPE.binary_search_by(|other| other.bytes().cmp(upper())).ok()
 }
 
-/// The family of the locks that the command is for. `None`: it is for keys of any type.
+/// The lock type that the command is for. `None`: it is for keys of any data type.
 pub fn family_of(name: &[u8], original: Option<Original>) -> Option<Family> {
     match original {
         Some(Original::Del | Original::Unlink) => None,
@@ -535,7 +534,7 @@ pub fn family_of(name: &[u8], original: Option<Original>) -> Option<Family> {
     }
 }
 
-/// The command, if a lock of this pattern answers it WRONGTYPE.
+/// The command, if a lock of this pattern replies WRONGTYPE to it.
 pub fn wrong_type_of<'a, A: Argument<'a>>(
     name: &[u8],
     original: Option<Original>,
@@ -545,7 +544,7 @@ pub fn wrong_type_of<'a, A: Argument<'a>>(
     let index = index_of(name);
     let is_of_hash = name.first().is_some_and(|byte| byte.eq_ignore_ascii_case(&b'H'));
     match (index, original) {
-        // A reentrant mutex has one field, and a count.
+        // A reentrant mutex has a single field, which holds the count.
         (Some(index), Some(Original::HSet | Original::HSetNx | Original::HIncrBy)) if is_hash => {
             let is_count = words.len() == 4 && crate::parse::integer(words[3].bytes()).is_some();
             (!is_count).then_some(WRONG_TYPE[index])
@@ -576,7 +575,7 @@ mod tests {
         assert_eq!(set("other".into(), 3_500), (1, 1), "it is remembered");
     }
 
-    /// Sends these lines, those behind `|` from a script, for the key `k`.
+    /// Sends these lines for the key `k`; `|` marks a line sent from a script.
     fn see(lines: &[&str]) -> Seen {
         see_on(lines, false)
     }
@@ -640,7 +639,7 @@ mod tests {
         assert_eq!(fits(&["SET k a NX PX 100", "|DEL k"], &["string"]), ("yes", String::new()));
         assert_eq!(fits(&[], &["redislock"]), ("yes", String::new()));
         assert_eq!(fits(&["SETNX k token", "EXPIRE k 9", "PEXPIRE k 900", "|DEL k"], &[]), ("yes", String::new()));
-        // Looks first, in a script.
+        // The script checks first.
         assert_eq!(fits(&["|EXISTS k", "|SET k a PX 100", "|SET k a PX 100", "|DEL k"], &[]).0, "yes");
         let redisson = ["|HINCRBY k o 1", "|PEXPIRE k 9", "|HEXISTS k o", "|DEL k"];
         let seen = see_on(&redisson, true);

@@ -1,5 +1,5 @@
-//! Parses commands of clients that do not know the module into requests. `None`: the command is no request for a lock,
-//! and acts as without the module, with the server's own errors.
+//! Parses commands of other lock libraries into requests. `None`: the command is not a lock request and acts as it does
+//! without the module, with the server's own errors.
 
 use std::num::NonZeroU64;
 
@@ -9,23 +9,23 @@ use lock::value::time::{Lease, Timestamp};
 use super::values::{integer, Argument};
 use crate::adopted::Original;
 
-/// `SET key token …` and the like: a request that the token hold the mutex.
+/// `SET key token …` and related commands: a request that the token holds the mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetCommand<'a> {
     /// The owner. `None`: the value is empty or too long to be a token.
     pub token: Option<OwnerRef<'a>>,
-    /// On which condition.
+    /// The condition under which it holds.
     pub condition: Condition<'a>,
-    /// For how long.
+    /// The lease, or the time at which it ends.
     pub expiry: Expiry,
-    /// Whether it is answered with the token that held the mutex before.
+    /// Whether the reply is the token that held the mutex before.
     pub gets: bool,
 }
 
 /// The condition of a SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
-    /// None: another holder loses the mutex.
+    /// No condition: another holder loses the mutex.
     Always,
     /// NX: the key is free.
     Free,
@@ -35,10 +35,10 @@ pub enum Condition<'a> {
     HeldBy(&'a [u8]),
 }
 
-/// When a SET's key ends.
+/// The expiry of a SET's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// EX, PX, or never.
+    /// EX, PX, or none.
     Lease(Lease),
     /// EXAT, PXAT.
     At(Timestamp),
@@ -47,7 +47,7 @@ pub enum Expiry {
 }
 
 impl Expiry {
-    /// The lease of a hold that begins now; `Some(None)`: the end is left as it is. `None`: it is over already.
+    /// The lease of a hold that begins now. `Some(None)`: keep the current expiry. `None`: it has already passed.
     pub fn lease(self, now: Timestamp) -> Option<Option<Lease>> {
         match self {
             Expiry::Lease(lease) => Some(Some(lease)),
@@ -61,7 +61,7 @@ impl Expiry {
 }
 
 impl<'a> SetCommand<'a> {
-    /// Reads SET, SETNX, SETEX, PSETEX or GETSET, the command's name being argument 0.
+    /// Parses SET, SETNX, SETEX, PSETEX or GETSET; the command's name is argument 0.
     pub fn parse<A: Argument<'a>>(original: Original, args: &[A]) -> Option<SetCommand<'a>> {
         let (condition, gets, never) = (Condition::Always, false, Expiry::Lease(Lease::Persist));
         let unit_ms = if original == Original::PSetEx { 1 } else { 1_000 };
@@ -113,7 +113,7 @@ impl<'a> SetCommand<'a> {
     }
 }
 
-/// Longer times are left to the server, which refuses some of them: it adds the lease to the wall clock.
+/// Longer leases are left to the server, which rejects some of them because it adds the lease to the wall clock.
 const MOST_MS: u64 = i64::MAX as u64 / 2;
 
 fn lease(time: &[u8], unit_ms: u64) -> Option<Lease> {
@@ -129,11 +129,11 @@ fn ms(time: &[u8], unit_ms: u64) -> Option<u64> {
     (1..=MOST_MS).contains(&ms).then_some(ms)
 }
 
-/// The most keys of one MSET or MSETNX that act on native locks.
+/// The most keys that one MSET or MSETNX may have to act on native locks.
 const MOST_KEYS: usize = 128;
 
-/// `MSET key token [key token …]` and MSETNX: keys and tokens. `None`: a value is no token, there are too many keys, or
-/// one is named twice.
+/// `MSET key token [key token …]` and MSETNX: the keys and tokens. `None`: a value cannot be a token, there are too
+/// many keys, or a key is given twice.
 pub fn pairs<'a, A: Argument<'a>>(args: &[A]) -> Option<Vec<(&'a [u8], OwnerRef<'a>)>> {
     let pairs = args.get(1..)?.chunks_exact(2);
     if pairs.len() > MOST_KEYS || !pairs.remainder().is_empty() {
@@ -147,7 +147,7 @@ pub fn pairs<'a, A: Argument<'a>>(args: &[A]) -> Option<Vec<(&'a [u8], OwnerRef<
     (names.len() == pairs.len()).then_some(pairs)
 }
 
-/// `DELIFEQ key token` and `DELEX key IFEQ token`: the token.
+/// The token of `DELIFEQ key token` and `DELEX key IFEQ token`.
 pub fn released_token<'a, A: Argument<'a>>(args: &[A]) -> Option<&'a [u8]> {
     match args {
         [_, _, token] => Some(token.bytes()),
@@ -156,7 +156,7 @@ pub fn released_token<'a, A: Argument<'a>>(args: &[A]) -> Option<&'a [u8]> {
     }
 }
 
-/// `GETRANGE key start end` of this value, as Redis cuts it. `None`: start or end is no integer.
+/// `GETRANGE key start end` on this value, with Redis's semantics. `None`: start or end is not an integer.
 pub fn range<'v, 'a, A: Argument<'a>>(value: &'v [u8], args: &[A]) -> Option<&'v [u8]> {
     let [_, _, start, end] = args else { return None };
     let (start, end) = (integer(start.bytes())?, integer(end.bytes())?);

@@ -1,4 +1,4 @@
-//! The commands that inspect: which locks, holders, waiters and entries of the log are listed.
+//! Parses the inspection commands: which locks, holders, waiters and log entries to list.
 
 use super::values::integer;
 use crate::errors::{self, ErrorReply};
@@ -16,17 +16,17 @@ const DEFAULT_ENTRIES: usize = 10;
 /// How many holders, waiters or entries are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListLength {
-    /// At most so many.
+    /// At most this many.
     First(usize),
     /// Every one.
     All,
 }
 
 impl ListLength {
-    /// `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`; `COUNT 0` is all.
+    /// `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`; `COUNT 0` means all.
     ///
     /// # Errors
-    /// Any arguments other than `COUNT n`; a COUNT that is no integer, or below 0.
+    /// Any arguments other than `COUNT n`; a COUNT that is not an integer, or negative.
     pub fn parse(args: &[&[u8]]) -> Result<ListLength, ErrorReply> {
         Ok(match count_option(args.get(2..))? {
             None => ListLength::First(DEFAULT_LENGTH),
@@ -35,7 +35,7 @@ impl ListLength {
         })
     }
 
-    /// The part of a list that is listed.
+    /// The part of the list to show.
     pub fn of<I: IntoIterator>(self, list: I) -> impl Iterator<Item = I::Item> {
         let most = match self {
             ListLength::First(count) => count,
@@ -48,7 +48,7 @@ impl ListLength {
 /// `LOCK.TOP [COUNT n]`: how many locks are listed, 1 to 1,000.
 ///
 /// # Errors
-/// Any arguments other than `COUNT n`; a COUNT out of its bounds.
+/// Any arguments other than `COUNT n`; a COUNT out of range.
 pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
     match count_option(args.get(1..))? {
         None => Ok(DEFAULT_TOP),
@@ -57,7 +57,7 @@ pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
     }
 }
 
-/// `[COUNT n]`, with nothing behind it.
+/// `[COUNT n]` and nothing after it.
 fn count_option(options: Option<&[&[u8]]>) -> Result<Option<usize>, ErrorReply> {
     match options {
         None | Some([]) => Ok(None),
@@ -73,10 +73,10 @@ fn count_option(options: Option<&[&[u8]]>) -> Result<Option<usize>, ErrorReply> 
     }
 }
 
-/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: valid for SCAN as it is.
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`; the values are valid for SCAN as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanCommand<'a> {
-    /// A number that SCAN gave, or 0.
+    /// A number that SCAN returned, or 0.
     pub cursor: &'a [u8],
     /// A glob.
     pub pattern: Option<&'a [u8]>,
@@ -85,10 +85,10 @@ pub struct ScanCommand<'a> {
 }
 
 impl<'a> ScanCommand<'a> {
-    /// Reads the arguments from index 1 on.
+    /// Parses the arguments from index 1.
     ///
     /// # Errors
-    /// As SCAN, and an option given twice.
+    /// The errors of SCAN, or an option given twice.
     pub fn parse(args: &[&'a [u8]]) -> Result<ScanCommand<'a>, ErrorReply> {
         let cursor = args.get(1).copied().unwrap_or_default();
         if !is_cursor(cursor) {
@@ -111,12 +111,12 @@ impl<'a> ScanCommand<'a> {
     }
 }
 
-/// 64 bits without a sign.
+/// Whether the bytes are an unsigned 64-bit integer.
 fn is_cursor(bytes: &[u8]) -> bool {
     bytes.iter().all(u8::is_ascii_digit) && std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<u64>().is_ok())
 }
 
-/// The COUNT of SCAN: below 1 it is a syntax error there.
+/// COUNT as in SCAN, where a value below 1 is a syntax error.
 fn count(value: &[u8]) -> Result<&[u8], ErrorReply> {
     match integer(value) {
         None => Err(errors::not_an_integer("COUNT", value)),
@@ -125,22 +125,22 @@ fn count(value: &[u8]) -> Result<&[u8], ErrorReply> {
     }
 }
 
-/// `LOCK.LOG GET [n] | LEN | RESET`, as SLOWLOG has it.
+/// `LOCK.LOG GET [n] | LEN | RESET`, as in SLOWLOG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogCommand {
-    /// Its newest entries.
+    /// Returns the newest entries.
     Get(ListLength),
-    /// How many entries it has.
+    /// Returns the number of entries.
     Len,
     /// Removes all entries.
     Reset,
 }
 
 impl LogCommand {
-    /// Reads the arguments from index 1 on.
+    /// Parses the arguments from index 1.
     ///
     /// # Errors
-    /// In Redis's words: an unknown subcommand, too many arguments, a number below -1 (-1 means all).
+    /// With Redis's wording: an unknown subcommand, too many arguments, a number below -1 (-1 means all).
     pub fn parse(args: &[&[u8]]) -> Result<LogCommand, ErrorReply> {
         let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else {
             return Err(errors::syntax("GET, LEN or RESET is missing"));
@@ -162,17 +162,17 @@ impl LogCommand {
 /// `LOCK.ADOPTION REPORT | RETURN key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptionCommand {
-    /// What clients do on the keys of each pattern.
+    /// Reports what clients do on the keys of each pattern.
     Report,
     /// Turns the adopted lock under argument 2 back into a string or hash.
     Return,
 }
 
 impl AdoptionCommand {
-    /// Reads the arguments from index 1 on.
+    /// Parses the arguments from index 1.
     ///
     /// # Errors
-    /// In Redis's words: an unknown subcommand, a wrong number of arguments.
+    /// With Redis's wording: an unknown subcommand, a wrong number of arguments.
     pub fn parse(args: &[&[u8]]) -> Result<AdoptionCommand, ErrorReply> {
         let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else {
             return Err(errors::syntax("REPORT or RETURN is missing"));

@@ -1,4 +1,4 @@
-//! Argument lists into requests.
+//! Parses argument lists into requests.
 
 mod adopted;
 mod inspect;
@@ -20,7 +20,7 @@ mod fixture {
     /// The defaults.
     pub(super) const SETTINGS: LeaseSettings = LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS };
 
-    /// The arguments on this line, which are separated by single spaces.
+    /// The space-separated arguments on this line.
     pub(super) fn words(line: &str) -> Vec<&[u8]> {
         line.split(' ').map(str::as_bytes).collect()
     }

@@ -1,5 +1,5 @@
-//! The values of arguments: integers as Redis reads them, owners, leases (`EX seconds`, `PX milliseconds`, `PERSIST`,
-//! or the default).
+//! The values of arguments: integers with Redis's syntax, owner IDs, leases (`EX seconds`, `PX milliseconds`,
+//! `PERSIST`, or the default).
 
 use std::num::NonZeroU64;
 
@@ -9,7 +9,7 @@ use lock::value::time::Lease;
 use crate::errors::{self, ErrorReply};
 use crate::name::CommandName;
 
-/// An argument of a command. Reading its bytes is a call of the server, so each is read where it is needed.
+/// An argument of a command. Reading its bytes is a call into the server, so each argument is read only where needed.
 pub trait Argument<'a>: Copy {
     /// The bytes that the client sent.
     fn bytes(self) -> &'a [u8];
@@ -22,8 +22,8 @@ impl<'a> Argument<'a> for &'a [u8] {
     }
 }
 
-/// The integer that these bytes spell, if they spell one in Redis's way (`string2ll`): decimal, no sign but `-`, no
-/// spaces, no leading zeros. By hand: `str::parse` also accepts `+1` and `01`, and needs UTF-8 first.
+/// Parses an integer exactly as Redis's `string2ll` does: decimal, no sign but `-`, no spaces, no leading zeros.
+/// Hand-written because `str::parse` also accepts `+1` and `01` and requires UTF-8.
 #[inline]
 pub fn integer(bytes: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match bytes {
@@ -32,7 +32,7 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
         digits => (false, digits),
     };
     let [b'1'..=b'9', ..] = digits else { return None };
-    // Negative all the way: the smallest integer has no positive counterpart.
+    // Accumulates the negative value, because the smallest integer has no positive counterpart.
     let negated = digits.iter().try_fold(0_i64, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| byte - b'0')?;
         number.checked_mul(10)?.checked_sub(i64::from(digit))
@@ -44,26 +44,26 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// An owner (token) as it was sent: 1 to 1,024 bytes, or [`errors::BAD_OWNER`].
+/// An owner ID (token): 1 to 1,024 bytes, otherwise [`errors::BAD_OWNER`].
 #[inline]
 pub fn owner(bytes: &[u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     OwnerRef::new(bytes).ok_or(errors::BAD_OWNER)
 }
 
-/// The longest that `lock.max-lease` can be, and its default: a year in milliseconds.
+/// The upper bound and default of `lock.max-lease`: a year in milliseconds.
 pub const MAX_LEASE_MS: u64 = 31_536_000_000;
 
-/// The settings that leases are read under.
+/// The settings that affect how a lease is parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// `lock.default-lease`: milliseconds, when a request names no lease; above the longest lease it counts as that.
+    /// `lock.default-lease`: the lease in milliseconds of a request that names none, capped at the longest lease.
     pub default_ms: u64,
-    /// `lock.max-lease`: milliseconds; a longer lease is an error. Below [`MAX_LEASE_MS`] PERSIST is refused too.
+    /// `lock.max-lease` in milliseconds; a longer lease is an error. Below [`MAX_LEASE_MS`], PERSIST is an error too.
     pub max_ms: u64,
 }
 
 impl LeaseSettings {
-    /// The value of PX or EX.
+    /// The lease from the value of PX or EX.
     #[inline(always)]
     pub(super) fn of_units(self, value: &[u8], unit: LeaseUnit, command: CommandName) -> Result<Lease, ErrorReply> {
         let number = integer(value).ok_or_else(|| errors::not_an_integer(unit.option(), value))?;
@@ -71,7 +71,7 @@ impl LeaseSettings {
         self.of_ms(ms, command)
     }
 
-    /// PERSIST.
+    /// The lease for PERSIST.
     pub(super) fn persist(self, command: CommandName) -> Result<Lease, ErrorReply> {
         if self.max_ms < MAX_LEASE_MS {
             return Err(self.too_long(command));
@@ -79,7 +79,7 @@ impl LeaseSettings {
         Ok(Lease::Persist)
     }
 
-    /// Without an option.
+    /// The lease if no option names one.
     pub(super) fn default_lease(self, command: CommandName) -> Result<Lease, ErrorReply> {
         self.of_ms(self.default_ms.min(self.max_ms), command)
     }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn seconds_have_two_bounds() {
-        // The last but one would be 384 ms if the product wrapped around.
+        // The product in the second to last case would wrap around to 384 ms.
         let cases = [
             ("1", ms(1_000)),
             ("31536000", ms(31_536_000_000)),

@@ -28,14 +28,13 @@ impl From<&str> for Written {
     }
 }
 
-/// The calls made by `reply`.
+/// The calls that `reply` makes.
 pub(crate) fn record(reply: impl FnOnce(&mut Recorder)) -> Vec<Written> {
     let mut recorder = Recorder(Vec::new());
     reply(&mut recorder);
     recorder.0
 }
 
-/// Records every call.
 pub(crate) struct Recorder(Vec<Written>);
 
 impl ReplyWriter for Recorder {

@@ -1,7 +1,7 @@
-//! `LOCK.ADOPTED command key …`: a command of a client that does not know the module, on a native lock.
+//! `LOCK.ADOPTED command key …`: a translated command, on a native lock.
 //!
-//! What is no lock goes to the server as it came: a key with a string, a value that is no token, a command from a
-//! primary or an append-only file.
+//! Whatever does not concern a lock goes to the server unchanged: a key that holds a string, a value that cannot be a
+//! token, a command from the primary or the append-only file.
 
 use lock::host::{Host, Keys, Park};
 use lock::key::KeyRef;
@@ -28,7 +28,7 @@ use crate::name::Prefix;
 use crate::parse::{self, Argument, Condition, Expiry, SetCommand};
 use crate::reply::ReplyWriter;
 
-/// Runs the command behind the container's name.
+/// Runs the command after the container's name.
 pub(super) fn run<'h, H: CommandHost<'h>>(
     container: Container,
     host: H,
@@ -50,7 +50,7 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         let family = seen::family_of(args[0].bytes(), Some(command.original)).unwrap_or(Family::Mutex);
         host.count_seen(args[1].bytes(), family, |seen| seen.act(Act::NoPermission));
     })?;
-    // A replica that lets clients write.
+    // A replica that accepts writes from clients.
     if container == Container::Writes && host.is_replica() {
         return run_original(host, args);
     }
@@ -64,7 +64,7 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         Original::MSet => set_several(host, args, Original::MSet, Condition::Always),
         Original::MSetNx => set_several(host, args, Original::MSetNx, Condition::Free),
         Original::GetDel => get_and_release(host, args),
-        // Without a condition DELEX acts as DEL.
+        // Without a condition DELEX acts like DEL.
         Original::DelEx if args.len() == 2 => delete(host, args),
         Original::DelIfEq | Original::DelEx => release(host, args),
         Original::Del | Original::Unlink => delete(host, args),
@@ -83,28 +83,29 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
 }
 
-/// What a SET has come to.
+/// The outcome of a SET.
 enum Set {
-    /// The token holds the mutex now.
+    /// The token now holds the mutex.
     Done {
         /// The token that held it before.
         former: Option<Owner>,
-        /// The fences of new grants.
+        /// The fencing tokens of new grants.
         fences: Vec<Fence>,
     },
-    /// The client waits.
+    /// The client was queued.
     Queued,
-    /// The condition does not hold, because of this holder or of none.
+    /// The condition is not met, because of this holder or because there is none.
     Refused(Option<Owner>),
-    /// A free key cannot be granted now.
+    /// The key is free but cannot be granted now.
     NotNow,
-    /// A held key: this holder was granted it by `LOCK.*`, or the value is no token. Of several keys it is not told.
+    /// The key is held. This holder was granted it by `LOCK.*`, or the value cannot be a token. For multiple keys, no
+    /// holder is named.
     Protected(Option<Owner>),
-    /// The key holds a lock of another family.
+    /// The key holds a lock of another type.
     OtherFamily,
-    /// The key has nothing to do with a lock.
+    /// The command does not concern a lock.
     Original,
-    /// Under a former pattern: the key becomes an ordinary one again.
+    /// A former pattern: the key becomes an ordinary one again.
     Ordinary,
 }
 
@@ -115,7 +116,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     original: Original,
     set: SetCommand<'h>,
 ) -> Result<(), ErrorReply> {
-    // Not every server knows IFEQ. Of a lock it says WRONGTYPE, if it does.
+    // Let the server run it first if it knows IFEQ (not every server does): it replies WRONGTYPE if the key is a lock.
     if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == Ran::Answered {
         return Ok(());
     }
@@ -126,7 +127,8 @@ fn run_set<'h, H: CommandHost<'h>>(
         Expiry::Lease(Lease::Ms(_)) | Expiry::At(_) if is_nx && !set.gets => host.adopt_wait(),
         _ => None,
     };
-    // Under a former pattern no request queues: a lock that is always waited for would stay native for good.
+    // No request queues on a key of a former pattern. Otherwise a lock that always has waiters would stay native
+    // forever.
     let wait = wait.filter(|_| host.adopts(name, Family::Mutex));
     if acquire_at_once(host, key, &set)? {
         reply_set(&mut host, original, true);
@@ -171,7 +173,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     }
 }
 
-/// What the report says of it.
+/// The act that the report counts for it.
 fn act_of(decided: &Set) -> Option<Act> {
     match decided {
         Set::Done { former: None, .. } => Some(Act::Grant),
@@ -201,7 +203,7 @@ fn count_refusal(manager: &mut LockManager, decided: &Result<Set, ErrorReply>) {
     manager.observer.statistics.adopted_refusals += u64::from(is_refused);
 }
 
-/// What most SETs do: a free key that no request waits for is granted with no more than that. False: it was not.
+/// The fast path of most SETs: grants a free key that no request waits for. False: it was not granted.
 fn acquire_at_once<'h, H: CommandHost<'h>>(
     host: H,
     key: H::Argument,
@@ -224,7 +226,7 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     condition: Condition<'a>,
-    /// Whether the reply is the former token.
+    /// Whether the reply is the previous token.
     gets: bool,
 }
 
@@ -234,7 +236,7 @@ fn reply_decided<'h>(
     Asked { condition, gets }: Asked<'_>,
     decided: Set,
 ) -> Result<(), ErrorReply> {
-    // Nil, or 0, says only that the condition does not hold.
+    // Nil or 0 can only say that the condition is not met.
     let has_error = condition != Condition::Free || gets;
     match decided {
         Set::OtherFamily if has_error => return Err(errors::WRONG_TYPE),
@@ -251,24 +253,24 @@ fn reply_decided<'h>(
         }
         Set::Refused(former) if gets => reply_token(&mut host, former.as_ref()),
         Set::Refused(_) => reply_set(&mut host, original, false),
-        // The client is blocked; the original has its own reply.
+        // The client is blocked, or the original command has replied.
         Set::Queued | Set::Original | Set::Ordinary => {}
     }
     Ok(())
 }
 
-/// What a SET asks of the rules.
+/// What a SET asks the engine.
 struct Question<'a, G, W> {
     set: &'a SetCommand<'a>,
-    /// Whether the key is under a former pattern only.
+    /// Whether only a former pattern matches the key.
     is_former: bool,
-    /// Whether it may be the renewal of an old client that still holds a lock there.
+    /// Whether it may be a renewal by an old client that still holds a lock there.
     renews: bool,
     /// Whether a free key may become a lock.
     may_grant: G,
-    /// How long it waits for the hold with this fence.
+    /// How long to wait for the hold with this fencing token.
     may_wait_for: W,
-    /// How long it waits for a key that is free, but not for it.
+    /// How long to wait for a key that is free but reserved for other requests.
     wait: Option<WaitLimit>,
 }
 
@@ -282,7 +284,7 @@ fn decide_set<K: Keys, C: Park>(
     let holder = match manager.turn(rules).exclusive_holder(key, Family::Mutex) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
-        // A free key is kept for the family of its waiters; what is no token is not for them.
+        // A free key is reserved for the lock type of its waiters, but not from values that cannot be a token.
         Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))
             if set.token.is_none() && manager.turn(rules).latest_holder(key).is_none() =>
         {
@@ -341,13 +343,13 @@ fn decide_set<K: Keys, C: Park>(
     }
 }
 
-/// Whether a SET of this token, or of a value that is none, leaves the holder alone.
+/// Whether the holder is protected from a SET of this token, or of a value that cannot be a token.
 fn is_protected(holder: &ExclusiveHolder, token: Option<OwnerRef<'_>>) -> bool {
     token.is_none_or(|token| holder.is_protected_from(token.as_bytes()))
 }
 
-/// A SET with an end in the past. The server would set the key, and remove it because it is over: the holder loses its
-/// lock, as by DEL.
+/// A SET with an expiry in the past. The server would set the key and remove it as expired, so the holder loses its
+/// lock, as with DEL.
 fn end_at_once<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
@@ -363,13 +365,13 @@ fn end_at_once<K: Keys, C: Park>(
     Ok(Set::Done { former: Some(holder), fences: Vec::new() })
 }
 
-/// A lease, and when it ends if that is named.
+/// A lease, and the time at which it ends if the command names one.
 struct LeaseUntil {
     lease: Lease,
     ends: Option<Timestamp>,
 }
 
-/// SET … NX. What it cannot be granted now it is refused, or waits for.
+/// SET … NX. If it cannot be granted now, it is refused or queued.
 fn acquire<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
@@ -381,7 +383,7 @@ fn acquire<K: Keys, C: Park>(
     let request = LockRequest { owner: token, claim: Claim::AdoptedMutex, lease };
     let wait = wait.map(|limit| {
         let limit = match (limit, lease, ends) {
-            // A lease that ends at a given time would be over.
+            // A lease that ends at a given time would have expired.
             (WaitLimit::Ms(limit), Lease::Ms(left), Some(_)) => WaitLimit::Ms(limit.min(left)),
             _ => limit,
         };
@@ -489,14 +491,14 @@ fn decide_several<K: Keys, C: Park>(
     }
 }
 
-/// MSET and MSETNX that are not requests for mutexes alone: the server sets strings, but overwrites no lock.
+/// MSET and MSETNX that do not only request mutexes: the server sets the strings, but overwrites no lock.
 fn overwrite_several<'h, H: CommandHost<'h>>(
     host: H,
     args: &'h [H::Argument],
     condition: Condition<'_>,
 ) -> Result<(), ErrorReply> {
     let keys: Vec<_> = args[1..].iter().step_by(2).copied().filter(|key| host.protects(key.bytes())).collect();
-    // MSETNX overwrites nothing.
+    // MSETNX never overwrites.
     if condition == Condition::Free || keys.is_empty() {
         return run_original(host, args);
     }
@@ -507,7 +509,7 @@ fn overwrite_several<'h, H: CommandHost<'h>>(
     }
 }
 
-/// Which of these keys have a holder that `holder` names; each of them is recorded.
+/// Which of these keys have a holder that `holder` selects; each of them is recorded in the log.
 fn protected<'h, H: CommandHost<'h>>(
     host: H,
     keys: &[H::Argument],
@@ -527,7 +529,8 @@ fn protected<'h, H: CommandHost<'h>>(
     })
 }
 
-/// DEL and UNLINK. A script or a transaction compares before; a plain command would free the lock of a successor.
+/// DEL and UNLINK. A script or a transaction compares the token first; a plain command would release the successor's
+/// lock.
 fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     if host.is_in_script_or_transaction() {
         return run_original(host, args);
@@ -637,7 +640,7 @@ fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Re
     Ok(())
 }
 
-/// MGET, also of other keys.
+/// MGET, whose keys may include ordinary ones.
 fn get_several<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let holders: Vec<_> = args[1..].iter().map(|key| holder_of(host, *key, Family::Mutex).ok().flatten()).collect();
     if holders.iter().all(Option::is_none) {

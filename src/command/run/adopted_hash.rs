@@ -1,4 +1,5 @@
-//! The same of locks that count in a hash, with a field for the owner: `HINCRBY key owner 1` and its kin.
+//! The same for locks that keep their hold count in a hash field named after the owner: `HINCRBY key owner 1` and
+//! related commands.
 
 use lock::key::KeyRef;
 use lock::manager::counted_holds::{CountChange, Counted};
@@ -17,7 +18,7 @@ use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, KeyArguments};
 use crate::parse::{integer, Argument};
 
-/// Runs a command of a hash.
+/// Runs a hash command.
 pub(super) fn run<'h, H: CommandHost<'h>>(
     host: H,
     args: &'h [H::Argument],
@@ -30,10 +31,10 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
 }
 
-/// A larger number is no count.
+/// A larger number is not a hold count.
 const MOST_HOLDS: i64 = u32::MAX as i64;
 
-/// HSET of one field, HSETNX, HINCRBY. Any other number, or several fields, are no lock.
+/// HSET of one field, HSETNX, HINCRBY. Any other number, or multiple fields, does not concern a lock.
 fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
     let [_, key, owner, number] = args else { return run_ordinary(host, args) };
     let (owner, change) = (OwnerRef::new(owner.bytes()), count_change(original, number.bytes()));
@@ -41,9 +42,9 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     refuse_while_paused(host)?;
     let name = key.bytes();
     let key = KeyRef { db: host.db(), name };
-    // On a free key a count is 1 or more.
+    // On a free key a count must be at least 1.
     let is_count = matches!(change, CountChange::By(1..=MOST_HOLDS) | CountChange::To(1..));
-    // HINCRBY may also release, so LOCK.ADOPTED is not refused for memory: the server's own HINCRBY is.
+    // HINCRBY may also release, so its subcommand is not `deny-oom`: out of memory, the server's own HINCRBY refuses.
     let has_memory = original != Original::HIncrBy || !host.is_out_of_memory();
     let is_lock = is_count && has_memory && host.adopts(name, Family::Reentrant);
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
@@ -97,7 +98,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     }
 }
 
-/// No command of a lock. Under a former pattern an adopted lock becomes a hash again; under others it stays one.
+/// Not a lock command. On a key of a former pattern an adopted lock becomes a hash again; on others it stays a lock.
 fn run_ordinary<'h, H: CommandHost<'h>>(host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     if !host.protects(args[1].bytes()) {
         adoption::return_key(host, args[1])?;
@@ -105,7 +106,7 @@ fn run_ordinary<'h, H: CommandHost<'h>>(host: H, args: &'h [H::Argument]) -> Res
     run_original(host, args)
 }
 
-/// What a number means as the count of a field; `None`: no count.
+/// What a number means as the count of a field; `None`: it is not a count.
 fn count_change(original: Original, number: &[u8]) -> Option<CountChange> {
     let number = integer(number)?;
     match original {
@@ -114,7 +115,7 @@ fn count_change(original: Original, number: &[u8]) -> Option<CountChange> {
     }
 }
 
-/// HDEL: all holds of the owner, if it is among these. Not of the waiter that follows it.
+/// HDEL: all holds of the owner, if it is among the fields. Does not release the hold of the waiter granted next.
 fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };

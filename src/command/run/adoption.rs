@@ -1,4 +1,4 @@
-//! `LOCK.ADOPTION`, and the way back: an adopted lock becomes the string or hash again that its clients know.
+//! `LOCK.ADOPTION`, and the way back: an adopted lock becomes the string or hash again that its clients expect.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,6 @@ use crate::host::{CommandHost, ReadLock, VisitedKey};
 use crate::parse::{AdoptionCommand, Argument};
 use crate::reply::{integer_field, signed, text_field};
 
-/// LOCK.ADOPTION REPORT, and RETURN key.
 pub(super) fn run<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argument>) -> Result<(), ErrorReply> {
     match AdoptionCommand::parse(args.bytes)? {
         AdoptionCommand::Report => report(host)?,
@@ -27,7 +26,7 @@ pub(super) fn run<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H
     Ok(())
 }
 
-/// At most about so many keys are visited for a report: of a larger database the types are a sample.
+/// About this many keys are visited for a report; in a larger database the data types are a sample.
 const MOST_VISITED: usize = 100_000;
 
 fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
@@ -69,7 +68,7 @@ fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// The users that may set and read such a key, and would read NOPERM once it is adopted.
+/// The users that may set and read such a key now but would get NOPERM once it is adopted.
 fn refused_users<'h>(host: impl CommandHost<'h>, row: &PatternRow) -> Vec<String> {
     let key = row.example();
     let commands: Vec<Vec<&[u8]>> = match row.is_hash {
@@ -85,7 +84,7 @@ fn refused_users<'h>(host: impl CommandHost<'h>, row: &PatternRow) -> Vec<String
     host.refused_users(&commands, &contained)
 }
 
-/// An adopted hold, as its clients know it.
+/// An adopted hold, as its clients see it.
 struct Adopted {
     token: Owner,
     family: Family,
@@ -93,7 +92,7 @@ struct Adopted {
     until: Deadline,
 }
 
-/// Turns an adopted lock into a string or hash that ends when the lock would have ended. False: the key has none.
+/// Turns an adopted lock into a string or hash with the same expiry. False: the key has no adopted lock.
 pub(super) fn return_key<'h, H: CommandHost<'h>>(host: H, key: H::Argument) -> Result<bool, ErrorReply> {
     let now = host.now();
     let adopted = host.read(key, |read| {
@@ -103,14 +102,14 @@ pub(super) fn return_key<'h, H: CommandHost<'h>>(host: H, key: H::Argument) -> R
         let family = lock.family().filter(|_| hold.origin == Origin::Adopted)?;
         Some(Adopted { token, family, holds, until })
     });
-    // A key with another value is no adopted lock.
+    // A key with another value is not an adopted lock.
     let Ok(Some(Adopted { token, family, holds, until })) = adopted else { return Ok(false) };
     let (name, token) = (key.bytes(), token.as_bytes());
     let at = until.timestamp().map(|timestamp| timestamp.ms().to_string());
     match family {
         Family::Reentrant => {
             let holds = holds.to_string();
-            // A server that is out of memory refuses this, as it would HSET, and the lock is there as before.
+            // A server that is out of memory rejects this, as it would HSET, and the lock stays as it was.
             host.call(&[b"SET", name, token])?;
             host.call(&[b"DEL", name])?;
             host.call(&[b"HSET", name, token, holds.as_bytes()])?;

@@ -1,4 +1,4 @@
-//! Commands that change no lock, even if a lease has ended. LOCK.HELD, LOCK.INFO and LOCK.WAITERS read one key;
+//! Commands that change no lock, even if a lease has expired. LOCK.HELD, LOCK.INFO and LOCK.WAITERS read one key;
 //! LOCK.SCAN and LOCK.TOP list keys; LOCK.LOG reads or resets the log; LOCK.HELP lists the commands.
 
 use lock::key::{ClientId, KeyRef};
@@ -19,7 +19,7 @@ use crate::lock_log::LogEntry;
 use crate::parse::{self, Argument, ListLength, LogCommand, ScanCommand};
 use crate::reply::{client_number, count, integer_field, signed, text_field, ReplyWriter};
 
-/// The ttl in LOCK.INFO of a key that is free, but waited for.
+/// The ttl that LOCK.INFO shows for a free key with queued requests.
 const FREE_TTL: i64 = -2;
 
 /// `LOCK.HELD key token`
@@ -30,7 +30,7 @@ pub(super) fn held<'h, H: CommandHost<'h>>(
     with_hold(host, args.strings[1], args.bytes[2], |hold, now| write_hold(&mut host, hold, now))
 }
 
-/// `[fence, holds, ttl]`, holds of both modes together; nil where the token does not hold the lock.
+/// `[fence, holds, ttl]`, with the holds of both modes added up; nil if the token does not hold the lock.
 fn write_hold(out: &mut impl ReplyWriter, hold: Option<&Hold<'_>>, now: Timestamp) {
     let Some(hold) = hold else { return out.null() };
     out.array(3);
@@ -39,7 +39,7 @@ fn write_hold(out: &mut impl ReplyWriter, hold: Option<&Hold<'_>>, now: Timestam
     out.integer(hold.until.ttl_ms(now));
 }
 
-/// Whether the token holds the lock. The key is not open afterwards.
+/// Whether the token holds the lock. The key is closed afterwards.
 ///
 /// # Errors
 /// WRONGTYPE.
@@ -47,7 +47,7 @@ pub fn is_held<'h, H: CommandHost<'h>>(host: H, key: H::Argument, token: &[u8]) 
     with_hold(host, key, token, |hold, _| hold.is_some())
 }
 
-/// Passes on how the token holds the lock, if it does: each holder by its own deadline.
+/// Calls back with the token's hold, if it has one. Each holder counts by its own deadline.
 fn with_hold<'h, H: CommandHost<'h>, R>(
     host: H,
     key: H::Argument,
@@ -66,18 +66,18 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         (tell(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
     if is_held && host.has_waiters_or_sessions() {
-        // An owner asks here after a lost reply. Once it has read that it holds the lock, the grant is not taken back:
-        // two owners would believe that they hold it. The token is all that tells an owner from another client.
+        // An owner asks here after a lost reply. Once the reply says that it holds the lock, the grant must not be
+        // revoked, or two owners would believe that they hold it. Only the token distinguishes the owner from another
+        // client.
         host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
     }
     Ok(told)
 }
 
-/// The holder of an exclusive lock.
 pub(super) struct Holder {
-    /// Its owner: the token that a client reads.
+    /// Its owner: the token that clients see.
     pub owner: Owner,
-    /// How often it holds the lock.
+    /// Its hold count.
     pub holds: u32,
 }
 
@@ -113,12 +113,12 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
     if inspected.unwrap_or(false) {
         return Ok(None);
     }
-    // As in LOCK.HELD: a client that has read its token believes that it holds the lock.
+    // As in LOCK.HELD: a client that has seen its token believes that it holds the lock.
     host.note(|manager| manager.confirm_grant(db, &[name.name], token));
     Ok(Some(holder))
 }
 
-/// Whether the connection that the hold is bound to has ended, or ends with this turn, before the event of its end.
+/// Whether the hold's connection has closed, or closes in this event-loop iteration, before its disconnect event.
 fn has_session_ended<'h>(host: impl CommandHost<'h>, manager: &LockManager, key: KeyRef<'_>, owner: &[u8]) -> bool {
     let client = manager.bindings().client_of(key, owner);
     manager.has_ended(key, owner) || client.is_some_and(|client| host.is_closing(client))
@@ -171,15 +171,15 @@ struct HolderRow<'a> {
     hold: &'a Hold<'a>,
     mode: &'static str,
     holds: u32,
-    /// Of a semaphore: -1 for none.
+    /// For a semaphore; -1: no slot.
     slot: Option<i64>,
     /// The connection that the hold is bound to.
     session: Option<ClientId>,
-    /// Of an adopted hold: the connection that was granted it.
+    /// For an adopted hold: the connection that was granted it.
     granted_to: Option<GrantedTo>,
 }
 
-/// A row for each mode: an owner may write and read.
+/// A row for each mode: an owner may hold both.
 fn rows<'a>(
     hold: &'a Hold<'a>,
     family: Family,
@@ -192,7 +192,7 @@ fn rows<'a>(
         Family::Semaphore => "permits",
     };
     let slot = (family == Family::Semaphore).then(|| hold.slot.map_or(-1, |slot| i64::from(slot.number())));
-    // A reentrant mutex may be held 0 times: its owner has counted down, and has not released it.
+    // A reentrant mutex may be held 0 times, when its owner has counted down without releasing it.
     let is_shown = move |(of, holds): &(&'static str, u32)| *holds > 0 || *of == "exclusive";
     let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(is_shown);
     modes.map(move |(mode, holds)| HolderRow { hold, mode, holds, slot, session, granted_to: granted_to.clone() })
@@ -218,12 +218,12 @@ impl HolderRow<'_> {
     }
 }
 
-/// Whether a hold counts: its lease is not over, and its connection has not ended.
+/// Whether a hold counts: its lease has not expired, and its connection is open.
 fn is_live<'a>(manager: &'a LockManager, name: KeyRef<'a>, now: Timestamp) -> impl Fn(&Hold<'_>) -> bool + 'a {
     move |hold| !hold.until.is_over(now) && !manager.has_ended(name, hold.owner.as_bytes())
 }
 
-/// `LOCK.WAITERS key [COUNT n]`: an array of maps, in the order of the queue.
+/// `LOCK.WAITERS key [COUNT n]`: an array of maps, in queue order.
 pub(super) fn waiters<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -244,7 +244,7 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
     })?
 }
 
-/// `client`: the connection that waits, and its address.
+/// `client`: the waiting connection and its address.
 fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Option<(ClientId, String)>, now: Instant) {
     let permits = match request.claim {
         Claim::Permits { count, .. } => count.number(),
@@ -265,14 +265,14 @@ fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Opt
     integer_field(out, "coalesce", i64::from(request.coalesces));
 }
 
-/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database.
-/// SCAN finds them, by type: so cursor, COUNT, duplicates and the time of a call are SCAN's.
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each lock found. SCAN finds them by
+/// data type, so cursor, COUNT, duplicates and the time of a call are those of SCAN.
 pub(super) fn scan<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
 ) -> Result<(), ErrorReply> {
     let command = ScanCommand::parse(args.bytes)?;
-    // Before the turn: the server deletes expired keys on the way, and calls back for each.
+    // Before the engine is borrowed: the server deletes expired keys during the scan and calls back for each.
     let Scanned { cursor, keys } = host.scan(&command)?;
     let may_read = host.readable(c"lock.scan");
     let db = host.db();
@@ -287,21 +287,20 @@ pub(super) fn scan<'h, H: CommandHost<'h>>(
     })
 }
 
-/// A lock in LOCK.SCAN.
 struct ScannedLock<'k> {
     key: &'k [u8],
     family: Family,
-    /// The first holder: the owner with the smallest fence.
+    /// The first holder: the owner with the smallest fencing token.
     owner: Owner,
-    /// How many hold it.
+    /// The number of holders.
     holders: usize,
     /// The key's own deadline.
     until: Deadline,
-    /// How many wait; a kept place is no waiter.
+    /// The number of waiters, without reserved positions.
     waiters: usize,
 }
 
-/// `None`: the lock has no holder any more.
+/// `None` if the lock no longer has a holder.
 fn scanned_lock<'k, 'h>(
     host: impl CommandHost<'h>,
     manager: &LockManager,
@@ -335,21 +334,22 @@ impl ScannedLock<'_> {
     }
 }
 
-/// `LOCK.TOP [COUNT n]`: an array of maps, of the most waited-for locks of all databases.
+/// `LOCK.TOP [COUNT n]`: an array of maps, for the locks with the most waiters in all databases.
 pub(super) fn top<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argument>) -> Result<(), ErrorReply> {
     let length = parse::top_length(args.bytes)?;
-    // A server that has just become a replica may not have sent its waiters away yet.
+    // A server that has just become a replica may not have dismissed its waiters yet.
     let is_primary = host.is_primary();
     host.inspect(|manager, _, now| {
         let found = if is_primary { busiest(manager.queues(), length) } else { Vec::new() };
-        // All keys are read before the reply begins: the server may push messages to this client meanwhile.
+        // Read all keys before the reply starts, because the server may push messages to this client during the reads.
         let read: Vec<_> = found.iter().map(|busy| first_holder(host, manager, now, busy)).collect();
         host.array(found.len());
         found.iter().zip(read).for_each(|(busy, first)| write_busy(&mut host, now, busy, first));
     })
 }
 
-/// The family of the lock, and the holder with the smallest fence: its owner, and for how many milliseconds it holds.
+/// The type of the lock, and the holder with the smallest fencing token: its owner, and for how many milliseconds it
+/// has held.
 fn first_holder<'h>(
     host: impl CommandHost<'h>,
     manager: &LockManager,
@@ -365,7 +365,7 @@ fn first_holder<'h>(
     first.ok().flatten()
 }
 
-/// Where the key is free, the family is that of the wait queue.
+/// If the key is free, the type is that of the wait queue.
 fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first: Option<(Family, Owner, u64)>) {
     let family = first.as_ref().map_or(busy.queue.family, |(family, ..)| *family);
     out.map(7);
@@ -384,7 +384,7 @@ fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first
     integer_field(out, "held", first.map_or(-1, |(.., held_ms)| signed(held_ms)));
 }
 
-/// The holders of a key that count; `None`: there is none.
+/// The holders of a key that count; `None` if there are none.
 fn live<'k>(
     manager: &LockManager,
     name: KeyRef<'_>,
@@ -425,14 +425,14 @@ fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
     write_client(out, client.as_ref());
 }
 
-/// The fields `client` and `addr`: 0 and an empty string for an unknown connection.
+/// The fields `client` and `addr`; 0 and an empty string if the connection is unknown.
 fn write_client(out: &mut impl ReplyWriter, client: Option<&(ClientId, String)>) {
     integer_field(out, "client", client_number(client.map(|(client, _)| *client)));
     text_field(out, "addr", client.map_or("", |(_, address)| address).as_bytes());
 }
 
-/// `LOCK.HELP [command]`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented,
-/// its summary. A command may be named by its prefix or verb alone.
+/// `LOCK.HELP [command]`: like the HELP subcommands of Redis, a headline, then the syntax of each command and,
+/// indented, its summary. A command may be named by its prefix or verb alone.
 pub(super) fn help(out: &mut impl ReplyWriter, names: &[&[u8]]) -> Result<(), ErrorReply> {
     let name = match names {
         [] => None,

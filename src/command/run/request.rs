@@ -1,4 +1,4 @@
-//! The commands that grant, end or renew: `*.ACQUIRE`, `*.RELEASE`, `*.RENEW`, LOCK.CANCEL, LOCK.BREAK.
+//! The commands that grant, end or renew holds: `*.ACQUIRE`, `*.RELEASE`, `*.RENEW`, LOCK.CANCEL, LOCK.BREAK.
 
 use lock::key::{ClientId, KeyRef};
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -17,7 +17,7 @@ use crate::name::Prefix;
 use crate::parse::{self, AcquireCommand, Argument, ReleaseCommand, RenewCommand, Token, WaitOptions};
 use crate::reply;
 
-/// `*.ACQUIRE`: grants, queues, or neither. Inlined: each command has its own copy, which knows its prefix.
+/// `*.ACQUIRE`: grants, queues or refuses. Inlined, so that each command has a copy specialized for its prefix.
 #[inline(always)]
 pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     prefix: Prefix,
@@ -29,7 +29,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let mut made;
     let (owner, may_come_back) = match command.token {
         Token::Given(owner) => (owner, true),
-        // A random UUID: the request cannot be retried, and keeps no place.
+        // A random UUID: the request cannot be retried, so no position is reserved for it.
         Token::Made => {
             made = [0; 36];
             (make_token(host, &mut made)?, false)
@@ -85,7 +85,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
             reply_granted(host, request, grant);
         }
         Acquired::NotGranted => host.null(),
-        // The client is blocked, or got its reply when it was parked.
+        // The client is blocked, or got its reply when it was queued.
         Acquired::Queued(_) => {}
     }
     Ok(())
@@ -109,10 +109,10 @@ fn make_token<'h, 'b>(host: impl CommandHost<'h>, buffer: &'b mut [u8; 36]) -> R
     OwnerRef::new(buffer).ok_or(errors::BAD_OWNER)
 }
 
-/// The connection that NOTIFY and SESSION need.
+/// The connection that NOTIFY and SESSION require.
 #[derive(Clone, Copy)]
 struct ConnectionTerms<A> {
-    /// For SESSION: the connection to which the grant is bound.
+    /// For SESSION: the connection that the grant is bound to.
     session: Option<ClientId>,
     /// For NOTIFY.
     channel: Option<A>,
@@ -125,7 +125,8 @@ impl<A: Copy> ConnectionTerms<A> {
         strings: &[A],
         keys: &[A],
     ) -> Result<ConnectionTerms<A>, ErrorReply> {
-        // A client that is no connection may have no user either; asking Redis 7.0 for its name would end the server.
+        // A caller without a connection may have no user either; asking Redis 7.0 for the user's name would crash the
+        // server.
         let client = host.connection().ok_or(errors::NO_CONNECTION)?;
         let channel = options.channel_argument.and_then(|position| strings.get(position).copied());
         if let Some(channel) = channel {
@@ -140,7 +141,7 @@ impl<A: Copy> ConnectionTerms<A> {
     }
 }
 
-/// `*.RELEASE`: gives back, and hands over to the waiters. Inlined: each command has its own copy, which knows its
+/// `*.RELEASE`: releases, and hands off to the waiters. Inlined, so that each command has a copy specialized for its
 /// prefix.
 #[inline(always)]
 pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
@@ -153,7 +154,7 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let (portion, owner) = (&command.portion, command.owner.as_bytes());
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
     let released = match keys {
-        // The fast path of a shared lock would only open the key a second time.
+        // For a shared lock the fast path would only open the key a second time.
         &[key] if prefix.family().is_exclusive() && !prefix.takes_several_keys() => {
             host.release_uncontended(key, owner, portion)
         }
@@ -189,7 +190,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     Ok(())
 }
 
-/// `*.RENEW`: the lease starts again from now.
+/// `*.RENEW`: restarts the lease.
 pub(super) fn renew<'h, H: CommandHost<'h>>(
     prefix: Prefix,
     mut host: H,
@@ -203,7 +204,7 @@ pub(super) fn renew<'h, H: CommandHost<'h>>(
     Ok(())
 }
 
-/// `LOCK.CANCEL key token`: takes the requests of a token out of the queue.
+/// `LOCK.CANCEL key token`: removes the token's requests from the queue.
 pub(super) fn cancel<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -217,7 +218,7 @@ pub(super) fn cancel<'h, H: CommandHost<'h>>(
     Ok(())
 }
 
-/// `LOCK.BREAK key [OWNER owner]`: takes a lock from its holders, and hands over to the waiters.
+/// `LOCK.BREAK key [OWNER owner]`: force-releases a lock and hands off to the waiters.
 pub(super) fn break_holds<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -229,15 +230,15 @@ pub(super) fn break_holds<'h, H: CommandHost<'h>>(
     Ok(())
 }
 
-/// The key of a command that takes one.
+/// The key of a command that takes exactly one.
 fn only_key<'k, A>(args: &Arguments<'k, 'k, A>) -> KeyArguments<'k, A> {
     KeyArguments { arguments: &args.strings[1..2], names: &args.bytes[1..2] }
 }
 
-/// The key arguments of a command that takes this many keys.
+/// The key arguments, of which the command takes this many.
 ///
 /// # Errors
-/// In a cluster: this node does not have all of them.
+/// In a cluster: this node does not serve all of them.
 #[inline(always)]
 fn key_arguments<'h, H: CommandHost<'h>>(
     host: H,
@@ -253,7 +254,7 @@ fn key_arguments<'h, H: CommandHost<'h>>(
     Ok(keys)
 }
 
-/// The bytes of these keys; of one they need no heap.
+/// The bytes of these keys; a single key needs no heap allocation.
 #[inline]
 fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
     match keys {
@@ -262,8 +263,8 @@ fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
     }
 }
 
-/// A transaction may have paused writes itself. Redis does not delete expired keys then, and asserts if one is
-/// overwritten.
+/// The transaction may itself have paused writes. Redis then does not delete expired keys, and hits an assertion if one
+/// is overwritten.
 #[inline]
 pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
     if host.are_writes_paused() {
@@ -272,7 +273,7 @@ pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), 
     Ok(())
 }
 
-/// Runs a command of the server as it came.
+/// Runs a server command unchanged.
 pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
     match host.run_original(args)? {
         Ran::Answered => Ok(()),

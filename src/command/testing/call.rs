@@ -1,5 +1,5 @@
-//! A command on the simulated server: the module's own, with the server as its host, one of the server's, or those of a
-//! transaction.
+//! Runs a command on the simulated server: one of the module's, with the server as its host, one of the server's own,
+//! or the commands of a transaction.
 
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -30,7 +30,7 @@ use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
 use crate::run::{self, is_held};
 
-/// Runs a command that a connection has sent: at once, or with its transaction.
+/// Runs a command sent by a connection: at once, or queued with its transaction.
 pub fn run_of_connection(call: Call<'_>, args: &[&[u8]]) {
     let name = args[0].to_ascii_uppercase();
     let is_queued = {
@@ -74,7 +74,7 @@ pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
     }
 }
 
-/// The commands that a transaction has queued.
+/// Runs the queued commands of a transaction.
 fn exec(call: Call<'_>) {
     let (queued, is_dirty) = call.with_connection(|connection| {
         connection.watched.clear();
@@ -90,7 +90,7 @@ fn exec(call: Call<'_>) {
     for words in queued {
         let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let db = call.with_connection(|connection| connection.db);
-        // The transaction may run longer than the arguments of one command are there.
+        // The transaction may outlive the arguments of a single command.
         let reply = RefCell::new(Encoder::new(call.reply.borrow().protocol));
         run(Call { server: call.server, client: call.client, sender: Sender::Transaction, db, reply: &reply }, &args);
         call.reply.borrow_mut().bytes.append(&mut reply.borrow_mut().bytes);
@@ -275,7 +275,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         })
     }
 
-    /// All at once.
+    /// Returns everything in one call.
     fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
         let keyspace = self.server.keyspace.borrow();
         let locks =
@@ -287,7 +287,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         Ok(Scanned { cursor: b"0".to_vec(), keys })
     }
 
-    /// No effect comes here: every client is refused before.
+    /// Unreachable: effects from clients are rejected earlier.
     fn receive(self, _: &'a [u8], _: Received<'_>) {}
 
     fn adopts(self, key: &[u8], family: Family) -> bool {

@@ -1,4 +1,4 @@
-//! The clients of the simulated server: its connections, and the requests by which they wait.
+//! The clients of the simulated server: its connections and their waiting requests.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,25 +16,25 @@ use crate::name::Prefix;
 use crate::notification;
 use crate::reply;
 
-/// The words of a command.
+/// The arguments of a command, beginning with its name.
 pub type Words = Vec<Vec<u8>>;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// The database that it has selected.
+    /// The selected database.
     pub db: i32,
-    /// What was sent to it and not read yet.
+    /// What was sent to it and not yet read.
     pub outbox: Encoder,
-    /// Commands that it has sent and that have not run yet.
+    /// Commands that it sent and that have not run yet.
     pub inbox: VecDeque<Words>,
-    /// The commands of a transaction that has begun.
+    /// The commands of an open transaction.
     pub queued: Option<Vec<Words>>,
-    /// The keys that it watches.
+    /// The keys under WATCH.
     pub watched: BTreeSet<(i32, Vec<u8>)>,
-    /// One of them has changed.
+    /// Whether one of them has changed.
     pub is_dirty: bool,
-    /// The channels to which it is subscribed.
+    /// The channels that it is subscribed to.
     pub channels: BTreeSet<Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ impl Connection {
     }
 }
 
-/// A client that waits.
+/// A waiting client.
 #[derive(Debug)]
 pub struct WaitingClient {
     /// Its connection.
@@ -61,29 +61,29 @@ pub struct WaitingClient {
     prefix: Prefix,
     /// Whether its command is a SET.
     pub is_adopted: bool,
-    /// Where the outcome is published, and for which key; `None`: it is blocked.
+    /// Where the outcome is published, and for which key; `None`: the client is blocked.
     channel: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl WaitingClient {
-    /// Whether it reads no reply before this one.
+    /// Whether it gets no other reply before this one.
     pub fn is_blocked(&self) -> bool {
         self.channel.is_none()
     }
 }
 
-/// Which connection was granted a mutex; `None`: a command that has none.
+/// The connection that was granted each mutex; `None`: a command without a connection.
 pub type GrantedHere = BTreeSet<(Fence, Option<ClientId>)>;
 
-/// All connections, and the clients that wait.
+/// All connections, and the waiting clients.
 #[derive(Debug, Default)]
 pub struct AllClients {
-    /// By their ids.
+    /// By id.
     pub connections: BTreeMap<ClientId, Connection>,
     last: u64,
-    /// By their requests.
+    /// By request.
     pub waiting: BTreeMap<RequestId, WaitingClient>,
-    /// Grants that were told in this turn.
+    /// Grants delivered in this event-loop iteration.
     pub told: Vec<RequestId>,
     pub granted_here: Rc<RefCell<GrantedHere>>,
 }
@@ -96,13 +96,13 @@ impl AllClients {
         ClientId(self.last)
     }
 
-    /// Whether the connection waits for the reply of a request.
+    /// The request that blocks the connection, if any.
     pub fn blocked_by(&self, client: ClientId) -> Option<RequestId> {
         let mut waiting = self.waiting.iter();
         waiting.find(|(_, waiting)| waiting.client == client && waiting.is_blocked()).map(|(id, _)| *id)
     }
 
-    /// Its watched keys may have changed.
+    /// Marks the connections whose watched keys may have changed.
     pub fn modified(&mut self, keys: &[Key]) {
         for connection in self.connections.values_mut() {
             let is_watched = |key: &Key| connection.watched.contains(&(key.db, key.name.to_vec()));
@@ -110,7 +110,7 @@ impl AllClients {
         }
     }
 
-    /// Sends a message to the subscribers of a channel; how many they are.
+    /// Sends a message to the subscribers of a channel, and returns how many there are.
     pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let subscribers = self.connections.values_mut().filter(|connection| connection.channels.contains(channel));
         let tell = |connection: &mut Connection| {
@@ -159,13 +159,13 @@ impl Clients for &mut AllClients {
     }
 }
 
-/// The clients of the rules during a command.
+/// The clients, as the engine uses them during a command.
 #[derive(Debug)]
 pub struct Parking<'t> {
     pub clients: &'t mut AllClients,
-    /// The command's own: its connection, and how it waits.
+    /// The caller of the command: its connection, and how it waits.
     pub waiter: Option<(ClientId, NewWaiter<'t, &'t [u8]>)>,
-    /// Where it is told that it waits without blocking.
+    /// Where a request that waits without blocking gets its reply.
     pub reply: &'t mut Encoder,
 }
 

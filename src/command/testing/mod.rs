@@ -1,8 +1,8 @@
-//! A simulated server that runs whole commands of connections, with a clock of its own: what `tests/spec` is played on
-//! without a server.
+//! A simulated server that runs whole commands on connections, with a simulated clock. `tests/spec` is played on it
+//! without a real server.
 //!
-//! The rules and the commands are the real ones. What is invented is the server around them: connections, databases,
-//! expiry, transactions, subscriptions, and the commands of the server that end or move a lock.
+//! The engine and the commands are the real ones. Simulated is the server around them: connections, databases, expiry,
+//! transactions, subscriptions, and the server commands that delete or move a lock.
 
 mod call;
 mod clients;

@@ -1,5 +1,5 @@
-//! The simulated server's own commands: DEL, RENAME and the like, MULTI, subscriptions, CONFIG and CLIENT. As far as
-//! the transcripts of `tests/spec` need them.
+//! The simulated server's own commands: DEL, RENAME and similar, MULTI, subscriptions, CONFIG and CLIENT, as far as the
+//! transcripts of `tests/spec` need them.
 
 use lock::host::simulated::{Keyspace, Stored};
 use lock::key::{ClientId, Key};
@@ -12,7 +12,7 @@ use crate::host::Ran;
 use crate::parse::integer;
 use crate::reply::ReplyWriter;
 
-/// The words of an error that a command answers.
+/// `Err` is the error message that the command replies with.
 type Answer = Result<(), String>;
 
 const SYNTAX: &str = "ERR syntax error";
@@ -38,7 +38,7 @@ pub fn string(call: Call<'_>, name: &[u8]) -> Option<Vec<u8>> {
     matches!(keyspace.primary.get(&key), Some(Stored::Foreign)).then(|| call.server.strings.borrow()[&key].clone())
 }
 
-/// Runs a command of the server's own; `name` in upper case.
+/// Runs one of the server's own commands; `name` is in upper case.
 pub fn run(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
     match (name, &args[1..]) {
         (b"PING", []) => call.reply.borrow_mut().status("PONG"),
@@ -224,7 +224,7 @@ fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
     Ok(())
 }
 
-/// The key's own deadline; `None`: there is no such key.
+/// The key's own deadline; `None`: the key does not exist.
 fn until(keyspace: &mut Keyspace, key: &Key) -> Option<Deadline> {
     keyspace.expire(key);
     keyspace.primary.get(key).map(|stored| match stored {
@@ -358,7 +358,7 @@ fn number(word: &[u8]) -> Result<i64, String> {
     integer(word).ok_or_else(|| "ERR value is not an integer or out of range".to_string())
 }
 
-/// Globs of `*` and `?`.
+/// Globs with `*` and `?` only.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern, name) {
         ([], []) => true,

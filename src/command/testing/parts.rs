@@ -15,24 +15,24 @@ use crate::adopted::AdoptedKeys;
 use crate::lock_log::LockLog;
 use crate::parse::LeaseSettings;
 
-/// A server without a process: its time passes when a test says so.
+/// A server without a process; its time advances only when a test says so.
 pub struct SimulatedServer {
     pub(super) manager: RefCell<LockManager>,
     pub(super) keyspace: RefCell<Keyspace>,
     pub(super) clients: RefCell<AllClients>,
-    /// The clients' own table, which a command asks while it has them borrowed.
+    /// The clients' own table, shared because a command asks it while the clients are borrowed.
     pub(super) granted_here: Rc<RefCell<GrantedHere>>,
     pub(super) log: RefCell<LockLog>,
     pub(super) settings: RefCell<Settings>,
     /// The values of keys that are strings.
     pub(super) strings: RefCell<HashMap<Key, Vec<u8>>>,
-    /// What DUMP has given out.
+    /// What DUMP has returned.
     pub(super) dumps: RefCell<Vec<Stored>>,
-    /// How many tokens were made.
+    /// How many tokens were generated.
     pub(super) tokens: Cell<u64>,
 }
 
-/// What CONFIG SET changes beside the rules' own limits.
+/// What CONFIG SET changes, apart from the engine's own limits.
 pub(super) struct Settings {
     pub leases: LeaseSettings,
     pub log_max_len: usize,
@@ -64,14 +64,14 @@ impl Default for SimulatedServer {
     }
 }
 
-/// What commands and turns do to it.
+/// How commands and event-loop iterations change it.
 impl SimulatedServer {
-    /// Whether anything happened to keys that the rules do not know yet.
+    /// Whether there are key events that the engine has not processed yet.
     pub(super) fn has_events(&self) -> bool {
         !self.keyspace.borrow().events.is_empty()
     }
 
-    /// Tells the rules what happened to keys.
+    /// Passes pending key events to the engine.
     pub(super) fn apply_events(&self) {
         let events = std::mem::take(&mut self.keyspace.borrow_mut().events);
         let mut manager = self.manager.borrow_mut();
@@ -83,7 +83,7 @@ impl SimulatedServer {
         }
     }
 
-    /// A connection ends: its holds are due to be taken from it, its requests may keep their places.
+    /// A connection closes: its holds are due for removal, and its requests may keep a reserved position.
     pub(super) fn disconnect(&self, client: ClientId) {
         let (mut manager, mut clients) = (self.manager.borrow_mut(), self.clients.borrow_mut());
         if clients.connections.remove(&client).is_none() {
@@ -91,7 +91,7 @@ impl SimulatedServer {
         }
         let now = self.keyspace.borrow().now();
         manager.end_session(client);
-        // A grant of this turn has not reached it.
+        // A grant of this event-loop iteration has not reached it.
         manager.undelivered_to(client);
         let its: Vec<_> =
             clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
@@ -102,18 +102,18 @@ impl SimulatedServer {
     }
 }
 
-/// The sender of a command.
+/// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A connection by itself.
     Connection,
     /// A transaction of a connection: it may not block.
     Transaction,
-    /// A command of the connection's (LOCK.EXEC): it may not block, and has no connection of its own.
+    /// The command of a LOCK.EXEC: it may not block, and has no connection of its own.
     Command,
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub server: &'a SimulatedServer,
@@ -124,7 +124,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Works with the connection of its sender.
+    /// Runs `work` on the sender's connection.
     pub fn with_connection<R>(self, work: impl FnOnce(&mut Connection) -> R) -> R {
         let mut clients = self.server.clients.borrow_mut();
         work(clients.connections.get_mut(&self.client).expect("the sender of a command is connected"))

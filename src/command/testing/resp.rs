@@ -1,9 +1,9 @@
-//! Replies as bytes, in RESP2 and RESP3.
+//! Encodes replies in RESP2 and RESP3.
 
 use crate::errors::ErrorReply;
 use crate::reply::ReplyWriter;
 
-/// The version of the protocol that a connection speaks.
+/// The protocol version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP2
@@ -15,9 +15,9 @@ pub enum Protocol {
 /// Collects replies.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Which form maps and nil have.
+    /// Determines the encoding of maps and nil.
     pub protocol: Protocol,
-    /// What was written.
+    /// The encoded replies.
     pub bytes: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Encoder {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Begins a message that was not asked for.
+    /// Starts a push message.
     pub fn push(&mut self, len: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(len),

@@ -1,4 +1,4 @@
-//! The simulated server: its connections, its turns, its time.
+//! The simulated server: its connections, its event loop, its clock.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use super::clients::Words;
 use super::parts::{Call, Sender, SimulatedServer};
 use super::resp::Encoder;
 
-/// Waited-for keys are inspected this often while a request waits, as on a server.
+/// How often keys with waiters are inspected, as on a real server.
 const INSPECTION_MS: u64 = 10;
 
 impl SimulatedServer {
@@ -19,7 +19,7 @@ impl SimulatedServer {
         self.clients.borrow_mut().connect().0
     }
 
-    /// Commands of a connection arrive in one piece; the server does all that follows.
+    /// Sends commands on a connection in one piece; the server then processes everything that follows.
     pub fn send(&self, connection: u64, commands: Vec<Words>) {
         if let Some(connection) = self.clients.borrow_mut().connections.get_mut(&ClientId(connection)) {
             connection.inbox.extend(commands);
@@ -27,7 +27,7 @@ impl SimulatedServer {
         self.settle();
     }
 
-    /// What a connection can read, and has not read yet.
+    /// Takes what the connection can read and has not read yet.
     pub fn read(&self, connection: u64) -> Vec<u8> {
         let mut clients = self.clients.borrow_mut();
         let connection = clients.connections.get_mut(&ClientId(connection));
@@ -44,13 +44,13 @@ impl SimulatedServer {
         self.clients.borrow().connections.contains_key(&ClientId(connection))
     }
 
-    /// The client ends its connection; the server does all that follows.
+    /// The client closes its connection; the server then processes everything that follows.
     pub fn close(&self, connection: u64) {
         self.disconnect(ClientId(connection));
         self.settle();
     }
 
-    /// Time passes, and all happens that happens by itself.
+    /// Advances the clock, and runs everything that becomes due.
     pub fn pass(&self, ms: u64) {
         let end = self.keyspace.borrow().now_ms + ms;
         loop {
@@ -69,7 +69,7 @@ impl SimulatedServer {
         }
     }
 
-    /// The server's turns, until nothing is left to do.
+    /// Runs event-loop iterations until nothing is left to do.
     fn settle(&self) {
         for _ in 0..100_000 {
             let has_run = self.run_commands();
@@ -124,7 +124,7 @@ impl SimulatedServer {
         self.clients.borrow_mut().modified(&modified);
     }
 
-    /// A turn of the timer. False: nothing was due.
+    /// One timer callback. False: nothing was due.
     fn turn(&self) -> bool {
         let is_woken = self.has_events();
         self.apply_events();
