@@ -1,4 +1,4 @@
-//! An owner's hold of a key, as the key of a map.
+//! An owner's hold of a key, used as a map key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use crate::key::{Key, KeyRef};
 use crate::value::owner::Owner;
 
-/// An owner's hold of a key. Ordered by key, then by owner: the holds of a key stand together.
+/// An owner's hold of a key. Ordered by key, then by owner, so the holds of one key are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hold {
     /// The key.
@@ -15,18 +15,18 @@ pub struct Hold {
     pub owner: Owner,
 }
 
-/// A hold, borrowed.
+/// A borrowed hold.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldRef<'a> {
     /// The key.
     pub key: KeyRef<'a>,
-    /// The owner's bytes; empty: before all owners.
+    /// The owner's bytes. Empty sorts before all owners.
     pub owner: &'a [u8],
 }
 
-/// A hold, owned or borrowed, so that maps are searched without copying names.
+/// A hold, owned or borrowed, so that maps can be searched without copying names.
 pub trait HoldParts {
-    /// Database, name of the key, owner.
+    /// The database, the name of the key, and the owner.
     fn parts(&self) -> (i32, &[u8], &[u8]);
 }
 

@@ -1,6 +1,6 @@
-//! What the rules need from the server: keys to store locks in, clients to reply to, the time of the decision.
+//! What the rules need from the server: keys that store locks, clients that get replies, and the time of the decision.
 //!
-//! The server is one host, the simulator of the tests another. The rules cannot tell them apart.
+//! The server is one host and the tests' simulator is another. The rules cannot tell them apart.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -13,7 +13,7 @@ use crate::value::outcome::KeyError;
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Now, Timestamp};
 
-/// All inputs of a decision. Separate fields, so that clients can be answered while a key is open.
+/// All inputs of a decision. Separate fields, so that clients can get replies while a key is open.
 #[derive(Debug)]
 pub struct Host<'a, K, C> {
     /// Where locks are stored.
@@ -24,17 +24,17 @@ pub struct Host<'a, K, C> {
     pub now: &'a Now,
 }
 
-/// A keyspace. One key is open at a time: the entry borrows the keyspace.
+/// A keyspace. The entry borrows the keyspace, so only one key is open at a time.
 pub trait Keys {
     /// An open key.
     type Entry<'e>: Entry
     where
         Self: 'e;
 
-    /// Opens a key for reading and writing. An expired key is free.
+    /// Opens a key for reading and writing. An expired key reads as free.
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> Self::Entry<'e>;
 
-    /// Whether waiters of this key may be granted it.
+    /// Whether a waiter may be granted this key now.
     fn gate(&mut self, key: KeyRef<'_>) -> Gate;
 }
 
@@ -43,11 +43,10 @@ pub trait Entry {
     /// What is under the key.
     fn content(&mut self) -> Content<'_>;
 
-    /// If the lock under the key expired when the key was opened: the holder of the latest grant, and its fence.
-    /// Returned once.
+    /// If the lock expired when the key was opened: the owner and the fencing token of the latest grant. Returned once.
     fn take_expired(&mut self) -> Option<(Owner, Fence)>;
 
-    /// The key's own deadline. Call it only for a key that is not free: Redis 8.2 crashes on a free one.
+    /// The key's own deadline. Call it only if the key is not free, because Redis 8.2 crashes on a free one.
     fn until(&self) -> Deadline;
 
     /// The lock under the key, if there is one, and the key's own deadline.
@@ -57,13 +56,13 @@ pub trait Entry {
         Some((self.content().lock()?, until))
     }
 
-    /// Stores the lock of a first grant under a free key.
+    /// Stores the lock of the first grant under a free key.
     fn create(&mut self, first: &FirstGrant<'_>);
 
-    /// The lock was changed in place; `until` is the key's new deadline, `None` leaves it.
+    /// Reports that the lock was changed in place. `until` is the key's new deadline; `None` keeps the current one.
     fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>);
 
-    /// Removes the key: it has no holder left.
+    /// Removes a key whose lock has no holder left.
     fn remove(&mut self);
 }
 
@@ -77,17 +76,17 @@ pub trait Clients {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
 
-/// The client of the request that is being decided.
+/// The client whose request is being decided.
 pub trait Park: Clients {
-    /// Whether the client may wait; in a transaction or a script it gets its reply at once. Called only if the request
+    /// Whether the client may wait. In a transaction or a script it gets its reply at once. Called only if the request
     /// would wait.
     fn may_wait(&self) -> bool;
 
-    /// The client's request was queued: it can be answered from now on. False if this client cannot wait.
+    /// Blocks the client for its queued request, which can get its reply from now on. False if this client cannot wait.
     fn park(&mut self, request: RequestId) -> bool;
 
-    /// If the request waits on the connection of this client: takes it out without an answer. False: another
-    /// connection waits for the answer.
+    /// If the request waits on this client's own connection: ends that wait without a reply. False if the request waits
+    /// on another connection.
     fn take_over(&mut self, request: RequestId) -> bool;
 }
 
@@ -113,78 +112,78 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Whether a waiter may be granted a key now: no command of its client is running, which the server would have accepted
-/// or refused.
+/// Whether a waiter may be granted a key now. A grant to a waiter runs outside of its client's command, so the server
+/// has not checked whether it accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// It may.
+    /// The grant may be written.
     Open,
-    /// The server refuses writes for now: ask again later.
+    /// The server refuses writes for now; retry later.
     Closed,
-    /// The key's slot is moving, or belongs to another server: its waiters have to send their requests again.
+    /// The key's slot is migrating or belongs to another server, so its waiters must resend their requests.
     Elsewhere,
 }
 
-/// What changed in a stored lock, for replicas, watchers and the key's time to live.
+/// What changed in a stored lock, for replicas, WATCH and the key's time to live.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect<'a> {
-    /// This owner's hold is new or different. In a mutex it replaces the one before.
+    /// This owner's hold is new or has changed. In a mutex it replaces the previous hold.
     Hold(&'a [u8]),
-    /// This owner's lease is longer or shorter, and nothing else changed.
+    /// This owner's lease is longer or shorter; nothing else changed.
     Renew(&'a [u8]),
     /// This owner's hold has ended.
     Drop(&'a [u8]),
-    /// The holders whose leases were over at this time have ended: one effect, however many there were.
+    /// All holders whose leases had expired by this time are removed: one effect, however many they are.
     Ended(Timestamp),
     /// The semaphore's limit.
     Limit,
-    /// A client has set the key's deadline: no lease ends later than the key.
+    /// A client has changed the key's deadline, so no lease may end later than the key.
     Clamp,
 }
 
-/// How a request that waited came to its end.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// The request holds the lock.
     Granted {
-        /// The fence of the grant.
+        /// The fencing token.
         fence: Fence,
-        /// Holds of the mode asked for, or permits.
+        /// How many holds of the requested mode, or permits, the owner has now.
         holds: u32,
-        /// The slot, for a request that asks for one.
+        /// The slot, if the request asked for one.
         slot: Option<Slot>,
     },
-    /// The work was done (COALESCE): the holder has released the lock.
+    /// COALESCE: the holder has done the work and released the lock.
     Done {
-        /// The fence of the released hold.
+        /// The fencing token of the released hold.
         fence: Fence,
     },
-    /// BLOCK ran out.
+    /// BLOCK timed out.
     TimedOut,
     /// LOCK.CANCEL.
     Cancelled,
-    /// The same request was sent again, on another connection.
+    /// The same request was sent again on another connection.
     Superseded,
-    /// The request can never be granted on what the key has become.
+    /// The value that is now under the key can never be granted to the request.
     Impossible(KeyError),
-    /// The owner has lost a key of its request for several keys, and to wait for it would never end.
+    /// The owner lost a key of its multi-key request, and waiting for that key would deadlock.
     Deadlock,
-    /// The key's slot moves: send the request again, the cluster redirects it.
+    /// The key's slot is migrating: the client resends the request, and the cluster redirects it.
     TryAgain,
     /// The server became a replica.
     Demoted,
-    /// The client has lost its permission for the keys of the request.
+    /// The client has lost its permission for a key of the request.
     NotPermitted,
 }
 
-/// Whether the outcome was delivered.
+/// Whether the reply reached the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It was, or delivery cannot be observed.
+    /// It did, or the host cannot observe delivery.
     Done,
-    /// It was not: no client waits for this request any more. A grant is taken back.
+    /// It did not, because no client waits for this request any more. A grant is revoked.
     Failed,
-    /// To be confirmed by `LockManager::delivered`, or refuted by `LockManager::undelivered` or the end of this
-    /// connection.
+    /// Not known yet. `LockManager::delivered` confirms it; `LockManager::undelivered` or the end of this connection
+    /// refutes it.
     Pending(ClientId),
 }

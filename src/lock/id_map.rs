@@ -1,4 +1,4 @@
-//! Values by the ids that the server and this module give.
+//! A map from the ids that the server and this module assign.
 
 use std::array;
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::hash::{BuildHasher, Hash};
 
 use rustc_hash::FxBuildHasher;
 
-/// Values by ids, in no order. Clients choose no id: none can make the hashes of ids collide.
+/// An unordered map from ids to values. Clients cannot choose ids, so they cannot cause hash collisions.
 ///
-/// With trees in place of these tables, a hand-off among 48 clients takes 1,400 of 35,300 instructions more (callgrind,
-/// Redis 7.0.15). A hash table moves all of its values when it grows, which takes 2 to 5 ms with 7,168 requests. So
-/// each value is in one of several tables, which grow one by one.
+/// With trees instead of hash tables, a hand-off among 48 clients takes 1,400 instructions more, of 35,300 (callgrind,
+/// Redis 7.0.15). A hash table moves all of its values when it grows, which takes 2 to 5 ms for 7,168 requests. That is
+/// why the values are spread over several tables, which grow one by one.
 #[derive(Clone, Debug)]
 pub struct IdMap<I, V> {
     parts: [HashMap<I, V, FxBuildHasher>; PARTS],
@@ -19,7 +19,7 @@ pub struct IdMap<I, V> {
 
 const PARTS: usize = 16;
 
-/// An empty part keeps room for so many values.
+/// An empty part keeps capacity for this many values.
 const KEPT_ROOM: usize = 28;
 
 impl<I, V> Default for IdMap<I, V> {
@@ -28,7 +28,6 @@ impl<I, V> Default for IdMap<I, V> {
     }
 }
 
-/// As of a map of the standard library.
 impl<I: Copy + Eq + Hash, V> IdMap<I, V> {
     /// The number of values.
     pub fn len(&self) -> usize {
@@ -45,7 +44,7 @@ impl<I: Copy + Eq + Hash, V> IdMap<I, V> {
         self.parts[part_of(id)].get(id)
     }
 
-    /// The value of an id, to change it.
+    /// The value of an id, mutable.
     pub fn get_mut(&mut self, id: &I) -> Option<&mut V> {
         self.parts[part_of(id)].get_mut(id)
     }
@@ -55,14 +54,14 @@ impl<I: Copy + Eq + Hash, V> IdMap<I, V> {
         self.get(id).is_some()
     }
 
-    /// Sets the value of an id; returns the one before.
+    /// Sets the value of an id. Returns the previous one.
     pub fn insert(&mut self, id: I, value: V) -> Option<V> {
         let before = self.parts[part_of(&id)].insert(id, value);
         self.len += usize::from(before.is_none());
         before
     }
 
-    /// Takes out a value. The memory of many is given back.
+    /// Removes a value. A part that becomes empty frees the memory of many values.
     pub fn remove(&mut self, id: &I) -> Option<V> {
         let part = &mut self.parts[part_of(id)];
         let value = part.remove(id)?;
@@ -79,7 +78,7 @@ impl<I: Copy + Eq + Hash, V> IdMap<I, V> {
     }
 }
 
-/// By bits of the hash that a table of up to a million values does not use.
+/// Selects the part by hash bits that a table of up to a million values does not use.
 fn part_of(id: &impl Hash) -> usize {
     (FxBuildHasher.hash_one(id) >> 20) as usize % PARTS
 }

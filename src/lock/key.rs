@@ -1,8 +1,8 @@
-//! The names of keys, clients and requests, as the rules keep them.
+//! Identifiers of keys, clients and requests.
 
 use std::rc::Rc;
 
-/// A key of a database. Copies share the name: a hand-off makes several.
+/// A key of a database. Clones share the name, because a hand-off makes several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The number of the database.
@@ -12,12 +12,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// A copy of the name.
+    /// Copies the name.
     pub fn new(db: i32, name: &[u8]) -> Key {
         Key { db, name: name.into() }
     }
 
-    /// The same, borrowed.
+    /// Borrows the key.
     pub fn as_ref(&self) -> KeyRef<'_> {
         KeyRef { db: self.db, name: &self.name }
     }
@@ -33,13 +33,13 @@ pub struct KeyRef<'a> {
 }
 
 impl KeyRef<'_> {
-    /// A copy to keep.
+    /// Copies the name.
     pub fn to_key(self) -> Key {
         Key::new(self.db, self.name)
     }
 }
 
-/// A client connection, by the server's number for it.
+/// A client connection, identified by the server's client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 

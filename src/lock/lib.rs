@@ -1,13 +1,13 @@
-//! The rules: holders, wait queues, and the meaning of each request. No Redis, no clock, no I/O, no unsafe.
+//! The rules: holders, wait queues, and the outcome of each request. No Redis, no clock, no I/O, no unsafe.
 //!
 //! | folder        | question                                                                       |
 //! | ------------- | ------------------------------------------------------------------------------ |
 //! | `value`       | which owners hold a lock, and which requests does it admit                     |
 //! | `queue`       | which requests wait for a key, in which order, and would a wait ever end       |
-//! | `manager`     | what is the reply to a request, and what follows from each event               |
+//! | `manager`     | what is the reply to a request, and what does each event cause                 |
 //! | `host`        | what must the server provide                                                   |
-//! | `key`         | how are keys, clients and requests named                                       |
-//! | `hold`        | how is an owner's hold of a key named                                          |
+//! | `key`         | how are keys, clients and requests identified                                  |
+//! | `hold`        | how is an owner's hold of a key identified                                     |
 //! | `id_map`      | how are values stored by the ids of clients, requests and owners               |
 //! | `name_filter` | is a name certainly absent from a table of names                               |
 //! | `one_or_many` | how is a list stored that usually has one element                              |

@@ -1,14 +1,14 @@
-//! Tells in a few instructions that a name is certainly not in a table of names.
+//! Decides in a few instructions that a name is certainly not in a table of names.
 //!
-//! Nearly every key has no waiters. The tables of names hash with a secret, because clients choose the names. This
-//! filter needs no secret: names that collide only cost a lookup in the table. Without the filter an acquire/release
+//! Nearly every key has no waiters. The tables of names use a secret hash key, because clients choose the names. This
+//! filter needs no secret: names that collide only cost a lookup in the table. Without the filter, an acquire/release
 //! pair on another key costs 2 to 4 % more instructions while one request waits.
 
-/// Counts of names by a cheap hash.
+/// Counts names by a cheap hash.
 #[derive(Clone, Debug, Default)]
 pub struct NameFilter {
-    /// Empty, or one count for each bucket. A saturated count stays until no name is left; until then its bucket always
-    /// leads to a lookup in the table.
+    /// Empty, or one count for each bucket. A saturated count stays saturated until the filter is empty; until then its
+    /// bucket always leads to a lookup in the table.
     counts: Vec<u16>,
     is_one_full: bool,
     names: usize,
@@ -21,7 +21,7 @@ const BUCKET_BITS: u32 = 12;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl NameFilter {
-    /// Whether the table may contain the name: false is certain.
+    /// Whether the table may contain the name. False is certain.
     #[inline]
     pub fn may_contain(&self, name: &[u8]) -> bool {
         self.names > 0 && self.counts.get(bucket(name)).is_some_and(|count| *count > 0)
@@ -33,7 +33,7 @@ impl NameFilter {
         self.names == 0 && self.counts.iter().all(|count| *count == 0)
     }
 
-    /// Counts one more occurrence of the name.
+    /// Adds one occurrence of the name.
     pub fn insert(&mut self, name: &[u8]) {
         if self.counts.is_empty() {
             self.counts = vec![0; BUCKETS];
@@ -45,7 +45,7 @@ impl NameFilter {
         }
     }
 
-    /// Counts one occurrence of the name less.
+    /// Removes one occurrence of the name.
     pub fn remove(&mut self, name: &[u8]) {
         self.names = self.names.saturating_sub(1);
         if self.is_one_full && self.names == 0 {
@@ -57,7 +57,7 @@ impl NameFilter {
     }
 }
 
-/// Names often share a prefix or a suffix, so the hash takes the beginning, the middle and the end.
+/// Names often share a prefix or a suffix, so the hash uses the beginning, the middle and the end.
 #[inline]
 fn bucket(name: &[u8]) -> usize {
     let word = |start: usize| name.get(start..start + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);

@@ -1,4 +1,4 @@
-//! A list that usually has one element and then needs no heap: the keys of a request, its grants.
+//! A list that usually has one element, which then needs no heap: the keys of a request, its grants.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use std::ops::Deref;
 pub enum OneOrMany<T> {
     /// One.
     One(T),
-    /// None, or several.
+    /// None, or more than one.
     Many(Vec<T>),
 }
 

@@ -1,17 +1,17 @@
-//! What a request claims, and what a release gives back, for each of the four families of locks.
+//! What a request claims and what a release returns, for each of the four lock types.
 
 use super::owner::OwnerRef;
 use super::time::Lease;
 
-/// The largest LIMIT, and the most PERMITS.
+/// The largest LIMIT and the largest PERMITS.
 pub const MAX_PERMITS: u32 = 1_000_000;
 
-/// The family of a lock.
+/// The type of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// One holder, once.
+    /// One holder, which holds it once.
     Mutex,
-    /// One holder, any number of times.
+    /// One holder, which may hold it any number of times.
     Reentrant,
     /// Many readers or one writer.
     ReadWrite,
@@ -20,7 +20,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them, in their order.
+    /// All lock types, in their order.
     pub const ALL: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
 
     /// The name that clients see as `kind`.
@@ -33,36 +33,36 @@ impl Family {
         }
     }
 
-    /// Whether a lock of the family has one holder at a time.
+    /// Whether a lock of this type has one holder at a time.
     pub const fn is_exclusive(self) -> bool {
         matches!(self, Family::Mutex | Family::Reentrant)
     }
 }
 
-/// One `T` for each family.
+/// One `T` for each lock type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByFamily<T>(pub [T; Family::ALL.len()]);
 
 impl<T> ByFamily<T> {
-    /// The value of a family.
+    /// The value for a lock type.
     #[inline(always)]
     pub fn of(&self, family: Family) -> &T {
         &self.0[family as usize]
     }
 
-    /// The value of a family, mutable.
+    /// The value for a lock type, mutable.
     #[inline(always)]
     pub fn of_mut(&mut self, family: Family) -> &mut T {
         &mut self.0[family as usize]
     }
 
-    /// Makes one value for each family.
+    /// Makes one value for each lock type.
     pub fn make(mut make: impl FnMut(Family) -> T) -> ByFamily<T> {
         ByFamily(Family::ALL.map(&mut make))
     }
 }
 
-/// By which commands a hold was granted. A native hold is never taken over by a client that does not know the module.
+/// Which commands granted a hold. A client without the module's commands never preempts a native hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// `LOCK.*`.
@@ -84,14 +84,14 @@ pub enum Mode {
 /// A number of holds or permits, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// This many more (acquire) or fewer (release) than now.
+    /// This many more (acquire) or fewer (release) than the owner has now.
     Step(u32),
-    /// Exactly this many afterwards: safe to resend.
+    /// Exactly this many afterwards, which makes the request safe to resend.
     Exactly(u32),
 }
 
 impl Count {
-    /// The number that the request names.
+    /// The number in the request.
     #[inline]
     pub fn number(self) -> u32 {
         match self {
@@ -124,31 +124,31 @@ impl Count {
 pub enum Claim {
     /// The mutex.
     Mutex,
-    /// The mutex, for a client that does not know the module. Its token may be a constant: a holder with the same token
-    /// bars it as any other, it supersedes no request, and its wait, which is bounded, closes no deadlock.
+    /// The mutex, for an adopted command. Its token may be a constant, so a holder with the same token excludes it like
+    /// any other holder, it supersedes no request, and its wait, which is bounded, cannot complete a deadlock.
     AdoptedMutex,
     /// Holds of a reentrant mutex.
     Reentrant(Count),
-    /// The same, for a client that does not know the module. It is granted at once or not at all.
+    /// The same for an adopted command. It is granted at once or not at all.
     AdoptedReentrant(Count),
     /// Holds of a read/write lock in a mode.
     ReadWrite(Mode, Count),
     /// Permits of a semaphore.
     Permits {
-        /// At most this many are out; 1 or more.
+        /// The maximum number of permits held together; 1 or more.
         limit: u32,
-        /// How many are claimed.
+        /// How many permits are claimed.
         count: Count,
     },
-    /// One permit of a semaphore, and a number that no other holder has.
+    /// One permit of a semaphore, with a number that no other holder has.
     Slot {
-        /// As for permits.
+        /// As for `Permits`.
         limit: u32,
     },
 }
 
 impl Claim {
-    /// The family that the claim belongs to.
+    /// The lock type of the claim.
     #[inline]
     pub fn family(&self) -> Family {
         match self {
@@ -159,7 +159,7 @@ impl Claim {
         }
     }
 
-    /// The mode shown for a holder of this claim: exclusive, read, write or permits.
+    /// The mode that clients see for a holder of this claim: exclusive, read, write or permits.
     pub fn mode_word(&self) -> &'static str {
         match self {
             Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => "exclusive",
@@ -169,7 +169,7 @@ impl Claim {
         }
     }
 
-    /// How many holds or permits it names.
+    /// How many holds or permits it asks for.
     #[inline]
     pub fn count(&self) -> Count {
         match self {
@@ -181,7 +181,7 @@ impl Claim {
         }
     }
 
-    /// By which commands a hold of this claim is granted.
+    /// Which commands grant a hold of this claim.
     #[inline]
     pub fn origin(&self) -> Origin {
         match self {
@@ -190,7 +190,7 @@ impl Claim {
         }
     }
 
-    /// The same claim, for a client that does not know the module.
+    /// The same claim for an adopted command.
     pub(crate) fn adopted(self) -> Claim {
         match self {
             Claim::Mutex => Claim::AdoptedMutex,
@@ -199,7 +199,7 @@ impl Claim {
         }
     }
 
-    /// The LIMIT that it brings.
+    /// The LIMIT in the claim.
     pub fn limit(&self) -> Option<u32> {
         match self {
             Claim::Permits { limit, .. } | Claim::Slot { limit } => Some(*limit),
@@ -207,8 +207,8 @@ impl Claim {
         }
     }
 
-    /// True if the permits that this claim asks for and the `held` permits of its owner exceed LIMIT, whatever other
-    /// owners hold.
+    /// Whether the claimed permits together with the `held` permits of the owner exceed LIMIT, whatever other owners
+    /// hold.
     pub(crate) fn never_fits(&self, held: u32, limit: u32) -> bool {
         let Claim::Permits { count, .. } = self else { return false };
         match count {
@@ -217,7 +217,7 @@ impl Claim {
         }
     }
 
-    /// The same claim under another LIMIT.
+    /// The same claim with another LIMIT.
     pub fn under_limit(self, limit: Option<u32>) -> Claim {
         match (self, limit) {
             (Claim::Permits { count, .. }, Some(limit)) => Claim::Permits { limit, count },
@@ -226,12 +226,11 @@ impl Claim {
         }
     }
 
-    /// Whether it asks to read.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Claim::ReadWrite(Mode::Read, _))
     }
 
-    /// Whether it repeats `other`: the same mode and number; the limit may be a newer one.
+    /// Whether it repeats `other`: the same mode and number. The limit may differ.
     pub fn is_retry_of(&self, other: &Claim) -> bool {
         match (self, other) {
             (Claim::Permits { count, .. }, Claim::Permits { count: before, .. }) => count == before,
@@ -241,7 +240,7 @@ impl Claim {
     }
 }
 
-/// The part of a lock that one owner holds, or would hold.
+/// The part of a lock that one owner holds or would hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Exclusive or write holds, or permits.
@@ -253,8 +252,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether a claim by its owner waits for nothing: it reenters, is held already, or is refused (as permits in
-    /// addition to a slot are).
+    /// Whether a claim by this owner never waits: it reenters, is already held, or is refused (such as permits in
+    /// addition to a slot).
     pub fn covers(self, claim: &Claim) -> bool {
         match claim {
             Claim::ReadWrite(Mode::Read, _) => self.holds > 0 || self.reads > 0,
@@ -289,7 +288,7 @@ impl Share {
     }
 }
 
-/// The part of a hold that a release gives back.
+/// What a release returns: a part of a hold, or all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {
     /// The mutex.
@@ -303,7 +302,7 @@ pub enum Portion {
 }
 
 impl Portion {
-    /// The family that the portion belongs to.
+    /// The lock type that it applies to.
     #[inline]
     pub fn family(&self) -> Family {
         match self {
@@ -326,33 +325,35 @@ impl Portion {
     }
 }
 
-/// Owner, claim and lease of a request. The owner's bytes are borrowed and copied only where they are stored.
+/// The owner, the claim and the lease of a request. The owner's bytes are borrowed, and copied only where they are
+/// stored.
 #[derive(Clone, Copy, Debug)]
 pub struct LockRequest<'a> {
     /// The owner of the hold.
     pub owner: OwnerRef<'a>,
     /// What it claims.
     pub claim: Claim,
-    /// The lease, from the grant on.
+    /// The lease, which starts with the grant.
     pub lease: Lease,
 }
 
 /// Why a request is invalid for the lock as it is. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidClaim {
-    /// The key holds a lock of this other family.
+    /// The key holds a lock of this other type.
     WrongFamily(Family),
-    /// `HOLDS n` to acquire while more than n are held: an acquire never takes holds away.
+    /// An acquire with `HOLDS n` while the owner holds more than n. An acquire never reduces a count.
     HoldsMore(u32),
-    /// `HOLDS n` to release while fewer than n are held, or more permits given back than held: a release never adds.
+    /// A release with `HOLDS n` while the owner holds fewer than n, or of more permits than it holds. A release never
+    /// increases a count.
     HoldsFewer(u32),
     /// More than 2^32 - 1 holds.
     TooManyHolds,
-    /// More permits than LIMIT.
+    /// More permits than LIMIT allows.
     OverLimit,
-    /// An owner that holds permits without a slot asks for a slot.
+    /// The owner holds permits without a slot and asks for a slot.
     HoldsPermits,
-    /// An owner that holds a slot asks for permits.
+    /// The owner holds a slot and asks for permits.
     HoldsSlot,
 }
 

@@ -1,5 +1,5 @@
 //! The holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and is stored nowhere else, so
-//! that EXPIRE, PTTL and the lease cannot disagree.
+//! EXPIRE, PTTL and the lease cannot disagree.
 
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Origin, Portion};
 use super::fence::Fence;
@@ -20,7 +20,7 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// The first grant.
+    /// The lock after its first grant.
     #[inline]
     pub(super) fn of_request(request: &LockRequest<'_>, fence: Fence) -> Exclusive {
         Exclusive {
@@ -33,7 +33,7 @@ impl Exclusive {
         }
     }
 
-    /// From a file, a dump or an effect.
+    /// The lock from a file, a dump or an effect.
     pub(super) fn of_holder(family: Family, holder: Holder) -> Exclusive {
         Exclusive {
             owner: holder.owner,
@@ -76,7 +76,8 @@ impl Exclusive {
         Ok(Admission::AlreadyHeld)
     }
 
-    /// Grants the lock to its holder again. Returns the key's new deadline too, which is never earlier.
+    /// Grants the lock to its holder again. Also returns the key's new deadline, which is never earlier than the old
+    /// one.
     pub(super) fn reenter(
         &mut self,
         request: &LockRequest<'_>,
@@ -95,14 +96,14 @@ impl Exclusive {
         Ok((grant, request.lease.from(now).max(key_until)))
     }
 
-    /// Gives back a portion. After [`Released::Gone`] it has no holder, and the caller drops it.
+    /// Releases a part of the hold. After [`Released::Gone`] there is no holder, and the caller drops the lock.
     #[inline(always)]
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         self.check_family(portion.family())?;
         if !self.is_held_by(owner) {
             return Ok(Released::NotHeld);
         }
-        // A count of 0 (`manager/counted_holds`) has nothing left to give back but the lock.
+        // A count of 0 (`manager/counted_holds`) leaves nothing to release but the lock itself.
         let left = if self.holds == 0 { 0 } else { portion.taken_from(self.holds)? };
         if left == 0 {
             return Ok(Released::Gone);
@@ -111,7 +112,6 @@ impl Exclusive {
         Ok(if left == before { Released::Same(left) } else { Released::Fewer(left) })
     }
 
-    /// Sets how often the holder holds it.
     pub(super) fn set_holds(&mut self, holds: u32) {
         self.holds = holds;
     }

@@ -1,11 +1,11 @@
 //! Fencing tokens from a hybrid clock: `max(last + 1, now in microseconds)`.
 //!
-//! The wall clock keeps them growing over lost data, failovers and slot moves; the last value, which is persisted and
-//! replicated, keeps them growing when the clock is set back. Never issue a fence twice, never a smaller one.
+//! The wall clock keeps them increasing after data loss, failovers and slot moves. The last token, which is persisted
+//! and replicated, keeps them increasing when the clock is set back. A token is never issued twice and never decreases.
 
 use std::num::NonZeroU64;
 
-/// A fencing token: positive, below 2^53, so that JavaScript, Lua and JSON represent it exactly.
+/// A fencing token: positive, and below 2^53 so that JavaScript, Lua and JSON represent it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(NonZeroU64);
 
@@ -13,7 +13,7 @@ pub struct Fence(NonZeroU64);
 const END: u64 = 1 << 53;
 
 impl Fence {
-    /// `None` if the number is not a valid fence.
+    /// `None` if the number is not a valid fencing token.
     pub fn new(number: u64) -> Option<Fence> {
         NonZeroU64::new(number).filter(|n| n.get() < END).map(Fence)
     }
@@ -23,31 +23,31 @@ impl Fence {
         self.0.get()
     }
 
-    /// The same as the server's signed integer.
+    /// The number as the server's signed integer.
     pub fn signed(self) -> i64 {
         i64::try_from(self.get()).expect("a fence is below 2^53")
     }
 
-    /// Microseconds since its grant; 0 if the clock was set back since.
+    /// Microseconds since its grant; 0 if the clock was set back since then.
     pub fn us_before(self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.get())
     }
 
-    /// Whether it is more than a day ahead of `now_us` (microseconds since the epoch): no correct clock made it.
+    /// Whether it is more than a day ahead of `now_us` (microseconds since the epoch), which no correct clock produces.
     pub fn is_beyond_a_day(self, now_us: u64) -> bool {
         self.get() > now_us.saturating_add(86_400_000_000)
     }
 }
 
-/// The source of fences of one server.
+/// The source of the fencing tokens of one server.
 #[derive(Clone, Debug, Default)]
 pub struct FenceClock {
     last: u64,
 }
 
 impl FenceClock {
-    /// The next fence; `now_us` is the wall clock in microseconds. `None` when the numbers below 2^53 are used up (the
-    /// year 2255, or a forged dump).
+    /// The next fencing token. `now_us` is the wall clock in microseconds. `None` when the numbers below 2^53 are used
+    /// up (in the year 2255, or after a forged dump).
     #[inline]
     pub fn next(&mut self, now_us: u64) -> Option<Fence> {
         let fence = Fence::new((self.last + 1).max(now_us))?;
@@ -55,12 +55,12 @@ impl FenceClock {
         Some(fence)
     }
 
-    /// Every later fence is above `seen`, a fence that was loaded, restored or replicated.
+    /// Makes every later token greater than `seen`, a token that was loaded, restored or replicated.
     pub fn raise(&mut self, seen: Fence) {
         self.last = self.last.max(seen.get());
     }
 
-    /// The last fence issued or seen; `None` at the start.
+    /// The last token issued or seen; `None` at the start.
     pub fn last(&self) -> Option<Fence> {
         Fence::new(self.last)
     }

@@ -1,8 +1,8 @@
-//! The holders of a shared lock: found by owner and by deadline without a linear search, however many there are.
+//! The holders of a shared lock, found by owner and by deadline without a linear search, however many they are.
 //!
-//! Up to `WALK` holders are searched linearly, which is faster than any index; beyond that an index is kept.
+//! Up to `WALK` holders are searched linearly, which is faster than any index. With more, an index is kept.
 //!
-//! A holder may have a slot, a number that no other holder has. A lock without slots has no table of them.
+//! A holder may have a slot, which is a number that no other holder has. A lock without slots has no table of slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -12,28 +12,29 @@ use super::fence::Fence;
 use super::owner::Owner;
 use super::time::{Deadline, Lease, Timestamp};
 
-/// One owner's hold on a lock.
+/// One owner's hold of a lock.
 #[derive(Clone, Debug)]
 pub struct Holder {
     /// The owner.
     pub owner: Owner,
-    /// The fence of the latest grant to this owner that was not merely a reentry.
+    /// The fencing token of the latest grant to this owner that was not just a reentry.
     pub fence: Fence,
-    /// The length of the lease, as last asked for.
+    /// The length of the lease, as last requested.
     pub lease: Lease,
-    /// When the lease ends.
+    /// When the lease expires.
     pub until: Deadline,
     /// Exclusive or write holds, or permits.
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
-    /// The number of its one permit, if it asked for a slot.
+    /// The number of its one permit, if it has a slot.
     pub slot: Option<Slot>,
-    /// By which commands it was granted.
+    /// Which commands granted it.
     pub origin: Origin,
 }
 
-/// A holder as stored, without its slot, which would cost each holder of each lock 8 bytes, and native.
+/// A holder as stored: without its origin, which is always native, and without its slot, which would cost each holder
+/// of each lock 8 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub owner: Owner,
@@ -44,10 +45,10 @@ pub(super) struct Record {
     pub reads: u32,
 }
 
-/// Up to this many holders a linear search is cheaper than an index.
+/// Up to this many holders, a linear search is cheaper than an index.
 const WALK: usize = 16;
 
-/// A vector of holders up to this capacity is left alone.
+/// A vector of holders with at most this capacity never shrinks.
 const SMALL: usize = 256;
 
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ impl Holders {
         self.all.is_empty()
     }
 
-    /// The position of this owner's hold, valid until the next change.
+    /// The position of this owner's hold. Valid until the next change.
     pub(super) fn position(&self, owner: &[u8]) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_owner.get(owner).copied(),
@@ -100,7 +101,7 @@ impl Holders {
         self.slots().and_then(|slots| slots.position(slot))
     }
 
-    /// The smallest slot that no holder has.
+    /// The smallest free slot.
     pub(super) fn free_slot(&self) -> Option<Slot> {
         self.slots().map_or(Some(Slot::FIRST), Slots::smallest_free)
     }
@@ -109,7 +110,7 @@ impl Holders {
         self.index.as_ref().and_then(|index| index.slots.as_ref())
     }
 
-    /// Adds a holder. Its owner must not be among them yet, and its slot must be free.
+    /// Adds a holder. Its owner must not be present yet, and its slot must be free.
     pub(super) fn push(&mut self, holder: Holder) {
         let Holder { owner, fence, lease, until, holds, reads, slot, origin: _ } = holder;
         if self.index.is_none() && slot.is_some() {
@@ -127,7 +128,7 @@ impl Holders {
         }
     }
 
-    /// Changes the holder at `position`, all but its owner and slot.
+    /// Changes the holder at `position`, except its owner and slot.
     pub(super) fn change(&mut self, position: usize, change: impl FnOnce(&mut Record)) {
         let holder = &mut self.all[position];
         let before = holder.until;
@@ -138,7 +139,7 @@ impl Holders {
         }
     }
 
-    /// Removes the holder at `position`; the last one moves there.
+    /// Removes the holder at `position`. The last holder moves there.
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
         let Record { owner, fence, lease, until, holds, reads } = self.all.swap_remove(position);
@@ -164,7 +165,7 @@ impl Holders {
         Holder { owner, fence, lease, until, holds, reads, slot, origin: Origin::Native }
     }
 
-    /// Removes the holders whose leases are over, and returns them, the first to end first.
+    /// Removes the holders whose leases have expired, and returns them in the order of their expiry.
     pub(super) fn remove_ended(&mut self, now: Timestamp) -> Vec<Holder> {
         let by_until = self.index.iter().flat_map(|index| &index.by_until);
         let ended = by_until.take_while(|(until, _)| until.is_over(now)).count();
@@ -175,8 +176,8 @@ impl Holders {
             }
             return gone;
         }
-        // Of thousands that end together each would take 2,400 instructions to be removed from the index, which makes
-        // 8 ms of 10,000: the index is made anew for those that stay (callgrind, Redis 7.0.15).
+        // Removing a holder from the index takes 2,400 instructions. For 10,000 holders that expire together that is 8
+        // ms, so the index is rebuilt for those that remain (callgrind, Redis 7.0.15).
         let Holders { all, index } = std::mem::take(self);
         let slots = index.as_ref().and_then(|index| index.slots.as_ref());
         for (position, Record { owner, fence, lease, until, holds, reads }) in all.into_iter().enumerate() {
@@ -191,7 +192,8 @@ impl Holders {
         gone
     }
 
-    /// After a removal: std's vectors never shrink by themselves. The removals before it have paid for the work.
+    /// Called after a removal, because std's vectors never shrink by themselves. The earlier removals have paid for the
+    /// work.
     fn give_memory_back(&mut self) {
         if self.all.capacity() > SMALL && self.all.len() < self.all.capacity() / 8 {
             self.all.shrink_to(self.all.len() * 2);
@@ -217,7 +219,7 @@ impl Holders {
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let owners: usize = match &self.index {
-            // An estimate from the first ones: iterating over thousands of holders would make MEMORY USAGE slow.
+            // An estimate from the first holders: iterating over thousands would make MEMORY USAGE slow.
             Some(_) => {
                 let first: usize = self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum();
                 first * self.len() / self.len().clamp(1, WALK)
@@ -241,7 +243,7 @@ impl Holders {
 }
 
 /// The number of a slot: 0 to 999,999, as no LIMIT is above 1,000,000. Stored plus one, so that `Option<Slot>` takes no
-/// more room.
+/// more space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(NonZeroU32);
 
@@ -254,7 +256,7 @@ impl Slot {
         NonZeroU32::new(number.saturating_add(1)).filter(|_| number < MAX_PERMITS).map(Slot)
     }
 
-    /// The number, from 0.
+    /// The number, starting at 0.
     pub fn number(self) -> u32 {
         self.0.get() - 1
     }
@@ -263,10 +265,10 @@ impl Slot {
 /// The slots of a lock's holders.
 #[derive(Clone, Debug)]
 struct Slots {
-    /// The runs of free numbers: from the first of each to its end (exclusive). At most one run more than there are
-    /// holders, whatever their numbers are.
+    /// The ranges of free numbers, each from its first number to its end (exclusive). There is at most one range more
+    /// than there are holders.
     free: BTreeMap<u32, u32>,
-    /// By the position of the holder. Holders without a slot have no entry, and may be many.
+    /// By the position of the holder. Holders without a slot, of which there may be many, have no entry.
     by_position: BTreeMap<usize, Slot>,
 }
 
@@ -282,7 +284,7 @@ impl Slots {
         self.free.get(&0) == Some(&MAX_PERMITS)
     }
 
-    /// The smallest number that no holder has.
+    /// The smallest free number.
     fn smallest_free(&self) -> Option<Slot> {
         self.free.first_key_value().and_then(|(first, _)| Slot::new(*first))
     }
@@ -292,15 +294,15 @@ impl Slots {
         self.by_position.get(&position).copied()
     }
 
-    /// The position of the holder of this slot. A linear search if it is taken, which is asked only by invalid files
-    /// and dumps.
+    /// The position of the holder of this slot. A linear search if the slot is taken, which happens only with invalid
+    /// files and dumps.
     fn position(&self, slot: Slot) -> Option<usize> {
         self.free_run(slot.number())
             .is_none()
             .then(|| self.by_position.iter().find(|(_, other)| **other == slot).map(|(position, _)| *position))?
     }
 
-    /// Gives the holder at `position` this slot, which must be free.
+    /// Assigns this slot, which must be free, to the holder at `position`.
     fn give(&mut self, position: usize, slot: Slot) {
         let number = slot.number();
         let (first, end) = self.free_run(number).expect("the slot is free");
@@ -310,7 +312,7 @@ impl Slots {
         self.by_position.insert(position, slot);
     }
 
-    /// Removes the holder at `position`; the one at `last` moves there. Returns the slot that became free.
+    /// Removes the holder at `position`. The holder at `last` moves there. Returns the slot that became free.
     fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
         let freed = self.by_position.remove(&position);
         if let Some(moved) = self.by_position.remove(&last) {
@@ -354,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of each holder the deadline, and whether it has a slot.
+        /// For each holder: the deadline, and whether it has a slot.
         #[test]
         fn ended_holders_are_removed_whether_few_or_most_have_ended(
             untils in prop::collection::vec((1u64..100, any::<bool>()), 1..60),
@@ -410,7 +412,7 @@ mod tests {
         }
     }
 
-    /// The figure that MEMORY USAGE reports.
+    /// The value that MEMORY USAGE reports.
     #[test]
     fn memory_grows_with_holders_long_names_and_the_index() {
         let mut holders = Holders::default();
@@ -541,7 +543,8 @@ mod tests {
         }
     }
 
-    /// A reallocation comes when more than seven of eight places are free, and leaves room for as many holders again.
+    /// The vector is reallocated when more than seven of eight elements are free, and keeps room for as many holders
+    /// again.
     #[test]
     fn memory_is_given_back_in_few_steps_with_room_for_as_many_again() {
         let mut holders = Holders::default();

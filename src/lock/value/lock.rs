@@ -1,17 +1,17 @@
 //! One lock: its holders, and the requests that it admits.
 //!
-//! | family    | admits another owner when               | the holder itself may                              |
-//! | --------- | --------------------------------------- | -------------------------------------------------- |
-//! | mutex     | it has no holder                        | ask again: the same grant                          |
-//! | reentrant | it has no holder                        | reenter                                            |
-//! | rw, READ  | it has no writer                        | reenter; the writer may read as well               |
-//! | rw, WRITE | it has no holder                        | reenter; the only reader may upgrade (a new grant) |
-//! | semaphore | the permits out and asked for fit LIMIT | take more under the same rule; with a slot: ask     |
-//! |           |                                         | for it again, and nothing else                     |
+//! | lock type | admits another owner when                    | the holder itself may                              |
+//! | --------- | -------------------------------------------- | -------------------------------------------------- |
+//! | mutex     | it has no holder                             | request it again: the same grant                   |
+//! | reentrant | it has no holder                             | reenter                                            |
+//! | rw, READ  | it has no writer                             | reenter; the writer may also read                  |
+//! | rw, WRITE | it has no holder                             | reenter; the only reader may upgrade (a new grant) |
+//! | semaphore | the held and the requested permits fit LIMIT | take more under the same rule; with a slot: only   |
+//! |           |                                              | request that slot again                            |
 //!
-//! A mutex or reentrant mutex has one holder; its deadline is the key's own time to live. Such a lock is `Exclusive`
-//! and 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows nothing of
-//! the wait queue.
+//! A mutex or reentrant mutex has one holder, whose deadline is the key's own time to live. Such a lock is `Exclusive`
+//! and takes 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows
+//! nothing of the wait queue.
 
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Origin, Portion};
 use super::exclusive::Exclusive;
@@ -29,12 +29,12 @@ pub enum Lock {
     Exclusive(Exclusive),
     /// A read/write lock or semaphore.
     Shared(Box<Shared>),
-    /// A mutex or reentrant mutex between its release and the hand-off or removal of the key in the same step. Never
-    /// left in a key. A `Shared` lock without holders, which is vacant too, is in no key either.
+    /// A mutex or reentrant mutex between its release and its hand-off or the removal of the key in the same step.
+    /// Never left in a key. A `Shared` lock without holders is vacant too, and is never left in a key either.
     Vacant,
 }
 
-/// The first grant on a free key. The lock itself is made where it is stored, without a copy on the way.
+/// The first grant on a free key. The lock is built where it is stored, without an intermediate copy.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstGrant<'a> {
     request: LockRequest<'a>,
@@ -43,7 +43,7 @@ pub struct FirstGrant<'a> {
 }
 
 impl<'a> FirstGrant<'a> {
-    /// Fails, without using up a fence, if the claim could never be granted.
+    /// Fails without consuming a fencing token if the claim could never be granted.
     #[inline(always)]
     pub fn new<E: From<InvalidClaim>>(
         request: LockRequest<'a>,
@@ -60,7 +60,7 @@ impl<'a> FirstGrant<'a> {
         self.request.owner.as_bytes()
     }
 
-    /// When the key ends.
+    /// When the key expires.
     #[inline]
     pub fn until(&self) -> Deadline {
         self.request.lease.from(self.now)
@@ -91,9 +91,9 @@ impl<'a> FirstGrant<'a> {
     }
 }
 
-/// Family and holders.
+/// Lock type and holders.
 impl Lock {
-    /// The family; `None` for [`Lock::Vacant`].
+    /// The lock type; `None` for [`Lock::Vacant`].
     pub fn family(&self) -> Option<Family> {
         match self {
             Lock::Exclusive(exclusive) => Some(exclusive.family()),
@@ -102,7 +102,7 @@ impl Lock {
         }
     }
 
-    /// The family, if the lock has a holder.
+    /// The lock type, if the lock has a holder.
     pub fn held_family(&self) -> Option<Family> {
         self.family().filter(|_| !self.is_vacant())
     }
@@ -123,7 +123,7 @@ impl Lock {
         matches!(self, Lock::Shared(shared) if shared.holders.len() > 1)
     }
 
-    /// Whether each holder has a deadline of its own.
+    /// Whether each holder has its own deadline.
     #[inline]
     pub fn is_shared(&self) -> bool {
         matches!(self, Lock::Shared(_))
@@ -145,7 +145,7 @@ impl Lock {
         }
     }
 
-    /// The fence of the latest grant; `None` for [`Lock::Vacant`].
+    /// The fencing token of the latest grant; `None` for [`Lock::Vacant`].
     pub fn fence(&self) -> Option<Fence> {
         match self {
             Lock::Exclusive(exclusive) => Some(exclusive.fence),
@@ -154,7 +154,7 @@ impl Lock {
         }
     }
 
-    /// The hold of this owner. `key_until` is the key's own deadline, which is that of a mutex' holder.
+    /// The hold of this owner. `key_until` is the key's own deadline, which is also the deadline of a mutex holder.
     pub fn hold(&self, owner: &[u8], key_until: Deadline) -> Option<Hold<'_>> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.hold(key_until)),
@@ -163,7 +163,7 @@ impl Lock {
         }
     }
 
-    /// The fence of this owner's grant, if it holds the lock.
+    /// The fencing token of this owner's grant, if it holds the lock.
     pub fn fence_of(&self, owner: &[u8]) -> Option<Fence> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then_some(exclusive.fence),
@@ -172,7 +172,7 @@ impl Lock {
         }
     }
 
-    /// The current holder with the highest fence, and that fence.
+    /// The current holder with the greatest fencing token, and that token.
     pub fn latest_holder(&self) -> Option<(&Owner, Fence)> {
         match self {
             Lock::Exclusive(exclusive) => Some((&exclusive.owner, exclusive.fence)),
@@ -194,7 +194,7 @@ impl Lock {
         }
     }
 
-    /// Every hold, oldest grant first. Iterates over all and sorts: for replies and dumps.
+    /// Every hold, oldest grant first. Iterates over all and sorts, so it is only for replies and dumps.
     pub fn holds(&self, key_until: Deadline) -> Vec<Hold<'_>> {
         let mut holds: Vec<_> = self.each_hold(key_until).collect();
         holds.sort_by_key(|hold| hold.fence);
@@ -221,7 +221,7 @@ impl Lock {
         one.into_iter().chain(shared.iter().map(|holder| &holder.owner))
     }
 
-    /// Whether its holder, or one of its holders, was granted it by `LOCK.*`; false while vacant.
+    /// Whether `LOCK.*` granted it to its holder or one of its holders. False while vacant.
     pub fn is_held_natively(&self) -> bool {
         match self {
             Lock::Exclusive(exclusive) => exclusive.origin == Origin::Native,
@@ -230,7 +230,7 @@ impl Lock {
         }
     }
 
-    /// How often this owner holds a mutex or reentrant mutex; `None` if it does not.
+    /// How many times this owner holds a mutex or reentrant mutex; `None` if it does not.
     pub fn exclusive_holds(&self, owner: &[u8]) -> Option<u32> {
         match self {
             Lock::Exclusive(exclusive) if exclusive.is_held_by(owner) => Some(exclusive.hold(Deadline::Never).holds),
@@ -238,7 +238,7 @@ impl Lock {
         }
     }
 
-    /// Sets how often the holder of a reentrant mutex holds it, which may be 0.
+    /// Sets how many times the holder of a reentrant mutex holds it, which may be 0.
     pub fn set_exclusive_holds(&mut self, holds: u32) {
         if let Lock::Exclusive(exclusive) = self {
             exclusive.set_holds(holds);
@@ -262,7 +262,7 @@ impl Lock {
         }
     }
 
-    /// Bytes of memory that the lock takes, its owners included.
+    /// Bytes of memory that the lock takes, including its owners.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Lock>()
             + match self {
@@ -275,7 +275,7 @@ impl Lock {
 
 /// Deadlines.
 impl Lock {
-    /// When the key has to end: with the last of its holders. `None` for a mutex: its holder ends with the key.
+    /// When the key must expire: with the last of its holders. `None` for a mutex, which expires with its key.
     pub fn last_deadline(&self) -> Option<Deadline> {
         match self {
             Lock::Shared(shared) => shared.last_deadline(),
@@ -283,8 +283,8 @@ impl Lock {
         }
     }
 
-    /// Whether a removed lock may have expired. The deadline of a mutex was in its key and is lost: only the length of
-    /// the lease since the grant is known, not its renewals.
+    /// Whether a removed lock may have expired. The deadline of a mutex was in its key and is lost, so only the length
+    /// of the lease since the grant is known, not its renewals.
     pub fn may_have_expired(&self, now: &Now) -> bool {
         match self {
             Lock::Exclusive(exclusive) => match exclusive.hold(Deadline::Never).lease {
@@ -296,7 +296,7 @@ impl Lock {
         }
     }
 
-    /// The next end of a lease.
+    /// When the next lease expires.
     pub fn first_deadline(&self, key_until: Deadline) -> Deadline {
         match self {
             Lock::Shared(shared) => shared.first_deadline(key_until),
@@ -304,8 +304,8 @@ impl Lock {
         }
     }
 
-    /// Removes and returns the holders with expired leases, after [`Lock::clamp`]. None for a mutex: it ends with its
-    /// key.
+    /// Removes and returns the holders with expired leases; call [`Lock::clamp`] first. Returns none for a mutex, which
+    /// expires with its key.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         match self {
             Lock::Shared(shared) => shared.settle(now),
@@ -313,7 +313,7 @@ impl Lock {
         }
     }
 
-    /// Whether [`Lock::settle`] has something to take out.
+    /// Whether [`Lock::settle`] would remove any holder.
     pub fn has_ended_holders(&self, now: Timestamp) -> bool {
         match self {
             Lock::Shared(shared) => shared.has_ended_holders(now),
@@ -321,13 +321,14 @@ impl Lock {
         }
     }
 
-    /// Whether a holder is stored with a later end than the key's: EXPIRE has shortened the leases.
+    /// Whether a holder is stored with a later deadline than the key's, because EXPIRE has shortened the leases.
     pub fn outlives_key(&self, key_until: Deadline) -> bool {
         self.has_several_holders() && self.last_deadline() > Some(key_until)
     }
 
-    /// Applies the effect of EXPIRE, PERSIST and the like on the key: a single holder ends with the key; several end no
-    /// later than the key. Reads no clock, as replicas do it too. Returns whether that changed anything.
+    /// Applies the effect of EXPIRE, PERSIST and related commands on the key: a single holder expires with the key, and
+    /// several expire no later than the key. Reads no clock, because replicas do this too. Returns whether anything
+    /// changed.
     pub fn clamp(&mut self, key_until: Deadline) -> bool {
         match self {
             Lock::Shared(shared) => shared.clamp(key_until),
@@ -335,8 +336,8 @@ impl Lock {
         }
     }
 
-    /// Starts the owner's lease again from now, with `lease` or the length it had. Returns the deadline that the key
-    /// gets; `None` when this owner does not hold it.
+    /// Restarts the owner's lease from now, with `lease` or its previous length. Returns the key's new deadline; `None`
+    /// if this owner does not hold the lock.
     pub fn renew(&mut self, owner: &[u8], lease: Option<Lease>, now: Timestamp) -> Option<Deadline> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.renew(lease, now)),
@@ -355,7 +356,7 @@ impl Lock {
 
 /// Admission and release.
 impl Lock {
-    /// Whether the holders admit a claim by this owner, after [`Lock::settle`]. The queue is checked elsewhere.
+    /// Whether the holders admit a claim by this owner. Call [`Lock::settle`] first. The queue is checked elsewhere.
     pub fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.admission(owner, claim),
@@ -364,18 +365,18 @@ impl Lock {
         }
     }
 
-    /// The hold of this owner, unless its lease is over.
+    /// The hold of this owner, unless its lease has expired.
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
         self.hold(owner, Deadline::Never).filter(|hold| !hold.until.is_over(now))
     }
 
-    /// The holds with leases that are not over, in no particular order.
+    /// The holds whose leases have not expired, in no particular order.
     pub fn live_holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
         self.each_hold(Deadline::Never).filter(move |hold| !hold.until.is_over(now))
     }
 
-    /// The live holder with the smallest fence, and the number of live holders; `None` if there is none. `until` is the
-    /// key's own deadline. Iterates over all: for replies.
+    /// The live holder with the smallest fencing token, and the number of live holders; `None` if there are none.
+    /// `until` is the key's own deadline. Iterates over all, so it is only for replies.
     pub fn live(&self, until: Deadline, is_live: impl Fn(&Hold<'_>) -> bool) -> Option<LiveHolders<'_>> {
         let live = self.each_hold(until).filter(|hold| is_live(hold));
         live.fold(None, |live, hold| {
@@ -389,7 +390,7 @@ impl Lock {
         })
     }
 
-    /// The fence that a grant of this claim keeps: the owner's current one. `None` for an upgrade or a new holder.
+    /// The owner's current fencing token, if a grant of this claim keeps it. `None` for an upgrade or a new holder.
     pub fn kept_fence(&self, owner: &[u8], claim: &Claim) -> Option<Fence> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then_some(exclusive.fence),
@@ -401,7 +402,7 @@ impl Lock {
         }
     }
 
-    /// Whether this is an upgrade, the claim of a reader to write: it waits at the head of the queue.
+    /// Whether this is an upgrade: the claim of a reader to write, which waits at the head of the queue.
     pub fn is_upgrade(&self, owner: &[u8], claim: &Claim) -> bool {
         match (self, claim) {
             (Lock::Shared(shared), Claim::ReadWrite(Mode::Write, _)) => {
@@ -411,7 +412,7 @@ impl Lock {
         }
     }
 
-    /// Grants what [`Lock::admission`] found admissible. Returns the grant, and the new deadline of the key.
+    /// Grants what [`Lock::admission`] found admissible. Returns the grant and the key's new deadline.
     pub fn admit(
         &mut self,
         request: &LockRequest<'_>,
@@ -435,7 +436,7 @@ impl Lock {
         }
     }
 
-    /// Gives back a portion. Leaves the lock vacant when the last holder goes.
+    /// Releases a part of a hold. Leaves the lock vacant if no holder remains.
     #[inline(always)]
     pub fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         match self {
@@ -451,7 +452,7 @@ impl Lock {
         }
     }
 
-    /// Takes all holds from this owner. Leaves the lock vacant when it was the last holder.
+    /// Removes all holds of this owner. Leaves the lock vacant if it was the last holder.
     pub fn evict(&mut self, owner: &[u8]) -> Released {
         match self {
             Lock::Exclusive(exclusive) if exclusive.is_held_by(owner) => {
@@ -469,7 +470,7 @@ impl Lock {
         }
     }
 
-    /// Takes all holds from every owner.
+    /// Removes all holds of every owner.
     pub fn evict_all(&mut self) -> Released {
         match std::mem::replace(self, Lock::Vacant).is_vacant() {
             true => Released::NotHeld,
@@ -477,7 +478,7 @@ impl Lock {
         }
     }
 
-    /// Takes back an undelivered grant if nothing has changed since: the owner holds again what it held before.
+    /// Revokes an undelivered grant if nothing has changed since: the owner then holds what it held before.
     pub fn take_back(&mut self, owner: &[u8], claim: &Claim, grant: &Grant) -> Result<Released, InvalidClaim> {
         let held = self.hold(owner, Deadline::Never);
         let holds_now = held.map(|hold| (hold.fence, if claim.is_read() { hold.reads } else { hold.holds }));

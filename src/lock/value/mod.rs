@@ -1,4 +1,4 @@
-//! One lock: its holders, the requests that it admits, and the values that it is made of.
+//! One lock: its holders, the requests that it admits, and the values that it consists of.
 
 pub mod claim;
 pub mod exclusive;

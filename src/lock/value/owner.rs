@@ -1,17 +1,17 @@
-//! The identity that holds or waits: 1 to 1,024 arbitrary bytes.
+//! The owner ID that a request or hold belongs to: 1 to 1,024 arbitrary bytes.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Owners up to this length need no heap allocation. A UUID has 36 bytes; with 38 a mutex with its holder takes 64
+/// Owner IDs up to this length need no heap allocation. A UUID has 36 bytes. With 38, a mutex and its holder take 64
 /// bytes, a size class of jemalloc.
 const INLINE: usize = 38;
 
-/// The most bytes an owner may have.
+/// The maximum length of an owner ID in bytes.
 pub const MAX_OWNER: usize = 1024;
 
-/// An owner (token). Compared and ordered by its bytes.
+/// An owner ID (a token). Compared and ordered by its bytes.
 #[derive(Clone)]
 pub struct Owner(Bytes);
 
@@ -21,7 +21,7 @@ enum Bytes {
     Heap(Box<[u8]>),
 }
 
-/// An owner, borrowed: 1 to 1,024 bytes.
+/// A borrowed owner ID: 1 to 1,024 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRef<'a>(&'a [u8]);
 
@@ -38,7 +38,7 @@ impl<'a> OwnerRef<'a> {
         self.0
     }
 
-    /// A copy to keep.
+    /// Copies the bytes.
     #[inline]
     pub fn to_owner(self) -> Owner {
         let bytes = self.0;
@@ -57,7 +57,7 @@ impl Owner {
         OwnerRef::new(bytes).map(OwnerRef::to_owner)
     }
 
-    /// The same, borrowed.
+    /// Borrows the owner ID.
     pub fn as_ref(&self) -> OwnerRef<'_> {
         OwnerRef(self.as_bytes())
     }
@@ -71,7 +71,7 @@ impl Owner {
         }
     }
 
-    /// Bytes on the heap beyond the value itself.
+    /// Bytes on the heap, beyond the value itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Bytes::Inline { .. } => 0,

@@ -1,7 +1,7 @@
-//! Rebuilds locks: from a file or dump that may contain anything, or from the effects that a primary replicates.
+//! Rebuilds locks from a file or dump, which may contain anything, or from the effects that a primary replicates.
 //!
-//! Whatever the bytes are, the result is a lock that requests could have led to, and that can be stored again. No
-//! decision is made here, and no clock is read.
+//! Whatever the bytes are, the result is a lock that requests could have produced, and that can be stored again.
+//! Nothing is decided here, and no clock is read.
 
 use super::claim::{Family, Origin};
 use super::exclusive::Exclusive;
@@ -13,18 +13,18 @@ use super::owner::OwnerRef;
 use super::shared::Shared;
 use super::time::{Deadline, Timestamp};
 
-/// A lock's family with its limit, as in files, effects and LOCK.INFO: 1 for a mutex, LIMIT for a semaphore, 0 for a
+/// A lock type with its limit, as in files, effects and LOCK.INFO: 1 for a mutex, LIMIT for a semaphore, 0 for a
 /// read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyAndLimit {
     /// The family.
     pub family: Family,
-    /// How many holders or permits it admits; 0 for any number of readers.
+    /// How many holders or permits it admits; 0 means any number of readers.
     pub limit: u32,
 }
 
 impl FamilyAndLimit {
-    /// `None` if no lock of the family has that limit.
+    /// `None` if no lock of this type has that limit.
     pub fn new(family: Family, limit: u32) -> Option<FamilyAndLimit> {
         let is_sound = match family {
             Family::Mutex | Family::Reentrant => limit == 1,
@@ -34,7 +34,7 @@ impl FamilyAndLimit {
         is_sound.then_some(FamilyAndLimit { family, limit })
     }
 
-    /// From the fields of a lock or wait queue; `None` for a semaphore without a limit.
+    /// From the fields of a lock or wait queue. `None` for a semaphore without a limit.
     pub fn of(family: Family, semaphore_limit: Option<u32>) -> Option<FamilyAndLimit> {
         let limit = match family {
             Family::Mutex | Family::Reentrant => 1,
@@ -52,7 +52,7 @@ impl FamilyAndLimit {
         matches!(self.family, Family::Mutex | Family::Reentrant)
     }
 
-    /// Whether this hold is valid for the family. Commands cannot make an invalid one; a file or dump can.
+    /// Whether this hold is valid for the lock type. Commands cannot create an invalid one, but a file or dump can.
     pub fn allows(self, holder: &Holder) -> bool {
         match self.family {
             Family::ReadWrite | Family::Semaphore if holder.origin == Origin::Adopted => false,
@@ -70,40 +70,40 @@ impl FamilyAndLimit {
 /// An effect from the primary or a file.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// This owner's hold, valid for the family.
+    /// This owner's hold, which is valid for the lock type.
     Hold(FamilyAndLimit, Holder),
     /// This owner's hold has ended.
     Drop(OwnerRef<'a>),
-    /// The holders whose leases were over at this time have ended.
+    /// All holders whose leases had expired by this time are removed.
     Ended(Timestamp),
     /// The semaphore's limit.
     Limit(u32),
-    /// The holders end no later than the key.
+    /// The holders expire no later than the key.
     Clamp,
-    /// The fence of the latest grant.
+    /// The fencing token of the latest grant.
     Fence(Fence),
 }
 
-/// What to do with the key after an effect was applied to its lock.
+/// What to do with the key after an effect has been applied to its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAfter {
-    /// It stays as it is.
+    /// Nothing.
     Same,
-    /// Its new deadline.
+    /// Set its new deadline.
     Until(Deadline),
-    /// The lock has no holder left: the key is removed.
+    /// Remove it, because the lock has no holder left.
     Removed,
 }
 
 /// Files and dumps.
 impl Lock {
-    /// The family with its limit; `None` while vacant.
+    /// The lock type with its limit; `None` while vacant.
     pub fn family_and_limit(&self) -> Option<FamilyAndLimit> {
         self.family().and_then(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
     }
 
-    /// Every hold as it is stored, oldest grant first, with its own deadline. The deadline of a mutex is that of its
-    /// key and not stored here.
+    /// Every hold as stored, oldest grant first, with its own deadline. The deadline of a mutex is its key's and is not
+    /// stored here.
     pub fn stored_holds(&self) -> Vec<Hold<'_>> {
         let mut holds = self.holds(Deadline::Never);
         if let Lock::Shared(shared) = self {
@@ -140,7 +140,7 @@ impl Lock {
 
     /// Sets the hold of this owner, whatever the lock was before. Other holders are removed from a mutex, from a
     /// read/write lock if one of them writes, and from the same slot. Returns false and changes nothing if the hold is
-    /// not valid for the family.
+    /// not valid for the lock type.
     pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
         if !kind.allows(&holder) {
             return false;
@@ -157,7 +157,7 @@ impl Lock {
             if let Some(position) = shared.holders.position(holder.owner.as_bytes()) {
                 shared.take_out(position);
             }
-            // A primary never sends two writers, or two holders of one slot; a file may contain anything.
+            // A primary never sends two writers or two holders of one slot, but a file may contain anything.
             if let Some(other) = shared.holder_of_slot(&holder) {
                 shared.take_out(other);
             }
@@ -171,7 +171,7 @@ impl Lock {
         true
     }
 
-    /// Raises the fence to that of the latest grant on the key; its holder may have released since.
+    /// Raises the fencing token to that of the latest grant on the key, whose holder may have released since.
     fn raise_fence(&mut self, fence: Fence) {
         if let Lock::Shared(shared) = self {
             shared.fence = shared.fence.max(fence);
@@ -181,7 +181,7 @@ impl Lock {
 
 /// Effects.
 impl Lock {
-    /// True if the effect changes which owners hold the lock, or how often: WATCH sees that. A renewal does not.
+    /// Whether the effect changes which owners hold the lock, or how many times: WATCH sees that, but not a renewal.
     pub fn is_changed_by(&self, effect: &Received<'_>) -> bool {
         match effect {
             Received::Hold(_, holder) => {
@@ -196,7 +196,7 @@ impl Lock {
         }
     }
 
-    /// Applies an effect. A hold is applied to [`Lock::Vacant`] too, for a key that was free. The key ends at
+    /// Applies an effect. For a key that was free, a hold is applied to [`Lock::Vacant`]. The key expires at
     /// `key_until`.
     pub fn apply(&mut self, effect: Received<'_>, key_until: Deadline) -> KeyAfter {
         match effect {
@@ -310,7 +310,7 @@ mod tests {
         Holder { slot: Slot::new(number), ..holder }
     }
 
-    /// Rows: family, limit, latest fence, holders; whether they make a valid lock.
+    /// Rows: lock type, limit, latest fencing token, holders, and whether they make a valid lock.
     #[test]
     fn only_valid_parts_make_a_lock() {
         use Family::*;
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(FamilyAndLimit::of(Family::Semaphore, None), None);
     }
 
-    /// Applies one effect after the other, and checks the holders after each.
+    /// Applies one effect after another, and checks the holders after each.
     #[test]
     fn an_effect_sets_the_hold_of_one_owner() {
         let kind = |family, limit| FamilyAndLimit::new(family, limit).unwrap();

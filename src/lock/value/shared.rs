@@ -18,12 +18,12 @@ pub struct Shared {
 /// Which holders may share the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharingRule {
-    /// Readers beside readers, a writer alone.
+    /// Any number of readers, or one writer.
     ReadWrite,
     /// Permits up to a limit.
     Permits {
         limit: u32,
-        /// Permits that are out; more than `limit` after it was lowered, until enough are released.
+        /// Permits that are held. More than `limit` after LIMIT was lowered, until enough are released.
         out: u64,
     },
 }
@@ -41,7 +41,7 @@ impl Record {
 }
 
 impl Shared {
-    /// Without a holder yet. A semaphore has a limit, a read/write lock has none.
+    /// A lock without holders. A semaphore has a limit, a read/write lock has none.
     pub(super) fn new(semaphore_limit: Option<u32>, fence: Fence) -> Shared {
         let rule = semaphore_limit.map_or(SharingRule::ReadWrite, |limit| SharingRule::Permits { limit, out: 0 });
         Shared { rule, fence, holders: Holders::default() }
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Sets a semaphore's limit. Returns whether that changed anything.
+    /// Sets a semaphore's limit. Returns whether it changed.
     pub(super) fn set_limit(&mut self, new: u32) -> bool {
         match &mut self.rule {
             SharingRule::Permits { limit, .. } if new > 0 => std::mem::replace(limit, new) != new,
@@ -84,7 +84,7 @@ impl Shared {
         gone
     }
 
-    /// A single holder ends with the key; several end no later than it. Returns whether that changed anything.
+    /// A single holder expires with the key; several expire no later than the key. Returns whether anything changed.
     pub(super) fn clamp(&mut self, key_until: Deadline) -> bool {
         let before = self.last_deadline();
         if self.holders.len() == 1 {
@@ -130,7 +130,8 @@ impl Shared {
         (0..self.holders.len()).map(move |position| self.hold(position, key_until))
     }
 
-    /// When the lease of this holder ends. A single holder ends with the key; one of several may end before it.
+    /// When the lease of this holder expires. A single holder expires with the key; one of several may expire before
+    /// it.
     fn until(&self, holder: &Record, key_until: Deadline) -> Deadline {
         if self.holders.len() == 1 {
             key_until
@@ -171,8 +172,8 @@ impl Shared {
         }
     }
 
-    /// Whether a holder of a read/write lock excludes the claim. The first two holders are enough: a writer is the only
-    /// holder, and of two readers at least one is another owner.
+    /// Whether a holder of a read/write lock excludes the claim. Checking the first two holders is enough: a writer is
+    /// the only holder, and of two readers at least one is another owner.
     fn is_excluded(&self, owner: &[u8], claim: &Claim) -> bool {
         self.holders.as_slice().iter().take(2).any(|holder| holder.excludes(owner, claim))
     }
@@ -190,7 +191,7 @@ impl Shared {
         let holds_before = held.map_or(0, |holder| if reads { holder.reads } else { holder.holds });
         let holds = request.claim.count().added_to(holds_before)?;
         let slot = match (request.claim, own.and_then(|own| self.holders.slot(own))) {
-            // Fewer than LIMIT permits are out, so the smallest free slot is below LIMIT.
+            // Fewer than LIMIT permits are held, so the smallest free slot is below LIMIT.
             (Claim::Slot { .. }, None) => Some(self.holders.free_slot().ok_or(InvalidClaim::OverLimit)?),
             (_, kept) => kept,
         };
@@ -218,7 +219,7 @@ impl Shared {
         Ok(Grant { fence, holds_before, holds, slot })
     }
 
-    /// Gives back a portion. With [`Released::Gone`] the owner is taken out, and may have been the last.
+    /// Releases a part of a hold. [`Released::Gone`] removes the owner, which may have been the last holder.
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         if portion.family() != self.family() {
             return Err(InvalidClaim::WrongFamily(self.family()));
@@ -243,7 +244,7 @@ impl Shared {
         Ok(Released::Fewer(left))
     }
 
-    /// The position of the holder that has the slot of `holder`.
+    /// The position of the holder that has the same slot as `holder`.
     pub(super) fn holder_of_slot(&self, holder: &Holder) -> Option<usize> {
         holder.slot.and_then(|slot| self.holders.position_of_slot(slot))
     }
@@ -265,7 +266,7 @@ impl Shared {
     }
 }
 
-/// Whether a semaphore admits a claim by an owner that holds `held` of the `out` permits.
+/// Whether a semaphore admits a claim by an owner that holds `held` of the `out` held permits.
 pub(super) fn permits_admission(held: u32, out: u64, limit: u32, count: Count) -> Result<Admission, InvalidClaim> {
     let wanted = count.added_to(held)?;
     if count.number() > limit {

@@ -1,7 +1,7 @@
-//! Points in time and lengths of time. Nothing here reads a clock: `now` is always an argument.
+//! Points in time and durations. Nothing here reads a clock: `now` is always an argument.
 //!
-//! There are two clocks, with a type for each, so that they cannot be mixed. Leases go by the wall clock, as the
-//! server's expiry does: [`Timestamp`]. Everything else goes by the monotonic clock: [`Instant`].
+//! There are two clocks, each with its own type, so that they cannot be mixed up. Leases use the wall clock, as the
+//! server's expiry does: [`Timestamp`]. Everything else uses the monotonic clock: [`Instant`].
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ impl Timestamp {
         self.0.get()
     }
 
-    /// The same as the server's signed integer.
+    /// Milliseconds as the server's signed integer.
     pub fn signed_ms(self) -> i64 {
         i64::try_from(self.ms()).expect("a timestamp is at most 2^63 - 1")
     }
@@ -33,18 +33,18 @@ impl Timestamp {
         Timestamp::from_ms(self.ms().saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to here, 0 if it is not earlier.
+    /// Milliseconds from `earlier` to this point; 0 if `earlier` is later.
     pub fn ms_since(self, earlier: Timestamp) -> u64 {
         self.ms().saturating_sub(earlier.ms())
     }
 }
 
-/// A point of the monotonic clock: milliseconds since an arbitrary start.
+/// A point on the monotonic clock: milliseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The clock's start: never later than now.
+    /// The clock's start, which is never later than now.
     pub const START: Instant = Instant(0);
 
     /// The point `ms` milliseconds after the clock's start.
@@ -62,25 +62,26 @@ impl Instant {
         Instant(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to here, 0 if it is not earlier.
+    /// Milliseconds from `earlier` to this point; 0 if `earlier` is later.
     pub fn ms_since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// The time of a decision by both clocks, each read at most once, and only if needed. Also counts the work of the turn
-/// in which the decision is made: the host ends a turn, and the rest of the work is left for the next one.
+/// The time of a decision by both clocks, each read at most once and only if needed. Also counts the work done in the
+/// current time slice: the host ends the slice, and the remaining work is left for the next event-loop iteration.
 #[derive(Debug)]
 pub struct Now {
     wall: Reading,
     monotonic: Reading,
-    /// The units of work done; `None` once the turn is over.
+    /// The units of work done; `None` once the slice is spent.
     units: Cell<Option<u32>>,
     is_over: fn(u32) -> bool,
 }
 
 impl Now {
-    /// The time at which these clocks are first read: microseconds since the epoch, and since an arbitrary start.
+    /// Reads the time from these clocks when it is first needed: microseconds since the epoch, and since an arbitrary
+    /// start.
     #[inline]
     pub fn by(wall: fn() -> u64, monotonic: fn() -> u64) -> Now {
         Now {
@@ -91,27 +92,27 @@ impl Now {
         }
     }
 
-    /// The same in a turn that ends: `is_over` gets the units of work done, and returns whether the turn is over.
+    /// Limits the time slice: `is_over` gets the units of work done, and returns whether the slice is spent.
     #[inline]
     pub fn within(self, is_over: fn(u32) -> bool) -> Now {
         Now { is_over, ..self }
     }
 
-    /// The same where the monotonic clock was read already: the time of the decision.
+    /// Uses a monotonic time that has already been read.
     #[inline]
     pub fn read_at(self, monotonic_us: u64) -> Now {
         self.monotonic.us.set(Some(monotonic_us));
         self
     }
 
-    /// Begins the turn, before any unit of work is done.
+    /// Starts the time slice, before any unit of work is done.
     pub fn begin_turn(&self) {
         _ = self.spends_turn();
     }
 
-    /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether it was the
-    /// last of this turn: then the rest is left for the next one, so that the server is not blocked. A turn that is
-    /// over stays over.
+    /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether the slice
+    /// is spent: the caller then leaves the remaining work for the next iteration, so that the server is not blocked. A
+    /// spent slice stays spent.
     pub fn spends_turn(&self) -> bool {
         let units = self.units.get().and_then(|units| units.checked_add(1));
         let left = units.filter(|units| !(self.is_over)(*units));
@@ -125,13 +126,13 @@ impl Now {
         self.wall.us()
     }
 
-    /// The same in milliseconds.
+    /// Milliseconds since the epoch.
     #[inline]
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.us() / 1000)
     }
 
-    /// The time by the monotonic clock.
+    /// The time on the monotonic clock.
     pub fn instant(&self) -> Instant {
         Instant::from_ms(self.monotonic.us() / 1000)
     }
@@ -170,7 +171,7 @@ pub enum WaitLimit {
 }
 
 impl WaitLimit {
-    /// When a wait that begins now times out; `None` if never.
+    /// When a wait that starts now times out; `None` if never.
     pub fn until(self, now: Instant) -> Option<Instant> {
         match self {
             WaitLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
@@ -179,12 +180,12 @@ impl WaitLimit {
     }
 }
 
-/// When a lease ends. Ordered, with `Never` as the latest.
+/// When a lease or key expires. Ordered, with `Never` as the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
     /// At the end of this millisecond.
     At(Timestamp),
-    /// It does not end by time.
+    /// It never expires.
     Never,
 }
 
@@ -202,7 +203,7 @@ impl Deadline {
         }
     }
 
-    /// Milliseconds left, -1 for ever, as in the reply to `PTTL`.
+    /// Milliseconds left, or -1 if there is no limit, as in the reply to `PTTL`.
     pub fn ttl_ms(self, now: Timestamp) -> i64 {
         match self {
             Deadline::At(timestamp) => i64::try_from(timestamp.ms_since(now)).expect("no timestamps are 2^63 ms apart"),
@@ -216,12 +217,12 @@ impl Deadline {
 pub enum Lease {
     /// That many milliseconds.
     Ms(NonZeroU64),
-    /// Without a deadline.
+    /// Without an expiry.
     Persist,
 }
 
 impl Lease {
-    /// When a lease of this length that starts now ends.
+    /// The deadline of a lease of this length that starts now.
     #[inline]
     pub fn from(self, now: Timestamp) -> Deadline {
         match self {
@@ -230,7 +231,7 @@ impl Lease {
         }
     }
 
-    /// Milliseconds, -1 for ever.
+    /// Milliseconds, or -1 if there is no limit.
     pub fn as_ms(self) -> i64 {
         match self {
             Lease::Ms(ms) => i64::try_from(ms.get()).unwrap_or(i64::MAX),
@@ -246,7 +247,7 @@ impl Lease {
         }
     }
 
-    /// Milliseconds from one renewal by the server to the next: a third of the lease, at least one.
+    /// Milliseconds between two renewals by the server: a third of the lease, at least one.
     pub fn third_ms(self) -> Option<u64> {
         match self {
             Lease::Ms(ms) => Some((ms.get() / 3).max(1)),
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_when_the_host_says_so() {
-        // The short turn ends as if its host read the clock after every third unit only.
+        // The short slice ends as if its host read the clock only after every third unit.
         let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units % 3 == 0));
         assert!((0..9).all(|_| !endless.spends_turn()));
         short.begin_turn();

@@ -38,8 +38,8 @@ fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
 }
 
-/// Grants one claim after the other at time 1, each with its lease; the first with fence 1, the second with fence 2,
-/// and so on.
+/// Grants one claim after another at time 1, each with its lease. The first gets fencing token 1, the second 2, and so
+/// on.
 fn lock_with_leases(grants: &[(&str, Claim, i64)]) -> Lock {
     let mut lock = Lock::Vacant;
     for (number, (owner, claim, lease_ms)) in grants.iter().enumerate() {
@@ -65,7 +65,7 @@ fn shown(lock: &Lock) -> Vec<(String, u64, u32, u32)> {
     holds.iter().map(|hold| (format!("{:?}", hold.owner), hold.fence.get(), hold.holds, hold.reads)).collect()
 }
 
-/// The state table: earlier grants, the owner that asks, its claim, and the admission.
+/// The state table: earlier grants, the requesting owner, its claim, and the admission.
 #[test]
 fn admission_follows_the_state_table() {
     use Admission::*;
@@ -150,7 +150,7 @@ fn a_hold_whose_lease_is_over_is_not_live() {
         (live.collect::<Vec<_>>().join(" "), readers.live_hold(b"a", timestamp(now)).is_some())
     };
     assert_eq!((live(11), live(12), live(22)), (("a b".into(), true), ("b".into(), false), ("".into(), false)));
-    // EXPIRE may have changed the deadline of the key, and with it that of its only holder.
+    // EXPIRE may have changed the deadline of the key, and with it the deadline of its only holder.
     let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
     assert_eq!(writer.live_holds(timestamp(99)).count(), 1);
 }
@@ -190,7 +190,7 @@ fn a_grant_never_ends_a_lease_earlier() {
     }
 }
 
-/// Rows: earlier grants, the claim granted to `a`, and the result of taking that grant back.
+/// Rows: earlier grants, the claim granted to `a`, and the result of revoking that grant.
 #[test]
 fn taking_a_grant_back_restores_the_earlier_holds() {
     let rows = [
@@ -217,7 +217,7 @@ fn taking_a_grant_back_restores_the_earlier_holds() {
         let mut later = lock.clone();
         assert_eq!(lock.take_back(b"a", &claim, &grant), Ok(released), "{grants:?}, {claim:?}");
         assert_eq!(shown(&lock), before, "{grants:?}, {claim:?}");
-        // A grant is not taken back after a later change: another number of holds, or another grant.
+        // A grant is not revoked after a later change: another number of holds, or another grant.
         if claim != MUTEX {
             let more = Grant { holds: grant.holds + 1, ..grant };
             assert_eq!(later.take_back(b"a", &claim, &more), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
@@ -228,8 +228,8 @@ fn taking_a_grant_back_restores_the_earlier_holds() {
     }
 }
 
-/// Steps by owner (a letter; `-` takes the hold away, `+` asks for a permit without a slot), and the slots of the
-/// holders afterwards.
+/// Steps by owner (a letter; `-` removes the hold, `+` asks for a permit without a slot), and the slots of the holders
+/// afterwards.
 #[test]
 fn a_slot_is_the_smallest_free_number_and_is_kept() {
     let rows = [
@@ -330,13 +330,13 @@ fn a_renewal_starts_the_lease_of_one_owner_again() {
 #[test]
 fn a_changed_deadline_of_the_key_ends_holders_earlier() {
     let ends = |lock: &Lock| lock.stored_holds().iter().map(|hold| hold.until).collect::<Vec<_>>();
-    // A single holder ends with the key.
+    // A single holder expires with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
         let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
         assert_eq!(one.clamp(key_until), key_until != until(11), "{key_until:?}");
         assert_eq!(ends(&one), [key_until]);
     }
-    // Several end no later than the key.
+    // Several expire no later than the key.
     let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
     for (key_until, after, changed) in rows {
         let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
@@ -367,8 +367,8 @@ fn settling_removes_holders_with_expired_leases() {
     assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
 }
 
-/// Rows: grants, the deadline of the key; when the first holder ends, and whether one of several is stored with a later
-/// end than the key.
+/// Rows: grants, the deadline of the key, when the first holder expires, and whether one of several is stored with a
+/// later deadline than the key.
 #[test]
 fn several_holders_end_by_themselves_and_one_with_its_key() {
     let never = Deadline::Never;
