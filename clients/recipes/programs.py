@@ -18,10 +18,14 @@ ANY_LANGUAGE = ROOT / "docs/any-language.md"
 STANDINS = Path(__file__).resolve().parent / "standins"
 NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
-JAVA = os.path.join(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
+# For a program of a second the optimizing compiler costs more than it saves.
+JAVA = [
+    os.path.join(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java",
+    "-XX:TieredStopAtLevel=1",
+]
 URL = "redis://127.0.0.1/"
-# PostgreSQL's driver for Java, compiled by `environment`.
-JDBC = TARGET / "java/recipes"
+# The programs in Java, and what they are compiled to. Java would compile a source file each time it runs it.
+JAVA_PROGRAMS = TARGET / "java/recipes"
 # The programs in Go, and what they are compiled to.
 GO = TARGET / "go/recipes"
 
@@ -119,11 +123,7 @@ class Folder:
         if language == "go":
             return [str(GO / "bin" / go_name(title))]
         if language == "java":
-            name = re.search(r"^class (\w+)", program, re.MULTILINE)
-            assert name, f"{title}: it has no class"
-            file = self.path / f"{name[1]}.java"
-            file.write_text(program.replace('"127.0.0.1", 6379', f'"127.0.0.1", {self.port}'))
-            return [JAVA, "-Djdbc.drivers=Standin", "-cp", java_path(), str(file)]
+            return compiled_java(java_name(program), f"-Dport={self.port}", "-Djdbc.drivers=Standin")
         assert language == "sh"
         return ["sh", "-c", program, "sh"]
 
@@ -131,7 +131,11 @@ class Folder:
 def java_path() -> str:
     """The client and what its tests have, as clients/java/environment built them."""
     core = ROOT / "clients/java/core/target"
-    return f"{core / 'classes'}:{(core / 'classpath').read_text()}:{JDBC}"
+    return f"{core / 'classes'}:{(core / 'classpath').read_text()}"
+
+
+def compiled_java(name: str, *options: str) -> List[str]:
+    return [*JAVA, *options, "-cp", f"{java_path()}:{JAVA_PROGRAMS / 'classes'}", name]
 
 
 def ended(running: subprocess.Popen[str]) -> Tuple[int, str]:
@@ -215,6 +219,22 @@ def write_go() -> None:
     shutil.copy(ROOT / "clients/go/go.sum", GO / "go.sum")
 
 
+def java_name(program: str) -> str:
+    name = re.search(r"^class (\w+)", program, re.MULTILINE)
+    assert name, program
+    return name[1]
+
+
+def write_java() -> None:
+    """All programs in Java, which connect to the port of a system property. `environment` compiles them."""
+    JAVA_PROGRAMS.mkdir(parents=True, exist_ok=True)
+    for (title, language), program in PROGRAMS.items():
+        if language == "java":
+            here = program.replace('"127.0.0.1", 6379', '"127.0.0.1", Integer.getInteger("port")')
+            assert here != program, f"{title}: it connects to another port"
+            (JAVA_PROGRAMS / f"{java_name(program)}.java").write_text(here)
+
+
 def script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -237,5 +257,7 @@ def sql(folder: Folder, statement: str, *values: Any) -> Any:
 if __name__ == "__main__":
     if sys.argv[1:] == ["go"]:
         write_go()
+    elif sys.argv[1:] == ["java"]:
+        write_java()
     else:
         write_rust(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 import servers
-from programs import GO, JAVA, NODE, ROOT, STANDINS, TARGET, Folder, ended, java_path, kill
+from programs import GO, NODE, ROOT, TARGET, Folder, compiled_java, ended, kill
 from servers import Server, until
 
 FILES = ROOT / "contrib/acl"
@@ -200,7 +200,7 @@ def test_the_java_client_as_worker(server: Server, library: str) -> None:
 def java_worker() -> List[str]:
     if not (ROOT / "clients/java/core/target/classpath").exists():
         pytest.skip("there is no Java")
-    return [JAVA, "-cp", java_path(), str(STANDINS / "worker/Worker.java")]
+    return compiled_java("Worker")
 
 
 CLUSTERS = {

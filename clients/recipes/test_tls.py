@@ -94,7 +94,7 @@ def test_java(tls: Tls) -> None:
         pytest.skip("there is no Java")
     file = tls.folder / "Report.java"
     file.write_text(program("java", tls))
-    plays([JAVA, "-cp", java_path(), str(file)], tls)
+    plays([*JAVA, "-cp", java_path(), str(file)], tls)
 
 
 def test_jedis(tls: Tls) -> None:
@@ -118,7 +118,7 @@ class Jedis {{
 }}
 """)
     options = [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStorePassword=changeit"]
-    plays([JAVA, *options, "-cp", java_path(), str(tls.folder / "Jedis.java")], tls)
+    plays([*JAVA, *options, "-cp", java_path(), str(tls.folder / "Jedis.java")], tls)
 
 
 def test_the_tools_of_operators(tls: Tls) -> None:
