@@ -1,11 +1,13 @@
-"""Locks of the redis-lock module for redis-py.
+"""Distributed locks for redis-py, over the redis-lock module.
 
     import redis, redislock
 
     with redislock.Lock(redis.Redis(), "report", timeout=30, blocking_timeout=5) as lock:
         print(lock.grant.fence)
 
-`redislock.asyncio` is the same for `redis.asyncio`.
+`Lock` is a mutex with the interface of redis-py's `Lock`. `RLock`, `RWLock`, `Semaphore` and `MultiLock` are the other
+lock types; `once` and `single_flight` coalesce callers that need the same result. `redislock.asyncio` has the same
+names for `redis.asyncio`.
 """
 
 from ._hold import Done, Grant

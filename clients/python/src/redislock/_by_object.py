@@ -1,4 +1,4 @@
-"""State that belongs to an object of redis-py: a client, a pool."""
+"""State attached to an object of redis-py, such as a client or a pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ByObject(Generic[T]):
-    """One state for each object, made at the first use. It lasts as long as the object."""
+    """One state for each object, created on first use. It lives as long as the object."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

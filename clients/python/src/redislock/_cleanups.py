@@ -1,5 +1,5 @@
-"""The cleanups under way after callers that gave up: the owner's next acquire waits for them. Otherwise a release that
-arrives late would end that acquire's grant."""
+"""The running cleanups of cancelled requests. The owner's next acquire waits for them, because a release that arrives
+late would end its grant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, FrozenSet, List, NamedTuple, Sequence
 from ._by_object import ByObject
 from ._steps import Argument, Background
 
-# Ended cleanups are removed when so many tokens are listed, and then when there are twice as many.
+# Ended cleanups are removed when this many tokens are listed, and then each time the number has doubled.
 FEW = 64
 
 

@@ -1,7 +1,7 @@
-"""What sync and asyncio connections share: how many of a pool may wait, and what a version of redis-py takes.
+"""What sync and asyncio connections share: the limit of waiting connections, and differences between redis-py versions.
 
-Commands go over raw connections of the client's pool, not over execute_command: that one sends a command again by
-itself when a reply is lost, and a release sent twice answers that the lock was not held.
+Commands use raw connections of the client's pool instead of execute_command, which resends a command whose reply was
+lost: the second release would then reply that the lock was not held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._steps import CONNECT_S
 
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
 
-# Before 5.3 get_connection requires the command's name; since then it warns if there is one.
+# Before 5.3 get_connection requires the command's name; later versions warn about it.
 GET_CONNECTION_ARGS: Tuple[str, ...] = () if _VERSION >= (5, 3) else ("LOCK.ACQUIRE",)
 
 
@@ -27,21 +27,21 @@ class PoolState:
     """What we know of a client's pool, shared by all locks over it."""
 
     def __init__(self, pool: Any) -> None:
-        # Read from a connection that never connects: the default differs between versions and classes.
+        # Read from a connection that is never opened, because the default differs between versions and classes.
         self.socket_timeout_s: Optional[float] = pool.connection_class(**pool.connection_kwargs).socket_timeout
-        # A connection failed, and no request has succeeded since. Until then none is taken from the pool, which
-        # connects by the client's own `retry`: on a silent network, or at a port of TLS, that takes minutes, and a
-        # wrong password is sent again and again.
+        # A connection failed, and no request has succeeded since. Until one does, none is taken from the pool, which
+        # connects under the client's own `retry`: on a silent network, or at a TLS port, that takes minutes, and it
+        # sends a wrong password again and again.
         self.failing = False
-        # A connection of ours was made since the beginning, or since a failure: now the pool may connect.
+        # We have opened a connection of our own since the start, or since a failure, so the pool may connect now.
         self.proven = False
-        # At most half of the connections wait: a release always finds a free one.
+        # At most half of the connections may wait, so that a release always finds a free one.
         self._most_waiting: int = pool.max_connections // 2
         self._waiting = 0
         self._mutex = threading.Lock()
 
     def reply_s(self, within_s: Optional[float]) -> Optional[float]:
-        """Seconds for a reply: `within_s`, or the sockets' own time-out if that is shorter; None: no limit."""
+        """Seconds for a reply: `within_s`, or the socket's own timeout if that is shorter; None: no limit."""
         if within_s is None or self.socket_timeout_s is None:
             return self.socket_timeout_s if within_s is None else within_s
         return min(within_s, self.socket_timeout_s)
@@ -50,7 +50,7 @@ class PoolState:
         self.failing, self.proven = True, False
 
     def begin_wait(self) -> bool:
-        """False: so many connections wait already that this wait needs one outside of the pool."""
+        """False: half of the connections wait already, so this wait needs one outside the pool."""
         with self._mutex:
             if self._waiting >= self._most_waiting:
                 return False
@@ -70,10 +70,11 @@ def pool_state(pool: Any) -> PoolState:
 
 
 def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float = CONNECT_S) -> Any:
-    """Makes a connection with the pool's parameters, outside of the pool, not connected yet. `ask`: to the node that it
-    names. `connect_s`: the limit for each part of its single attempt to connect; it is the socket's time-out then.
+    """Creates an unconnected connection outside the pool, with the pool's parameters.
 
-    redis-py may not list that node: the first slots of a new node are still being moved to it.
+    `ask`: connect to the node that this redirection names. redis-py may not know that node yet, if its first slots are
+    still being moved to it. `connect_s`: the limit for each part of the single attempt to connect, during which it is
+    the socket's timeout.
     """
     kwargs: Dict[str, Any] = pool.connection_kwargs
     if ask is not None:
@@ -82,10 +83,10 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float =
     timeout_s: Optional[float] = connection.socket_timeout
     connection.socket_connect_timeout = connect_s
     connection.socket_timeout = connect_s if timeout_s is None else min(connect_s, timeout_s)
-    # A session ends with its connection, which no notification is to move. And where the server knows none, redis-py
-    # asks for a logger at each connect: a signal that raises there leaves the lock of `logging` locked.
+    # A notification must not move this connection, because a session ends with it. And if the server supports none,
+    # redis-py gets a logger at each connect: a signal handler that raises there leaves the lock of `logging` locked.
     connection.maint_notifications_config = None
-    # redis-py has two classes of that name, one for asyncio.
+    # redis-py has two Retry classes, one of them for asyncio.
     connection.retry = type(connection.retry)(NoBackoff(), 0)
     return connection
 
@@ -96,7 +97,7 @@ AsyncioClient = Union[redis.asyncio.Redis, redis.asyncio.RedisCluster]
 
 def is_single(client: Any) -> bool:
     """True if the client has one connection for its commands, which SELECT or AUTH may have moved."""
-    # The first of asyncio, which connects later; the second of sync.
+    # The first attribute is that of asyncio, which connects later; the second is that of sync.
     return bool(getattr(client, "single_connection_client", False)) or getattr(client, "connection", None) is not None
 
 

@@ -1,4 +1,4 @@
-"""The commands of each family of locks, and the meaning of their replies. No I/O, no state."""
+"""The commands of each lock type, and the meaning of their replies. No I/O, no state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._steps import Argument, Command
 
 @dataclass
 class Lease:
-    """The length of a hold in milliseconds; None: without a deadline."""
+    """The length of a lease in milliseconds; None: no deadline."""
 
     ms: Optional[int]
 
@@ -19,15 +19,15 @@ class Lease:
 
 
 class Family:
-    """`holds` is always the owner's count after the command, so that every command can be sent again."""
+    """One lock type. `holds` is always the owner's count after the command, so every command can be sent again."""
 
     kind: str
-    """As observers are told."""
+    """The name of the type in events."""
     mode = ""
     counts = False
-    """True if holds add up: then a hold belongs to a line of execution, which may acquire it again."""
+    """True if the type counts holds: a hold then belongs to a thread or task, which may acquire the lock again."""
     is_slot = False
-    """True if an owner holds one permit, and the reply gives its slot."""
+    """True if an owner holds one permit, and the reply contains its slot."""
 
     def __init__(self, *names: Argument) -> None:
         self.names = names
@@ -40,7 +40,7 @@ class Family:
         raise NotImplementedError
 
     def release_failed(self, token: bytes) -> Command:
-        """As release, but waiters with COALESCE are not told that the work was done."""
+        """As release, but without reporting to waiters with COALESCE that the work was done."""
         raise NotImplementedError
 
     def renew(self, token: bytes, lease: Lease) -> Command:
@@ -51,7 +51,7 @@ class Family:
         return int(reply) >= 0
 
     def release_each(self, token: bytes) -> Sequence[Command]:
-        """The releases of the other keys, if one key has become something else: then the joint release changed
+        """One release for each key, for when a key was overwritten by another value: the joint release then changes
         nothing."""
         return ()
 

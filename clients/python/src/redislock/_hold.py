@@ -1,4 +1,4 @@
-"""The client's view of a hold: its grant, until when it is sure to last, and whether it was lost."""
+"""The client's view of a hold: its grant, its local deadline, and whether it was lost."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ._observer import Observed
 from ._steps import Background
 from ._tokens import shown
 
-# Monotonic: a change of the system time moves no deadline.
+# Monotonic, so that a change of the system time does not move a deadline.
 clock = time.monotonic
 _event_mutex = threading.Lock()
 
 
 @dataclass
 class Granted:
-    """The server's answer to an acquire; `deadline` in seconds of the monotonic clock, None: none."""
+    """A granted acquire. `deadline` is in seconds of the monotonic clock; None: no deadline."""
 
     fence: int
     holds: int
     deadline: Optional[float]
-    # When the reply arrived: the grant is not later.
+    # When the reply arrived. The server granted the lock at this time or earlier.
     granted_at: float
     slot: Optional[int] = None
 
 
 @dataclass
 class Ran:
-    """The answer to a request with a command: granted, and what became of the command. `error`: its own, or that the
-    lock was lost. `is_released`: False: the token may still hold the lock."""
+    """The result of a request with a command: the grant, and the outcome of the command. `error` is the command's own,
+    or says that the lock was lost. If `is_released` is false, the token may still hold the lock."""
 
     granted: Granted
     reply: Any
@@ -43,7 +43,10 @@ class Ran:
 
 @dataclass(frozen=True)
 class Done:
-    """Not granted, because the hold with this fence did the work. Falsy, like every result without a grant."""
+    """The result of an acquire with `coalesce` that was not granted, because another holder did the work meanwhile.
+
+    `fence` is that of the holder. Falsy, like every result without a grant.
+    """
 
     fence: int
 
@@ -55,12 +58,13 @@ class Done:
 class Grant:
     """A granted lock.
 
-    `fence` grows with every grant: give it to the resource that the lock protects, which refuses older ones.
-    `holds` is how often the lock was acquired and not released, or the permits of a semaphore.
-    `expires` is when the lease ends, in seconds of `time.monotonic()`; infinity: never.
-    `slot` is the number of a semaphore's permit, from 0 up to its limit, of a semaphore made with `slot=True`.
-
-    `on_lost` may get a fence of 0: of a lock made by `from_token` that has not asked the server for its fence yet.
+    Attributes:
+        fence: The fencing token. It increases with every grant: send it to the resource that the lock protects, which
+            refuses older ones. `on_lost` may get 0: a lock made by `from_token` that has not asked the server yet.
+        token: The owner ID.
+        holds: How many times the lock was acquired and not released yet; of a semaphore, its permits.
+        expires: When the lease expires, in seconds of `time.monotonic()`; infinity: never.
+        slot: The number of the permit, from 0, of a semaphore with `slot=True`; otherwise None.
     """
 
     fence: int
@@ -71,7 +75,7 @@ class Grant:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the lease ends, 0 if it is over; counted from before the request was sent."""
+        """Seconds until the lease expires, 0 if it has expired. Counted from before the request was sent."""
         return max(0.0, self.expires - clock())
 
 
@@ -79,12 +83,12 @@ class Hold:
     """One owner's holds on one lock.
 
         held ──release──▶ ended
-          └──lose──▶ lost (told once) ──release──▶ ended
+          └──lose──▶ lost (reported once) ──release──▶ ended
     """
 
-    # Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies.
+    # The connection of a session. While it lives the server renews the lease, so no local deadline applies.
     session_transport: Any = None
-    # 0: unknown, as the token was granted elsewhere.
+    # 0: unknown, because the token was granted elsewhere.
     fence = 0
     granted_at: Optional[float] = None
     slot: Optional[int] = None
@@ -107,20 +111,21 @@ class Hold:
 
     @property
     def local_deadline(self) -> Optional[float]:
-        """When it is lost if it is not renewed before; None: never."""
+        """When it counts as lost unless it is renewed first; None: never."""
         return self.deadline if self.session_transport is None else None
 
     def lose(self) -> bool:
-        """Marks it as lost; False if the loss is already known, or it was released."""
+        """Marks the hold as lost. False if it was known to be lost, or was released."""
         if self._lost or self.ended:
             return False
         self._lost = True
         self._wake()
-        self._observed.tell("lost", self.token, self.fence, hold=self.age())
+        self._observed.notify("lost", self.token, self.fence, hold=self.age())
         return True
 
     def event(self) -> Any:
-        """Set when the hold is lost or ended after this call; a waiter then checks both. Made only for a waiter."""
+        """An event that is set when the hold is lost or ended after this call. Created only for a waiter, which then
+        checks for both."""
         with _event_mutex:
             if self._event is None:
                 self._event = self._new_event()
@@ -142,36 +147,36 @@ class Hold:
         self.deadline = deadline
 
     def age(self) -> Optional[float]:
-        """Seconds since the grant; None: it was granted elsewhere."""
+        """Seconds since the grant; None: unknown, because it was granted elsewhere."""
         return None if self.granted_at is None else clock() - self.granted_at
 
     def renewed(self, deadline: Optional[float]) -> None:
         self.extend(deadline)
-        self._observed.tell("renewed", self.token, self.fence)
+        self._observed.notify("renewed", self.token, self.fence)
 
     def end(self) -> List[Background]:
-        """Released or given up: no loss is reported from here on, and a waiter for a loss wakes. Returns what was
-        stopped."""
+        """Released or abandoned: from here on no loss is reported, and a waiter for a loss wakes up. Returns the
+        background work that was stopped."""
         self.ended = True
         self._wake()
         return self.stop_background()
 
     @property
-    def told(self) -> bool:
+    def loss_reported(self) -> bool:
         """True if the loss was reported, by `on_lost` if there is one."""
         return self._lost
 
     def stop_background(self) -> List[Background]:
-        """What was stopped; a command of it may still be under way."""
+        """Returns the background work that was stopped. A command of it may still be in flight."""
         background = self.background
         for each in background:
             each.stop()
-        # Behind the loop: a signal may end it before all are stopped.
+        # After the loop, because a signal may end the loop before all are stopped.
         self.background = []
         return background
 
     def grant(self, mode: Optional[str] = None) -> Grant:
-        """The grant in one mode; None: in all modes together."""
+        """The grant in `mode`; None: in all modes together."""
         expires = math.inf if self.deadline is None else self.deadline
         holds = sum(self.holds.values()) if mode is None else self.holds.get(mode, 0)
         return Grant(self.fence, shown(self.token), holds, expires, self.slot)

@@ -10,45 +10,45 @@ from ._tokens import shown
 
 @dataclass(frozen=True)
 class Holder:
-    """An owner that holds a lock, or one mode of it. Times in seconds."""
+    """A holder of a lock, or of one mode of it. Times are in seconds."""
 
     owner: str
-    """Its token"""
+    """Its owner ID"""
     mode: str
     """exclusive, read, write or permits"""
     holds: int
-    """How often it holds the lock; of a semaphore, its permits"""
+    """How many times it holds the lock; of a semaphore, its permits"""
     fence: int
     ttl: Optional[float]
-    """Until its lease ends; None: it has no deadline"""
+    """Time until its lease expires; None: it has no deadline"""
     lease: Optional[float]
-    """The length of its lease; None: none"""
+    """Length of its lease; None: it has none"""
     age: float
-    """Since its grant"""
+    """Time since its grant"""
     session: Optional[int]
-    """The client id of the connection that it is bound to; None: no session"""
+    """Client ID of the connection that its session is bound to; None: no session"""
     slot: Optional[int]
-    """The number of its permit, of a semaphore with slots; None: none"""
+    """Number of its permit, of a semaphore with slots; None: it has none"""
 
 
 @dataclass(frozen=True)
 class LockInfo:
-    """A lock that is held, or free and waited for."""
+    """The state of a lock that is held or has waiters, as `Lock.info` returns it."""
 
     kind: str
     """mutex, reentrant, rw or semaphore"""
     limit: int
-    """A semaphore's permits; of a read/write lock 0, of others 1"""
+    """Number of permits of a semaphore; 0 of a read/write lock, 1 of the others"""
     fence: int
-    """Of the latest grant"""
+    """Fencing token of the latest grant"""
     ttl: Optional[float]
-    """Seconds until the key ends; None: it has no deadline; 0: the lock is free"""
+    """Seconds until the key expires; None: it has no deadline; 0: the lock is free"""
     holders: Tuple[Holder, ...]
-    """The hundred oldest"""
+    """The hundred oldest holders"""
     waiters: int
-    """How many requests wait"""
+    """Number of waiting requests"""
     holding: int
-    """How many owners hold it"""
+    """Number of owners that hold the lock"""
 
 
 def lock_info(reply: Any) -> Optional[LockInfo]:
@@ -87,6 +87,6 @@ def _seconds(ms: Any) -> Optional[float]:
 
 
 def _fields(reply: Any) -> Dict[str, Any]:
-    """A map: of RESP2 a flat array."""
+    """The fields of a map, which RESP2 sends as a flat array."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
     return {shown(name): value for name, value in pairs}

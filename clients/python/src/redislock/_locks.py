@@ -1,6 +1,6 @@
-"""The parts of a lock object that sync and asyncio share: its arguments, its holds, and each method as steps.
+"""What the sync and asyncio locks share: the arguments, the holds, and each method as a generator of steps.
 
-The public classes add the driver and `await`, and decide nothing.
+The public classes only add the driver and `await`. All decisions are made here.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ NOT_RELEASED = "%s: not released, so it stays held until its lease expires: %s"
 TOKEN_AND_AT_LEAST = "at_least cannot be combined with token: its owner would be granted the lock again in that time"
 
 
-# The lock whose `with` is ending, and the exception of its body. `release` is told in this way because a subclass may
-# override it.
+# The lock whose `with` block is ending, and the exception of its body. A context variable, not an argument of
+# `release`: a subclass may override that method.
 body_raised: "ContextVar[Tuple[Any, Optional[BaseException]]]" = ContextVar("body_raised", default=(None, None))
 
 
 class Names(Protocol):
-    """Several names: any collection, but neither str nor bytes, which would be taken apart."""
+    """Any collection of names, except str and bytes: iterating over one of those would yield its characters."""
 
     def __contains__(self, name: object, /) -> bool: ...
 
@@ -76,7 +76,7 @@ class Names(Protocol):
 
 
 class ThreadLocal(threading.local):
-    """The hold of this thread."""
+    """The hold of the current thread."""
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
@@ -84,7 +84,7 @@ class ThreadLocal(threading.local):
 
 
 class Shared:
-    """The hold that all users of the object share."""
+    """The one hold that all users of the object share."""
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
@@ -92,7 +92,7 @@ class Shared:
 
 
 class Ending(NamedTuple):
-    """A release that has begun. `last`: it ends the hold. `renewals`: they end before it is sent."""
+    """A release in progress. `last`: it ends the hold. `renewals`: they must end before it is sent."""
 
     hold: Hold
     release: Release
@@ -101,45 +101,47 @@ class Ending(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """The named arguments of every family; times in seconds, except `replica_timeout`."""
+    """The keyword arguments of every lock type. Times are in seconds, except `replica_timeout`."""
 
     blocking: bool
-    """Whether to wait in the server's queue. True"""
+    """Whether to wait in the server's queue. Default True"""
     blocking_timeout: Optional[Number]
-    """How long to wait; None: for ever. None"""
+    """How long to wait, in seconds; None: indefinitely. Default None"""
     thread_local: bool
-    """The hold belongs to the thread (in asyncio, for families that count: to the task) that acquired it; False: to the
-    object, which then must not be used by two lines of execution at once. True"""
+    """Whether the hold belongs to the thread that acquired it (in asyncio, for lock types that count holds: to the
+    task). False: to the object, which two threads or tasks must not use at once. Default True"""
     raise_on_release_error: bool
-    """Whether the end of a `with` block raises that the lock was lost. True"""
+    """Whether the end of a `with` block raises if the lock was lost. Default True"""
     auto_renew: bool
-    """Renew after each third of the lease until the release. False"""
+    """Renew the lease after each third of it, until the release. Default False"""
     session: bool
-    """Bind the lock to a dedicated connection: the server renews it, and releases it when the connection ends. False"""
+    """Bind the lock to a dedicated connection: the server renews the lease, and releases the lock when the connection
+    ends. Default False"""
     on_lost: Optional[OnLost]
-    """Called once, with the `Grant`, when the lock was lost: by a thread or task of the client. None"""
+    """Called once, with the `Grant`, if the lock is lost, in a thread or task of the client. Default None"""
     replicas: int
-    """This many replicas must confirm the grant in time; otherwise it is given back and acquire raises. 0"""
+    """How many replicas must confirm the grant in time; otherwise it is released and acquire raises. Default 0"""
     replica_timeout: int
-    """Milliseconds for the confirmations. 1000"""
+    """How long to wait for the confirmations, in milliseconds. Default 1000"""
     token: Optional[Token]
-    """The owner, in place of a new one for each hold; 1 to 1,024 bytes. None"""
+    """The owner ID, 1 to 1,024 bytes; None: a new one for each hold. Default None"""
     shared: bool
-    """Of redislock.asyncio: wait over one connection with all other such locks of the client, in place of one for each
-    waiting task. False"""
+    """Only in redislock.asyncio: wait over one connection with all other such locks of the client, instead of one
+    connection for each waiting task. Default False"""
     tell_holder: bool
-    """Ask for the holder where the lock is not granted: `holder` of the lock, and of the error of `with`. False"""
+    """Ask for the holder if the lock is not granted: `holder` of the lock, and of the error of `with`. Default False"""
     at_least: Optional[Number]
-    """At least this many seconds from grant to free: an earlier release leaves the lock to a lease that ends then.
-    Needs a timeout; not with session, nor with token: the owner of that token would be granted the lock again. None"""
+    """Minimum time in seconds from the grant until the lock is free: an earlier release only sets the lease to the rest
+    of it. Needs a timeout. Excludes session, and token, because its owner would be granted the lock again. Default None
+    """
 
 
 class LockBase(Overridable):
-    """The state of a lock object, and its methods as steps. `Options` says what the arguments mean.
+    """The state of a lock object, and its methods as steps. `Options` documents the arguments.
 
-    `timeout`: the lease in seconds; None: without a deadline (PERSIST).
-    `mixed`: beside old clients that hold the key as a string (SET NX): polls every `sleep` seconds, half of it more or
-    less, and never waits in the queue.
+    `timeout`: the lease in seconds; None: no deadline (PERSIST).
+    `mixed`: other clients hold the key as a string (SET NX), so poll every 0.5 to 1.5 times `sleep` seconds, and never
+    wait in the queue.
     """
 
     family: Family
@@ -177,7 +179,7 @@ class LockBase(Overridable):
             raise ValueError("shared needs redislock.asyncio: a waiting thread has its own connection")
         if shared and is_cluster(redis):
             raise ValueError("shared does not support clusters")
-        # As in redis-py, a lease of 0 is none.
+        # As in redis-py, a timeout of 0 means no lease.
         if timeout is not None and timeout != 0:
             durations.positive("timeout", timeout)
         if blocking_timeout is not None:
@@ -225,18 +227,29 @@ class LockBase(Overridable):
 
     @classmethod
     def from_token(cls: Type[L], redis: Any, name: Any, token: Token, *args: Any, **options: Any) -> L:
-        """A lock that was acquired elsewhere, by another object or process, to use and release here.
+        """A lock that another object or process acquired, to use and release here.
 
-        `args` and `options` are those of the class, without `session` and `at_least`; the hold belongs to the object,
-        unless `thread_local` says otherwise. Nothing is sent, so the lease is unknown: until `owned`, `extend` or
-        `reacquire` have asked the server, `grant` is None and `lost` false. `auto_renew` and `on_lost` begin with the
-        first `extend` or `reacquire`. The first `release` gives back all that the token holds here; after an `acquire`
-        each gives back one."""
+        Nothing is sent, so the lease is unknown at first: `grant` is None and `lost` is false until `owned`, `extend`
+        or `reacquire` has asked the server. `auto_renew` and `on_lost` take effect with the first `extend` or
+        `reacquire`. The first `release` returns everything that the token holds here; after an `acquire`, each
+        `release` returns one hold.
+
+        Args:
+            redis: The client, as for the class.
+            name: The key, or the names of a MultiLock.
+            token: The owner ID of the hold, as `grant.token` of the lock that acquired it.
+            *args: Further positional arguments of the class.
+            **options: Options of the class, except `session` and `at_least`. `thread_local` is False unless given:
+                the hold belongs to the object.
+
+        Raises:
+            ValueError: `session` or `at_least` was given.
+        """
         lock = cls(redis, name, *args, **{"thread_local": False, **options})
-        lock._take_over(token)
+        lock._adopt_token(token)
         return lock
 
-    def _take_over(self, token: Token) -> None:
+    def _adopt_token(self, token: Token) -> None:
         if self.session or self.at_least is not None:
             raise ValueError("from_token cannot be combined with session or at_least, which start at the grant")
         hold = self._new_hold(token, self._lease())
@@ -248,7 +261,7 @@ class LockBase(Overridable):
     def _new_local(self) -> Any:
         return ThreadLocal()
 
-    # Static: a hold that refers to its lock would be part of a reference cycle, and outlive its owner.
+    # Static, because a hold that refers to its lock would form a reference cycle and outlive its owner.
     @staticmethod
     def _new_event() -> Any:
         raise NotImplementedError
@@ -257,24 +270,24 @@ class LockBase(Overridable):
         raise NotImplementedError
 
     def _client_info(self, within_s: Optional[float]) -> Any:
-        """What the client's single connection replies to CLIENT INFO. Raises TimeoutError if it is not free in time."""
+        """The reply of the client's single connection to CLIENT INFO. Raises TimeoutError if it stays busy."""
         raise NotImplementedError
 
     def _may_wait_after(self, error: BaseException) -> bool:
-        """False: the release of a lock whose body raised this may only begin."""
+        """False: the release after the body raised this error must not wait, so it is only started."""
         return True
 
     # For the caller.
 
     @property
     def name(self) -> Name:
-        """The key; of a MultiLock all keys, for people. It cannot be assigned: make another lock."""
+        """The key; of a MultiLock all keys, for display. Read-only: for another key, create another lock."""
         return self._name
 
     @property
     def grant(self) -> Optional[Grant]:
-        """The current grant: fence, token, holds, time left; None: nothing is held, or nothing is known of the token
-        yet."""
+        """The current `Grant`: fence, token, holds and remaining time. None if nothing is held, or if the lock was made
+        by `from_token` and has not asked the server yet."""
         hold: Optional[Hold] = self.local.hold
         if hold is None or not hold.fence or not hold.holds.get(self.family.mode):
             return None
@@ -282,7 +295,7 @@ class LockBase(Overridable):
 
     @property
     def fence(self) -> int:
-        """The fencing token of the grant. Raises LockError if nothing is held."""
+        """The fencing token of the current grant. Raises LockError if nothing is held."""
         grant, hold = self.grant, self.local.hold
         if grant is None and hold is not None and not hold.fence:
             raise self._error(LockError, "Cannot return the fence of a token before owned() was called")
@@ -292,14 +305,14 @@ class LockBase(Overridable):
 
     @property
     def holder(self) -> Optional[str]:
-        """With `tell_holder`: the token of the owner that held the lock when it was not granted to the last acquire;
-        None: it was granted, or the holder is not known."""
+        """With `tell_holder`: the owner ID of the holder if the last acquire was not granted. None if it was granted,
+        or if the holder is unknown."""
         holder: Optional[str] = self.local.holder
         return holder
 
     @property
     def lost(self) -> bool:
-        """True if the grant is known to be lost; by the local clock, at the latest when the lease is over."""
+        """True if the hold is known to be lost: at the latest when the lease has expired by the local clock."""
         hold: Optional[Hold] = self.local.hold
         return hold is not None and hold.lost
 
@@ -327,7 +340,7 @@ class LockBase(Overridable):
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: the current hold was lost, release it first")
         if hold is not None and hold.granted_at is None:
-            # Of a token from elsewhere: only the server knows how often it holds the lock.
+            # The token was granted elsewhere: only the server knows how often it holds the lock.
             held = yield from self._asked(hold)
             if held is None:
                 yield from self._lost_while(hold, "acquire")
@@ -349,12 +362,12 @@ class LockBase(Overridable):
             at_least_ms = durations.milliseconds(durations.positive("at_least", self.at_least))
             request.at_least = Lease(at_least_ms) if lease.ms is not None and at_least_ms > lease.ms else None
         if self._observed.by_observer():
-            request.on_queued = lambda: self._observed.tell("queued", request.token)
+            request.on_queued = lambda: self._observed.notify("queued", request.token)
         own = request.session or self.replicas > 0
         pooled = self._transport()
         transport = self._transport(own=True) if own else pooled
         if wait_s:
-            # Above 0, which would be no wait at all.
+            # Above 0: a wait of 0 would mean not to wait at all.
             wait_s = max(0.001, began + wait_s - clock())
         poll_s = durations.positive("sleep", self.sleep if sleep is None else sleep) if self.mixed else None
         closed = transport if own else None
@@ -364,12 +377,12 @@ class LockBase(Overridable):
             yield from self._accept(hold, request, answer, transport, pooled)
             if own and not request.session:
                 yield Close(transport)
-            self._observed.tell("granted", request.token, answer.fence, wait=clock() - began)
+            self._observed.notify("granted", request.token, answer.fence, wait=clock() - began)
             return True
         if own:
             yield Close(transport)
         unfinished.undo = None
-        self._observed.tell("not_granted", request.token, wait=clock() - began)
+        self._observed.notify("not_granted", request.token, wait=clock() - began)
         if isinstance(answer, Done):
             return answer
         if self.tell_holder:
@@ -379,10 +392,10 @@ class LockBase(Overridable):
     def _accept(
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
     ) -> Steps[None]:
-        """Makes the grant the hold of this line of execution, or gives it back."""
+        """Records the grant as the hold of this thread or task, or releases it."""
         if hold.holds and (yield from self._lost_before(hold, request, granted)):
-            given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
-            background = yield from protocol.cleanup(pooled, self.family, request.token, given_back)
+            releasing = protocol.release_unchecked(pooled, Release(self.family, request.token, 0), request.lease)
+            background = yield from protocol.cleanup(pooled, self.family, request.token, releasing)
             request.open = False
             yield Join(background, protocol.CLEANUP_S)
             yield from protocol.lose(hold, self.on_lost)
@@ -413,9 +426,9 @@ class LockBase(Overridable):
         began: float,
         error: BaseException,
     ) -> Steps[None]:
-        """Takes the request and its grant back; what the owner held before stays. `hold`: None: of `run`. `own`: a
-        connection that is closed."""
-        self._observed.tell("not_granted", request.token, wait=clock() - began, error=error)
+        """Withdraws the request and releases its grant. Earlier holds of the owner stay. `hold` is None for `run`;
+        `own` is a connection to close."""
+        self._observed.notify("not_granted", request.token, wait=clock() - began, error=error)
         background: Optional[Background] = None
         if request.open:
             steps = protocol.withdraw(pooled, request)
@@ -435,7 +448,7 @@ class LockBase(Overridable):
         yield from protocol.withdraw(pooled, request)
         if request.before or not any(hold.holds.values()):
             return
-        # The other mode is held, if the token still holds the lock: it keeps the fence of a withdrawn upgrade.
+        # If the token still holds the lock, it is in the other mode, which keeps the fence of the withdrawn upgrade.
         try:
             held = yield from protocol.held(pooled, self.family, hold.token, str(self.name))
         except REDIS_ERRORS as error:
@@ -448,14 +461,14 @@ class LockBase(Overridable):
             hold.extend(held.deadline)
 
     def _lost_before(self, hold: Hold, request: protocol.Request, granted: Granted) -> Steps[bool]:
-        """True if what the owner held already was lost before the grant."""
-        if hold.told:
+        """True if the owner's earlier hold was lost before this grant."""
+        if hold.loss_reported:
             return True
         if granted.fence == hold.fence or not any(hold.holds.values()):
             return False
         if request.before:
             return True
-        # An upgrade to WRITE has a new fence in any case. LOCK.HELD counts the holds of both modes.
+        # An upgrade to WRITE always has a new fence, so ask. LOCK.HELD counts the holds of both modes.
         held = yield from self._asked(hold)
         return held is None or held.holds <= granted.holds
 
@@ -473,10 +486,10 @@ class LockBase(Overridable):
         return spawns
 
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
-        """Renews by hand. Later renewals use this length, and their interval restarts: a shorter lease cannot wait for
-        a third of the old one."""
+        """Renews on request. Later renewals use this length, and their interval restarts, because a shorter lease could
+        expire before a third of the old one."""
         yield from self._in_place(hold)
-        # A hold of a token that was put into `local` by hand ends with this call.
+        # A hold made for a token that the caller assigned to `local` lasts only for this call.
         kept = self.local.hold is hold
         if kept and not hold.fence and (yield from self._asked(hold)) is None:
             yield from self._lost_while(hold, doing)
@@ -484,7 +497,7 @@ class LockBase(Overridable):
             yield from self._lost_while(hold, doing)
         hold.lease = lease
         if kept:
-            # Stopped after the new ones have started: if they cannot, the old ones keep the hold.
+            # Start the new ones before stopping the old: if that fails, the old ones keep the hold.
             old = list(hold.background)
             try:
                 for spawn in self._background_of(hold, hold.background):
@@ -499,7 +512,7 @@ class LockBase(Overridable):
             del hold.background[: len(old)]
 
     def _ending(self, drop: int, failed: bool) -> Ending:
-        """Begins a release: from here on nothing renews what it ends."""
+        """Begins a release: from here on the hold that it ends is no longer renewed."""
         hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
         before = hold.holds.get(self.family.mode, 0)
         if self.family.counts and drop > before:
@@ -512,20 +525,20 @@ class LockBase(Overridable):
             stopped = hold.end()
             if self.at_least is not None and hold.granted_at is not None and not failed:
                 release.kept_until = hold.granted_at + durations.positive("at_least", self.at_least)
-                # After a loss on_lost may be running there, and may be the caller of this release.
-                renewals = () if hold.told else stopped
+                # Do not join them after a loss: on_lost may be running there, and may have called this release.
+                renewals = () if hold.loss_reported else stopped
         return Ending(hold, release, last, renewals)
 
     def _releasing(self, unfinished: Unfinished, drop: int, failed: bool = False) -> Steps[None]:
         exiting, error = body_raised.get()
         if exiting is self and error is not None:
-            # Tasks that begin here copy the context, and would keep the error for as long as they live.
+            # Tasks that start here copy the context, and would keep the error alive as long as they run.
             body_raised.set((None, None))
             yield from self._releasing_after(unfinished, drop, failed, True, self._may_wait_after(error), error)
             return
         if self.local.hold is not None:
             yield from self._in_place(self.local.hold)
-        # This release may have run already: whether the next one finds the hold says nothing.
+        # This release may have run already, so a repeated one that finds no hold does not prove a loss.
         unfinished.undo = (self._releasing_after, drop, failed, False, True)
         ending = self._ending(drop, failed)
         unfinished.undo = (self._releasing_behind, ending, False, True)
@@ -535,15 +548,15 @@ class LockBase(Overridable):
             was_held = yield from protocol.release(self._transport(), ending.release, hold)
         except REDIS_ERRORS as error:
             unfinished.undo = None
-            self._tell_end(hold, True, error)
-            # The token stays: the caller may try again. The lock is no longer renewed, and a session ends here.
+            self._report_end(hold, True, error)
+            # Keep the token, so that the caller may try again. Renewal has stopped, and a session ends here.
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
             raise
         hold.holds[self.family.mode] = ending.release.holds
         closes = self._forget(hold) if last or not was_held else ()
         unfinished.undo = None
-        self._tell_end(hold, was_held)
+        self._report_end(hold, was_held)
         yield from closes
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
@@ -551,7 +564,7 @@ class LockBase(Overridable):
     def _releasing_after(
         self, unfinished: Unfinished, drop: int, failed: bool, report: bool, waits: bool, error: BaseException
     ) -> Steps[None]:
-        """A release after an error: the caller gets that error, whatever the release does."""
+        """A release after an error. The caller gets that error, whatever becomes of the release."""
         unfinished.undo = (self._releasing_after, drop, failed, report, waits)
         try:
             ending = self._ending(drop, failed)
@@ -565,10 +578,10 @@ class LockBase(Overridable):
     def _releasing_behind(
         self, unfinished: Unfinished, ending: Ending, report: bool, waits: bool, error: BaseException
     ) -> Steps[None]:
-        """Ends the hold in the background; a session by closing its connection first. `report`: a loss."""
+        """Ends the hold in the background, a session by closing its connection first. `report`: report a loss."""
         unfinished.undo = (self._releasing_behind, ending, report, waits)
         hold = ending.hold
-        # The pool may have no connection yet, and would make its first one by the client's own `retry`.
+        # Not over the pool: it may have no connection yet, and would open one under the client's own `retry`.
         own = hold.session_transport is not None or self.replicas > 0
         hold.holds[self.family.mode] = ending.release.holds
         if ending.last:
@@ -583,30 +596,30 @@ class LockBase(Overridable):
     def _released_behind(self, transport: Any, ending: Ending, report: bool) -> Steps[None]:
         hold = ending.hold
         grant = hold.grant()
-        # The server may have ended a session before: its connection is closed.
+        # The session's connection was closed first, so the server may have released the lock already.
         report = report and not (ending.last and hold.session_transport is not None)
         resend = protocol.resend_while(hold.lease)
         try:
             yield from protocol.join(ending.renewals)
             was_held = yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)
             if not ending.last and (hold.ended or hold.holds[self.family.mode] < ending.release.holds):
-                # A later release has ended what this one was to leave, and told what it found.
+                # A later release has ended what this one was to leave, and reported its outcome.
                 report = False
-            self._tell_end(hold, was_held or not report)
+            self._report_end(hold, was_held or not report)
             if not was_held and report:
                 logger.warning("%s: lost before it was released", self.name)
-                if self.on_lost is not None and not hold.told:
+                if self.on_lost is not None and not hold.loss_reported:
                     yield Notify(self.on_lost, grant)
         except REDIS_ERRORS as error:
-            self._tell_end(hold, True, error)
+            self._report_end(hold, True, error)
             logger.warning(NOT_RELEASED, self.name, described(error))
         yield Close(transport)
 
-    def _tell_end(self, hold: Hold, was_held: bool, error: Optional[BaseException] = None) -> None:
-        """One end for a hold: a loss may have been told before."""
-        if not hold.told:
+    def _report_end(self, hold: Hold, was_held: bool, error: Optional[BaseException] = None) -> None:
+        """Reports the end of a hold once: a loss may have been reported before."""
+        if not hold.loss_reported:
             event = "released" if was_held else "lost"
-            self._observed.tell(event, hold.token, hold.fence, hold=hold.age(), error=error)
+            self._observed.notify(event, hold.token, hold.fence, hold=hold.age(), error=error)
 
     def _forget(self, hold: Hold) -> Sequence[Close]:
         if not hold.ended:
@@ -616,19 +629,19 @@ class LockBase(Overridable):
         return () if hold.session_transport is None else (Close(hold.session_transport),)
 
     def _releasing_done(self, unfinished: Unfinished) -> Steps[bool]:
-        """A release after the work was done: neither a loss nor a failure is an error of the caller's, and the log
-        reports both. False: lost; `on_lost` reports it too."""
+        """A release after the work was done. A loss or a failure is logged, not raised to the caller. False: the lock
+        was lost, which `on_lost` reports as well."""
         hold: Hold = self.local.hold
         grant = hold.grant()
         try:
             yield from self._releasing(unfinished, 1)
         except LockNotOwnedError:
             logger.warning("%s: lost during the work: another caller may have done it as well", self.name)
-            if self.on_lost is not None and not hold.told:
+            if self.on_lost is not None and not hold.loss_reported:
                 yield Notify(self.on_lost, grant)
             return False
         except REDIS_ERRORS as error:
-            # The work is done: its result is not thrown away. The lease ends the hold.
+            # The work is done, so return its result. The lease ends the hold.
             logger.warning(NOT_RELEASED, self.name, described(error))
         return True
 
@@ -677,21 +690,21 @@ class LockBase(Overridable):
         blocking: Optional[bool],
         blocking_timeout: Optional[Number],
     ) -> Steps[Any]:
-        """Takes the lock as an owner of its own, runs the command and gives the lock back: in one packet, unless it has
+        """Acquires the lock as a separate owner, runs the command and releases the lock: in one packet, unless it has
         to wait for a message."""
         self._check_run(command)
         began = clock()
         self.local.holder = None
         wait_s = self._wait_s(blocking, blocking_timeout)
         yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
-        # A lock without a deadline needs none here, but would be left behind by a process that dies meanwhile.
+        # A lock without a deadline gets one here: a process that dies meanwhile would leave it behind.
         lease = self._lease() if self.timeout else Lease(int(DEFAULT_LEASE_S * 1000))
         token = token_bytes(make_token())
         request = protocol.Request(
             self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command
         )
         if self._observed.by_observer():
-            request.on_queued = lambda: self._observed.tell("queued", token)
+            request.on_queued = lambda: self._observed.notify("queued", token)
         pooled = self._transport()
         # A session is bound to the connection that waits.
         own = self.session and pooled.by_message
@@ -705,18 +718,18 @@ class LockBase(Overridable):
         if own:
             yield Close(transport)
         if isinstance(ran, Ran) and not ran.is_released:
-            yield from protocol.given_back(pooled, self.family, token, lease)
+            yield from protocol.release_in_background(pooled, self.family, token, lease)
         unfinished.undo = None
         if ran is None:
-            self._observed.tell("not_granted", token, wait=clock() - began)
+            self._observed.notify("not_granted", token, wait=clock() - began)
             if self.tell_holder:
                 self.local.holder = yield from protocol.holder(pooled, self.family)
             raise self._not_acquired()
         assert isinstance(ran, Ran), "it has a command and no coalesce"
         fence, granted_at = ran.granted.fence, ran.granted.granted_at
-        self._observed.tell("granted", token, fence, wait=granted_at - began)
+        self._observed.notify("granted", token, fence, wait=granted_at - began)
         event = "lost" if isinstance(ran.error, LockNotOwnedError) else "released"
-        self._observed.tell(event, token, fence, hold=clock() - granted_at)
+        self._observed.notify(event, token, fence, hold=clock() - granted_at)
         if ran.error is not None:
             raise ran.error
         return ran.reply
@@ -751,7 +764,7 @@ class LockBase(Overridable):
         return (yield from self._asked(hold)) is not None
 
     def _exit_error(self, error: LockError) -> None:
-        """Of the release at the end of `with`."""
+        """Handles an error of the release at the end of `with`."""
         if self.raise_on_release_error:
             raise error
         logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
@@ -769,15 +782,15 @@ class LockBase(Overridable):
     def _in_place(
         self, hold: Optional[Hold] = None, wait_s: Optional[float] = protocol.REPLY_MARGIN_S
     ) -> Iterable[Step]:
-        """Raises if a client with a single connection was moved to another place than ours. A hold that was acquired
-        here is where our connections are."""
+        """Raises if the single connection of the client was moved to another database or user than our connections use.
+        A hold that was acquired here needs no check: it is where our connections are."""
         if not self._single or (hold is not None and hold.granted_at is not None):
             return ()
         until = None if wait_s is None else clock() + wait_s
         return protocol.same_place(self._transport(), self._client_info, str(self.name), until)
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
-        """The server's view of the hold, None: lost. For a token from elsewhere it is the only source."""
+        """The server's view of the hold; None: lost. For a token granted elsewhere it is the only source."""
         held = yield from protocol.held(self._transport(), self.family, hold.token, str(self.name))
         if held is not None and not hold.fence:
             hold.fence = held.fence
@@ -789,7 +802,7 @@ class LockBase(Overridable):
         raise self._error(LockNotOwnedError, f"Cannot {doing} a lock that's no longer owned")
 
     def _held(self, otherwise: str) -> Hold:
-        """The hold of this line of execution. A token that was put into `local` by hand is a hold too."""
+        """The hold of this thread or task. A token that the caller assigned to `local` is a hold too."""
         token: Optional[bytes] = self.local.token
         if token is None:
             raise self._error(LockError, otherwise)
@@ -800,7 +813,7 @@ class LockBase(Overridable):
         return hold
 
     def _recorded(self) -> Optional[Tuple[bytes, int]]:
-        """What this line of execution holds: its token, and how often."""
+        """What this thread or task holds: its token, and the number of holds."""
         hold: Optional[Hold] = self.local.hold
         return None if hold is None or hold.ended else (hold.token, hold.holds.get(self.family.mode, 0))
 
@@ -824,7 +837,7 @@ class LockBase(Overridable):
 
 # The defaults of a client.
 
-# What each option excludes.
+# The options that each option excludes.
 _EXCLUDED = {
     "session": ("auto_renew", "mixed", "at_least"),
     "auto_renew": ("session",),
@@ -839,7 +852,7 @@ UNSET: Any = object()
 
 
 def with_defaults(defaults: Mapping[str, Any], **options: Any) -> Dict[str, Any]:
-    """The options of a lock. Its own ones replace those defaults too that they exclude."""
+    """The options of a lock. Each of its own options also removes the defaults that it excludes."""
     own = {name: value for name, value in options.items() if value is not UNSET}
     excluded = {name for option, value in own.items() if value for name in _EXCLUDED.get(option, ())}
     if "timeout" in own and not own["timeout"]:
@@ -847,13 +860,108 @@ def with_defaults(defaults: Mapping[str, Any], **options: Any) -> Dict[str, Any]
     return {**{name: value for name, value in defaults.items() if name not in excluded}, **own}
 
 
-# The arguments of each family.
+# The arguments of each lock type.
+
+# The options of every class, for the docstrings of those that take them as `**options`. `Lock` lists its own.
+_SHARED_OPTIONS = """
+        blocking: Whether to wait in the server's queue. Default True.
+        blocking_timeout: How long to wait, in seconds. Default None: indefinitely.
+        thread_local: True: each thread (in `redislock.asyncio`, each task; of a MultiLock, each thread) that uses this
+            object has its own hold. False: all of them share one hold, and the object must not be used by two threads
+            or tasks at once. Default True.
+        raise_on_release_error: Whether the end of a `with` block raises if the lock was lost. False: the loss is only
+            logged. Default True.
+        auto_renew: Renew the lease after each third of it, in a daemon thread or a task, until the release. Needs a
+            `timeout`. Default False.
+        session: Bind the lock to a dedicated connection. The server renews the lease while that connection lives, and
+            releases the lock when it ends. Needs a `timeout`, and excludes `auto_renew` and `at_least`. Default False.
+        on_lost: Called once, with the `Grant`, if the lock is lost, in a thread or task of the client. In asyncio it
+            may be a coroutine function. Default None.
+        replicas: How many replicas must confirm the grant within `replica_timeout`. If fewer do, the lock is released
+            and `acquire` raises NotReplicatedError. Default 0.
+        replica_timeout: How long to wait for these confirmations, in milliseconds. Default 1000.
+        token: The owner ID, from 1 to 1,024 bytes. Default None: a new one for each hold.
+        at_least: Minimum time in seconds from the grant until the lock is free. An earlier release only sets the lease
+            to the rest of that time. Needs a `timeout`, and excludes `session` and `token`. Default None.
+        shared: Only in `redislock.asyncio`, and not with a cluster: wait over one connection that all such locks of
+            the client share, instead of one connection for each waiting task. Default False.
+        tell_holder: If the lock is not granted, ask the server who holds it. `holder`, and the HeldError that `with`
+            raises, then name the owner. Default False.
+
+    Raises:
+        ValueError: A duration is out of range, or two options exclude each other.
+        TypeError: The client is an asyncio client and the class is not, or the reverse, or a duration is no number.
+    """
+
+
+def with_options(doc: Optional[str]) -> Optional[str]:
+    """A docstring that ends with its arguments, continued by the shared ones. None: `python -OO` has removed it."""
+    return None if doc is None else doc.rstrip() + _SHARED_OPTIONS
+
+
+READ_WRITE_DOC = with_options(
+    """A read/write lock: any number of readers, or one writer.
+
+    `read()` and `write()` return one lock for each mode, to use in `with`. The writer may also acquire READ, and keeps
+    it after it releases WRITE. A reader may acquire WRITE, which is granted once it is the only reader.
+
+    Args:
+        redis: The client, as for `Lock`.
+        name: The key of the lock.
+        timeout: Length of the lease in seconds, of both modes. None or 0: no deadline. Default 30.
+"""
+)
 
 
 class MutexBase(LockBase, Generic[C]):
-    """A mutex, in the place of redis-py's `Lock`: its arguments, methods and exceptions.
+    """A distributed mutex: a drop-in replacement for redis-py's `Lock`, with its arguments, methods and exceptions.
 
-    It waits in the server's queue, first come first served, in place of polling.
+    Waiting requests queue in the server and are granted first come, first served. The client does not poll, unless
+    `mixed` is set. In `redislock.asyncio` every method that sends a command is a coroutine.
+
+        with redislock.Lock(client, "report", timeout=30, blocking_timeout=5) as lock:
+            write(report, fence=lock.fence)
+
+    All times are in seconds, except `replica_timeout`, which is in milliseconds as in WAIT.
+
+    Args:
+        redis: The client: `redis.Redis` or `redis.RedisCluster`; for `redislock.asyncio`, their counterparts of
+            `redis.asyncio`.
+        name: The key of the lock.
+        timeout: Length of the lease in seconds. The server frees the lock when the lease expires, unless it is renewed
+            first. Default None, as in redis-py, which means no deadline: if the process dies, the lock stays held
+            until `LOCK.BREAK`. 0 means None.
+        sleep: Polling interval in seconds, used only with `mixed`. Each pause is a random time between 0.5 and 1.5
+            times this. Default 0.1.
+        blocking: Whether to wait in the server's queue. Default True.
+        blocking_timeout: How long to wait, in seconds. Default None: indefinitely.
+        thread_local: True: each thread that uses this object has its own hold. False: all of them share one hold, and
+            the object must not be used by two threads or tasks at once. Default True.
+        raise_on_release_error: Whether the end of a `with` block raises if the lock was lost. False: the loss is only
+            logged. Default True.
+        auto_renew: Renew the lease after each third of it, in a daemon thread or a task, until the release. Needs a
+            `timeout`. Default False.
+        session: Bind the lock to a dedicated connection. The server renews the lease while that connection lives, and
+            releases the lock when it ends. Needs a `timeout`, and excludes `auto_renew`, `mixed` and `at_least`.
+            Default False.
+        on_lost: Called once, with the `Grant`, if the lock is lost, in a thread or task of the client. In asyncio it
+            may be a coroutine function. Default None.
+        replicas: How many replicas must confirm the grant within `replica_timeout`. If fewer do, the lock is released
+            and `acquire` raises NotReplicatedError. Default 0.
+        replica_timeout: How long to wait for these confirmations, in milliseconds. Default 1000.
+        mixed: Share the key with clients that hold it as a string (`SET NX`): poll every `sleep` seconds instead of
+            waiting in the queue. Default False.
+        token: The owner ID, from 1 to 1,024 bytes. Default None: a new one for each hold.
+        at_least: Minimum time in seconds from the grant until the lock is free. An earlier release only sets the lease
+            to the rest of that time. Needs a `timeout`, and excludes `session` and `token`. Default None.
+        shared: Only in `redislock.asyncio`, and not with a cluster: wait over one connection that all such locks of
+            the client share, instead of one connection for each waiting task. Default False.
+        tell_holder: If the lock is not granted, ask the server who holds it. `holder`, and the HeldError that `with`
+            raises, then name the owner. Default False.
+
+    Raises:
+        ValueError: A duration is out of range, or two options exclude each other.
+        TypeError: The client is an asyncio client and the class is not, or the reverse, or a duration is no number.
     """
 
     def __init__(
@@ -902,7 +1010,16 @@ class MutexBase(LockBase, Generic[C]):
 
 
 class ReentrantBase(LockBase, Generic[C]):
-    """A mutex that its holder may acquire again; it is free after as many releases."""
+    """A reentrant mutex: its holder may acquire it again, and it is free after as many releases.
+
+    The hold belongs to the thread (in `redislock.asyncio`, to the task) that acquired the lock, so one object serves
+    any number of them.
+
+    Args:
+        redis: The client, as for `Lock`.
+        name: The key of the lock.
+        timeout: Length of the lease in seconds. None or 0: no deadline. Default 30.
+    """
 
     def __init__(
         self, redis: C, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
@@ -911,9 +1028,19 @@ class ReentrantBase(LockBase, Generic[C]):
 
 
 class SemaphoreBase(LockBase, Generic[C]):
-    """At most `limit` permits are held at once; each acquire takes `permits` of them.
+    """A semaphore: at most `limit` permits are held at once, over all processes.
 
-    `slot`: each holder has one permit, and `slot` is its number: the smallest from 0 that no other holder has.
+    All users of a name pass the same `limit` and the same `slot`.
+
+    Args:
+        redis: The client, as for `Lock`.
+        name: The key of the semaphore.
+        limit: How many permits there are. If it differs from the limit on the server, the latest request decides.
+        timeout: Length of the lease in seconds. None or 0: no deadline. Default 30.
+        permits: How many permits an `acquire` or `release` without an argument takes or returns, from 1 to `limit`.
+            Default 1.
+        slot: Each holder gets one numbered permit; the property `slot` is its number, the smallest from 0 that no
+            other holder has. Default False.
     """
 
     def __init__(
@@ -937,12 +1064,12 @@ class SemaphoreBase(LockBase, Generic[C]):
 
     @property
     def limit(self) -> int:
-        """At most so many permits are out. It cannot be assigned: make another semaphore."""
+        """How many permits may be held at once. Read-only: for another limit, create another semaphore."""
         return self._limit
 
     @property
     def slot(self) -> int:
-        """The slot that is held, from 0. Raises LockError if none is, or if it was acquired without a slot."""
+        """The number of the slot that this object holds, from 0. Raises LockError if it holds none."""
         grant = self.grant
         if grant is None or grant.slot is None:
             raise self._error(LockError, "Cannot return the slot: this object holds none")
@@ -950,7 +1077,16 @@ class SemaphoreBase(LockBase, Generic[C]):
 
 
 class MultiBase(LockBase, Generic[C]):
-    """Several mutexes at once, all or nothing, with one fence. In a cluster all names share one slot."""
+    """Multiple mutexes acquired together, all or none, with one fencing token.
+
+    Two such requests cannot deadlock, whatever the order of their names.
+
+    Args:
+        redis: The client, as for `Lock`.
+        names: The keys: any collection of names, but not a single string. In a cluster all of them must hash to one
+            slot.
+        timeout: Length of the lease in seconds. None or 0: no deadline. Default 30.
+    """
 
     def __init__(
         self,
@@ -966,7 +1102,7 @@ class MultiBase(LockBase, Generic[C]):
 
 
 class ViewBase(LockBase, Generic[C]):
-    """One mode of a read/write lock, made by `RWLock.read` and `RWLock.write`. Both have one owner."""
+    """One mode of a read/write lock, as `RWLock.read` and `RWLock.write` return it. Both modes have the same owner."""
 
     def __init__(
         self, redis: C, name: Name, mode: str, timeout: Optional[Number], **options: Unpack[Options]

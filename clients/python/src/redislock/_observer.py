@@ -1,4 +1,4 @@
-"""What happens to the locks of a client, for its observer and for the debug log."""
+"""The events of a client's locks, for its observer and the debug log."""
 
 from __future__ import annotations
 
@@ -17,42 +17,45 @@ logger = logging.getLogger("redislock")
 
 @dataclass(frozen=True)
 class LockEvent:
-    """An event of a lock. Times in seconds.
+    """An event of a lock. Times are in seconds.
 
         queued ──▶ granted ──▶ renewed … ──▶ released, or lost
           └──▶ not_granted
     """
 
     event: str
-    """queued (there is no answer after 0.1 s), granted, not_granted, renewed, lost or released"""
+    """queued (no reply within 0.1 s), granted, not_granted, renewed, lost or released"""
     kind: str
     """mutex, reentrant, read, write, semaphore or multi"""
     keys: Tuple[str, ...]
     owner: str
-    """The token"""
+    """The owner ID"""
     fence: Optional[int] = None
-    """Of the grant; None: there was none, or it is not known (`from_token`)"""
+    """Fencing token of the grant; None: there was no grant, or it is unknown (`from_token`)"""
     wait: Optional[float] = None
-    """Of granted and not_granted: since the call of the acquire"""
+    """Of granted and not_granted: time since acquire was called"""
     hold: Optional[float] = None
-    """Of lost and released: since the grant; None: it is not known (`from_token`)"""
+    """Of lost and released: time since the grant; None: unknown (`from_token`)"""
     error: Optional[BaseException] = None
-    """Why it was not granted, unless the time was over or the work was done by another holder; why the server could not
-    be asked to release it, so that its lease ends it"""
+    """Of not_granted: why, unless the wait timed out or another holder did the work. Of released: why the server could
+    not be reached, so that the lock is held until its lease expires"""
 
 
 Observer = Callable[[LockEvent], Any]
 
 _mutex = threading.Lock()
 _observers: "weakref.WeakKeyDictionary[Any, Observer]" = weakref.WeakKeyDictionary()
-# False: no client has had one.
+# False: no client has ever had an observer.
 _observing = False
 
 
 def observe(client: Any, observer: Optional[Observer]) -> None:
-    """Calls the observer with each `LockEvent` of the client's locks, in the thread or task where it happens. A client
-    has one observer; None takes it away. It must not block. What it raises is logged, and changes no outcome. An
-    acquire that is refused before it is sent to the server is not told."""
+    """Sets the observer of a client: it is called with each `LockEvent` of the client's locks.
+
+    A client has one observer; None removes it. It runs in the thread or task of the event and must not block. An
+    exception that it raises is logged and changes no outcome. An acquire that fails before anything is sent to the
+    server causes no event. Raises TypeError if `observer` is not callable.
+    """
     global _observing
     if observer is not None and not callable(observer):
         raise TypeError(f"an observer must be a function, not {observer!r}")
@@ -65,7 +68,7 @@ def observe(client: Any, observer: Optional[Observer]) -> None:
 
 
 class Observed:
-    """One lock's view of its client's observer. No reference to the lock: a hold has it too."""
+    """The observer as one lock sees it. Holds refer to it as well, so it has no reference to the lock."""
 
     def __init__(self, client: Any, kind: str, names: Sequence[Argument]) -> None:
         self._client = client
@@ -75,7 +78,7 @@ class Observed:
     def by_observer(self) -> bool:
         return _observing and self._client in _observers
 
-    def tell(
+    def notify(
         self,
         event: str,
         owner: bytes,
@@ -89,12 +92,12 @@ class Observed:
         if observer is None and not logs:
             return
         names = tuple(map(_text, self._names))
-        told = LockEvent(event, self._kind, names, shown(owner), fence or None, wait, hold, error)
+        lock_event = LockEvent(event, self._kind, names, shown(owner), fence or None, wait, hold, error)
         if logs:
-            logger.debug("%s", _line(told))
+            logger.debug("%s", _line(lock_event))
         if observer is not None:
             try:
-                observer(told)
+                observer(lock_event)
             except Exception:
                 logger.exception("the observer of locks failed")
 
@@ -103,12 +106,12 @@ def _text(name: Argument) -> str:
     return shown(bytes(name)) if isinstance(name, (bytes, memoryview)) else str(name)
 
 
-def _line(told: LockEvent) -> str:
-    line = f"{told.event.replace('_', ' ')}: {told.kind} {' '.join(told.keys)}, owner {told.owner}"
-    if told.fence is not None:
-        line += f", fence {told.fence}"
-    if told.wait is not None:
-        line += f", after {told.wait:.3f} s"
-    if told.hold is not None:
-        line += f", held for {told.hold:.3f} s"
-    return line if told.error is None else f"{line}: {described(told.error)}"
+def _line(event: LockEvent) -> str:
+    line = f"{event.event.replace('_', ' ')}: {event.kind} {' '.join(event.keys)}, owner {event.owner}"
+    if event.fence is not None:
+        line += f", fence {event.fence}"
+    if event.wait is not None:
+        line += f", after {event.wait:.3f} s"
+    if event.hold is not None:
+        line += f", held for {event.hold:.3f} s"
+    return line if event.error is None else f"{line}: {described(event.error)}"

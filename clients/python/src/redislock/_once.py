@@ -1,6 +1,6 @@
-"""Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there.
+"""Single-flight: if many callers miss the same value, one computes it and the others wait for it.
 
-The lock decides only which caller makes the value, and what the others are told. Only `read` says that it is there.
+The lock only decides which caller computes the value, and when the others look again. Only `read` finds it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from .errors import NotMadeError, named
 
 
 class OnceOptions(TypedDict, total=False):
-    """The named arguments of `once` and `single_flight`; times in seconds."""
+    """The keyword arguments of `once` and `single_flight`. Times are in seconds."""
 
     timeout: Number
-    """The lease: how long after the death of its maker another caller makes the value. 30"""
+    """The lease: how long after the death of the caller that computes the value another one starts. Default 30"""
     blocking_timeout: Optional[Number]
-    """How long to wait for the value while another caller makes it; None: for ever. None"""
+    """How long to wait for a value that another caller computes; None: indefinitely. Default None"""
     auto_renew: bool
-    """Renew after each third of the lease while the value is made; False: another caller makes it when the lease is
-    over. True, or False with session"""
+    """Renew after each third of the lease while the value is computed. False: another caller computes it when the lease
+    expires. Default True, or False with session"""
     session: bool
-    """Alternatively, bind the lock to a dedicated connection: when its maker dies, another caller makes the value at
-    once. False"""
+    """Alternatively, bind the lock to a dedicated connection: if the process that computes the value dies, another
+    caller starts at once. Default False"""
     shared: bool
-    """Of redislock.asyncio: as of a lock. False"""
+    """Only in redislock.asyncio, as for `Lock`. Default False"""
     on_lost: Optional[OnLost]
-    """Called once, with the `Grant`, when the lock was lost while the value was made: another caller may make it too.
-    None"""
+    """Called once, with the `Grant`, if the lock is lost while the value is computed: another caller may compute it as
+    well. Default None"""
 
 
 def lock_options(
@@ -41,7 +41,7 @@ def lock_options(
     on_lost: Optional[OnLost] = None,
     shared: bool = False,
 ) -> Any:
-    """The lock's options that follow from these."""
+    """The options of the lock that `once` uses."""
     if not timeout:
         raise ValueError("once needs a timeout: without a lease, a caller that dies would keep all others waiting")
     return {
@@ -51,7 +51,7 @@ def lock_options(
         "session": session,
         "on_lost": on_lost,
         "shared": shared,
-        # The lock is made for one call.
+        # The lock object serves a single call.
         "thread_local": False,
     }
 
@@ -63,7 +63,7 @@ def name_of(name: Union[Name, Callable[..., Name]], args: Any, kwargs: Any) -> N
 def making_once(
     unfinished: Unfinished, lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
 ) -> Steps[Any]:
-    """The value, made by this caller or by another one."""
+    """The value, computed by this caller or by another one."""
     value = yield Call(read)
     until = None if lock.blocking_timeout is None else clock() + lock.blocking_timeout
     while value is None:
@@ -72,7 +72,7 @@ def making_once(
         if answer is True:
             return (yield from _making(unfinished, lock, read, make))
         value = yield Call(read)
-        # Done but not there (it was evicted, or the lock was held for something else): ask again.
+        # Done, but no value (it was evicted, or the lock was held for something else): try again.
         if value is None and not isinstance(answer, Done):
             message = f"no value after {lock.blocking_timeout} s: another caller holds the lock {str(lock.name)!r}"
             raise named(NotMadeError, message, str(lock.name))
@@ -83,7 +83,7 @@ def _making(
     unfinished: Unfinished, lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
 ) -> Steps[Any]:
     try:
-        # The previous caller may have made the value while this one was requesting the lock.
+        # Another caller may have stored the value while this one was acquiring the lock.
         value = yield Call(read)
         if value is None:
             value = yield Call(make)
@@ -93,7 +93,7 @@ def _making(
         yield from lock._releasing_after(unfinished, 1, True, True, True, error)
         raise
     if not (yield from lock._releasing_done(unfinished)):
-        # Another caller may have made the value too: return what all other callers read.
+        # Another caller may have computed the value as well: return what all other callers read.
         found = yield Call(read)
         return value if found is None else found
     return value

@@ -1,7 +1,7 @@
-"""What code written for redis-py's lock may override there, and would be ignored here in silence: it is refused.
+"""Refuses overrides that work with redis-py's lock and would silently be ignored here.
 
-There each method is a script of the server, and a subclass or an assignment replaces a script. Here each is a command
-of the module. A class that overrides the method itself decides what is done, so its scripts are let be.
+There each method is a server-side script, which a subclass or an assignment may replace. Here each method is a command
+of the module. Scripts are accepted in a class that overrides the method itself, which then decides what to do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _is_ours(module: str) -> bool:
 
 
 class Refused:
-    """An attribute of redis-py's lock that raises where it is assigned."""
+    """An attribute of redis-py's lock that raises an error when it is assigned."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -57,7 +57,7 @@ class Refused:
 
 
 class Overridable:
-    """The base of the classes that stand in for redis-py's lock."""
+    """The base of the classes that replace redis-py's lock."""
 
     do_acquire = Refused()
     do_release = Refused()
@@ -73,7 +73,7 @@ class Overridable:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # Before the package's own classes there may be others, of which redis-py would take the script too.
+        # Any class before the package's own in the MRO counts: redis-py would use its script as well.
         own = next(number for number, kind in enumerate(cls.__mro__) if _is_ours(kind.__module__))
         for name, method in _METHODS.items():
             if any(name in kind.__dict__ for kind in cls.__mro__[:own]) and not _is_overridden(cls, method):

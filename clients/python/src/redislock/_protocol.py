@@ -1,7 +1,7 @@
-"""How a lock is acquired, kept and released over connections that break. Generators of steps: no I/O here.
+"""Acquires, renews and releases a lock over connections that break, as generators of steps that do no I/O.
 
-Must never happen: a second hold because of a lost reply, a lock left behind by a caller that gave up, an unreported
-loss.
+Three things must never happen: a second hold because of a lost reply, a lock left behind by a cancelled caller, and a
+loss that is not reported.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from .errors import LockError, LockNotOwnedError, NotReplicatedError, NotRunErro
 
 logger = logging.getLogger("redislock")
 
-# BLOCK of a socket without a time-out.
+# BLOCK for a socket without a timeout.
 SLICE_S = 5.0
-# A wait is told as queued after this time.
+# A wait is reported as queued after this time.
 QUEUED_S = 0.1
-# Later than this no reply will come: our limit for a socket without a time-out.
+# A reply that has not come by then counts as lost: our limit for a socket without a timeout.
 REPLY_MARGIN_S = 5.0
-# How late an attempt may end, counted from the end of the caller's time.
+# How long an attempt may go on after the acquire timeout.
 LATE_S = 1.0
-# How long a request without BLOCK, or a release, is resent: long enough for a reconnect and a slot's move.
+# How long a request without BLOCK, or a release, is retried: long enough for a reconnect and for a slot to move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
-# How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is over.
+# How long a cancelled caller waits for its cleanup, which then goes on in the background until the lease expires.
 CLEANUP_S = 1.0
 
 
@@ -58,10 +58,13 @@ Answer = Union[Granted, Done, Ran, None]
 
 @dataclass
 class Request:
-    """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant. `open`: the
-    request may be queued or granted, so it is withdrawn if the acquire fails. `on_queued`: called if the first slice,
-    which is short then, ends without an answer. `inner`: a command to run under the grant, which is given back behind
-    it. `at_least`: the time to which the release will set the lease, if it is longer than the lease."""
+    """One acquire. Retries repeat the same bytes.
+
+    `holds`: the owner's count in this mode after the grant. `open`: the request may be queued or granted, so it is
+    withdrawn if the acquire fails. `on_queued`: called if the first slice ends without a reply; that slice is short
+    then. `inner`: a command to run under the grant, which is released right after it. `at_least`: the time to which the
+    release will set the lease, if it is longer than the lease.
+    """
 
     family: Family
     name: str
@@ -75,11 +78,11 @@ class Request:
     on_queued: Optional[Callable[[], None]] = None
     inner: Optional[Command] = None
     at_least: Optional[Lease] = None
-    # The request, or an earlier one, has no answer.
+    # The request, or an earlier one, got no reply.
     unanswered: bool = False
-    # `inner` was sent: without a reply it may have run, and must not be sent again.
+    # `inner` was sent: unless its reply arrives it may have run, so it must not be sent again.
     executing: bool = False
-    # Not granted by the first packet: over a transport that waits by messages, the next packet comes after a grant.
+    # The first packet was not granted. A transport that waits by messages sends the next packet only after a grant.
     tried: bool = False
 
     def command(self, block_ms: Optional[int]) -> Command:
@@ -100,7 +103,7 @@ class Request:
         return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock(), slot)
 
     def is_late(self, sent: float) -> bool:
-        """The lease began with the grant, which may be a slice later than the request: True if that matters."""
+        """True if the reply came so late that the lease, which began with the grant, is clearly longer than we know."""
         return self.lease.ms is not None and clock() - sent >= self.lease.ms / 10_000
 
     def execution(self) -> Behind:
@@ -113,8 +116,8 @@ class Request:
 
 @dataclass
 class Release:
-    """The end of a hold: released down to `holds`, or left to a lease that ends at `kept_until`. `failed`: the work
-    under the lock was not done. `was_lost`: the hold was known to be lost before."""
+    """A release: down to `holds`, or to a lease that expires at `kept_until`. `failed`: the work under the lock was not
+    done. `was_lost`: the hold was known to be lost before."""
 
     family: Family
     token: bytes
@@ -124,7 +127,7 @@ class Release:
     was_lost: bool = False
 
     def command(self) -> Tuple[Command, Callable[[Any], bool]]:
-        """The command to send now, and how to read from its reply whether the token held the lock."""
+        """The command to send now, and a function that tells from its reply whether the token held the lock."""
         left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
         if left_s > 0:
             return self.family.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
@@ -138,7 +141,7 @@ def _is_renewed(reply: Any) -> bool:
 
 
 class Backoff:
-    """Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue."""
+    """Jittered pauses, far below lock.keep-place (1 s), so that the waiter keeps its queue position."""
 
     FIRST_S, LAST_S = 0.01, 0.25
 
@@ -153,7 +156,7 @@ class Backoff:
 
 
 class Resend:
-    """Resends a request for this long after its first failure. There is a second try, however late that failure
+    """Resends a request for a limited time after its first failure. It is always tried twice, however late that failure
     came."""
 
     _until: Optional[float] = None
@@ -175,7 +178,7 @@ class Resend:
 
 
 def resend_while(lease: Lease) -> Resend:
-    """For what goes on in the background until the lease is over."""
+    """For background work that goes on until the lease expires."""
     return Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
 
 
@@ -184,13 +187,15 @@ def acquire(
 ) -> Steps[Answer]:
     """Acquires the lock; None: not granted in time.
 
-    `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: poll at this interval and do not queue, beside
-    clients that hold the key as a string. `pooled`: the transport of the cleanups. After an error the caller withdraws
-    the request if it is open: any error may come here, a signal handler's too, and only Redis errors can tell that
-    nothing was sent."""
+    `wait_s`: how long to wait; 0: do not wait, None: indefinitely. `poll_s`: poll at this interval instead of queueing,
+    because other clients hold the key as a string. `pooled`: the transport for cleanups.
+
+    After an error the caller withdraws the request if it is still open. The error may be any, including that of a
+    signal handler, and only a Redis error can tell that nothing was sent.
+    """
     ends = clock() + wait_s if wait_s else None
     until = clock() + RESEND_S if wait_s == 0 else ends
-    # Not before the cleanup of an earlier request of the owner, which could end this one.
+    # First wait for the cleanup of an earlier request of this owner, which could end this one.
     for background in pooled.cleanups().of(request.family.names, request.token):
         yield Join(background, None if until is None else max(0.0, until - clock()))
         if not background.is_over():
@@ -212,7 +217,7 @@ def acquire(
                     answer = yield from _ask_alone(transport, request, ends, waits)
                 else:
                     answer = yield from _ask_and_run(transport, request, ends, waits)
-                # It may have been granted without a deadline yet.
+                # Granted, but the deadline may not be known yet.
                 request.unanswered = isinstance(answer, Granted)
                 if waits and isinstance(answer, Granted) and request.is_late(sent):
                     answer = yield from _with_deadline(transport, request, answer, ends)
@@ -232,11 +237,11 @@ def acquire(
                     raise at_the_end(error, before)
                 else:
                     failing_since = failing_since or clock()
-                    # A redirection is part of every slot's move, so only one that lasts is told.
-                    is_told = not is_redirection(error) or clock() >= failing_since + RESEND_S
-                    level = logging.WARNING if is_told and not has_warned else logging.DEBUG
+                    # Every slot move causes redirections, so only one that lasts is logged as a warning.
+                    is_lasting = not is_redirection(error) or clock() >= failing_since + RESEND_S
+                    level = logging.WARNING if is_lasting and not has_warned else logging.DEBUG
                     logger.log(level, "%s: request not sent, retrying: %s", request.name, described(error))
-                    has_warned, before = has_warned or is_told, error
+                    has_warned, before = has_warned or is_lasting, error
                     yield resend.pause() if wait_s == 0 else Pause(backoff.next(ends))
                     continue
             if answer is not None or wait_s == 0:
@@ -246,7 +251,7 @@ def acquire(
                 request.on_queued = None
             backoff, before, failing_since = Backoff(), None, 0.0
             if poll_s is not None:
-                # Half to one and a half of the interval: old and new clients that poll in step would starve each other.
+                # Jittered, because old and new clients that poll in step would starve each other.
                 pause = min(poll_s, durations.FOREVER_S) * random.uniform(0.5, 1.5)
                 if ends is not None and clock() + pause > ends:
                     return None
@@ -259,13 +264,13 @@ def acquire(
 
 
 def _prove(transport: Any, request: Request, at_least: Lease, ends: Optional[float]) -> Steps[None]:
-    """Finds a time that the server will refuse, as it is above lock.max-lease: otherwise only the release would find
-    it, behind the work. A renewal with that time by an owner that holds nothing changes nothing."""
+    """Detects a time that the server will refuse because it is above lock.max-lease. Otherwise only the release would
+    fail, after the work. A renewal with that time by an owner that holds nothing changes nothing."""
     command = request.family.renew(token_bytes(make_token()), at_least)
     try:
         yield Send(transport, command, min(REPLY_MARGIN_S, _attempt_s(ends)))
     except ResponseError as error:
-        # The acquire tells of a key that is something else.
+        # The acquire reports a key of another type.
         if means_lost(error):
             return
         if "invalid expire time" in str(error):
@@ -274,8 +279,8 @@ def _prove(transport: Any, request: Request, at_least: Lease, ends: Optional[flo
 
 
 def _ask_and_run(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
-    """As `_ask_alone`, in one packet with the command and the release; where waits are answered by messages, a request
-    that waits has none behind it: they follow the grant."""
+    """As `_ask_alone`, in one packet with the command and the release. Over a transport that waits by messages, a
+    request that waits is sent alone, and the other two follow the grant."""
     request.executing = False
     answer: Answer
     if not transport.by_message:
@@ -284,7 +289,7 @@ def _ask_and_run(transport: Any, request: Request, ends: Optional[float], waits:
         try:
             ran = yield from _ask_in_packet(transport, request, ends, False)
         except ResponseError as error:
-            # A request that waits is queued meanwhile.
+            # A request that waits is queued during the grace period.
             if code(error) != "GRACE" or not waits:
                 raise
             request.executing, ran = False, None
@@ -294,7 +299,7 @@ def _ask_and_run(transport: Any, request: Request, ends: Optional[float], waits:
     answer = yield from _ask_alone(transport, request, ends, waits)
     if not isinstance(answer, Granted):
         return answer
-    # Withdrawn, if there is no answer: it is granted.
+    # It is granted, so it is withdrawn if no reply arrives.
     request.unanswered = request.executing = True
     execution = request.execution()
     connect_s, behind = min(CONNECT_S, _attempt_s(ends)), (request.release(),)
@@ -315,18 +320,18 @@ def _ask_in_packet(transport: Any, request: Request, ends: Optional[float], wait
     answer = request.answer(acquired, sent)
     if isinstance(answer, Granted):
         return _ran(request, answer, executed, released)
-    # Nor was the command run.
+    # Not granted, so the command did not run.
     request.executing = False
     return None
 
 
 def _ran(request: Request, granted: Granted, executed: Any, released: Any) -> Ran:
-    """Raises an error of the connection, and one after which the command, which did not run, may be sent again."""
+    """Raises a connection error, and an error after which the command may be sent again because it did not run."""
     is_released = not isinstance(released, Exception)
     request.unanswered = not is_released
     if not isinstance(executed, Exception):
         return Ran(granted, executed, None, is_released)
-    # WRONGTYPE of the lock's key, which the release reports too, or of the command's own.
+    # WRONGTYPE may concern the lock's key, in which case the release reports it as well, or the command's own key.
     if code(executed) == "NOTHELD" or (code(executed) == "WRONGTYPE" and means_lost(released)):
         error: Exception = _not_run(request.name)
         error.__cause__ = executed
@@ -339,7 +344,7 @@ def _ran(request: Request, granted: Granted, executed: Any, released: Any) -> Ra
 def _ask_alone(
     transport: Any, request: Request, ends: Optional[float], waits: bool, behind: Sequence[Behind] = ()
 ) -> Steps[Any]:
-    """One request, or one slice of a wait: the answer; with commands behind the request, all replies."""
+    """Sends one request, or one slice of a wait, and returns its result; with commands behind it, all replies."""
     sent = clock()
     attempt_s = _attempt_s(ends)
     within_s = min(REPLY_MARGIN_S, attempt_s)
@@ -359,7 +364,7 @@ def _ask_alone(
 
 
 def _attempt_s(ends: Optional[float]) -> float:
-    """How long an attempt that begins now may last."""
+    """How long an attempt that starts now may take."""
     return math.inf if ends is None else max(0.0, ends - clock()) + LATE_S
 
 
@@ -391,31 +396,31 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
 
 
-# Cleanup after a caller that has gone. It goes on until it succeeds, or until the lease is over.
+# Cleanup after a caller that is gone. It is retried until it succeeds or the lease expires.
 
 
 def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[Background]:
-    """Runs these steps to their end in the background, even if the caller is cancelled: they end something of the
-    owner. The owner's next acquire waits for their end."""
+    """Runs these steps to completion in the background, even if the caller is cancelled. They end a request or hold of
+    the owner, so its next acquire waits for them."""
     background: Background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
     transport.cleanups().add(family.names, token, background)
     return background
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
-    """Leave neither a queued request nor a hold of it behind."""
-    # In this order: a release alone could arrive just before the grant.
+    """Removes the request from the queue, or releases its grant."""
+    # Cancel first: a release alone could arrive just before the grant.
     yield from _sent(transport, _always(request.family.cancel(request.token)), request.lease)
     release = Release(request.family, request.token, request.before, failed=request.coalesce)
-    yield from give_back(transport, release, request.lease)
+    yield from release_unchecked(transport, release, request.lease)
 
 
-def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:
+def release_unchecked(transport: Any, release: Release, lease: Lease) -> Steps[None]:
     """Ends the hold, whatever the server replies."""
     yield from _sent(transport, lambda: release.command()[0], lease)
 
 
-def _give_back_each(transport: Any, release: Release, lease: Lease) -> Steps[None]:
+def _release_each_unchecked(transport: Any, release: Release, lease: Lease) -> Steps[None]:
     for command in release.family.release_each(release.token):
         yield from _sent(transport, _always(command), lease)
 
@@ -453,8 +458,8 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
 
 
 def join(renewals: Sequence[Background]) -> Steps[None]:
-    """Waits until they have ended, as long as a reply may be under way. A renewal that the server reads later than a
-    shorter or longer lease would overwrite it: they come over different connections."""
+    """Waits for the renewals to end, while a reply may be in flight. They use another connection, so the server might
+    read a renewal after the release has set the lease, and overwrite it."""
     until = clock() + REPLY_MARGIN_S
     for each in renewals:
         yield Join(each, max(0.0, until - clock()))
@@ -463,7 +468,7 @@ def join(renewals: Sequence[Background]) -> Steps[None]:
 def release(
     transport: Any, ending: Release, hold: Hold, resend: Optional[Resend] = None, within_s: Optional[float] = None
 ) -> Steps[bool]:
-    """Ends the hold; False: lost before. A release whose reply was lost is resent."""
+    """Ends the hold; False: it was lost before. A release whose reply was lost is resent."""
     resend = resend or Resend(RELEASE_S)
     may_be_done = False
     while True:
@@ -473,7 +478,7 @@ def release(
         except REDIS_ERRORS as error:
             if means_lost(error):
                 if ending.family.release_each(ending.token):
-                    each = _give_back_each(transport, ending, hold.lease)
+                    each = _release_each_unchecked(transport, ending, hold.lease)
                     background = yield from cleanup(transport, ending.family, ending.token, each)
                     yield Join(background, CLEANUP_S)
                 return False
@@ -483,12 +488,12 @@ def release(
             yield resend.pause()
             continue
         if was_held is _is_renewed and not _is_renewed(reply) and len(ending.family.names) > 1:
-            # At least one of the keys was lost: release the others, which the renewal did not change.
+            # At least one of the keys was lost, so the renewal changed nothing: release the others.
             ending.kept_until = None
             continue
-        # If this release finds nothing, an earlier one has released the lock, and its reply was lost. If this release
-        # finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the
-        # server still had.
+        # If this release finds nothing, an earlier one whose reply was lost has released the lock. If it finds some of
+        # multiple keys, no earlier one has run. A loss that was known before remains a loss, even if the server still
+        # had the lock.
         return not ending.was_lost and (was_held(reply) or (may_be_done and int(reply) <= 0))
 
 
@@ -513,7 +518,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
 
 
 def query(transport: Any, command: Command, name: str) -> Steps[Any]:
-    """A command that only reads, resent while that may help."""
+    """Sends a read-only command, and resends it while that may help."""
     resend = Resend(RESEND_S)
     while True:
         try:
@@ -527,9 +532,12 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
 def same_place(
     transport: Any, client_info: Callable[[Optional[float]], Any], name: str, until: Optional[float]
 ) -> Steps[None]:
-    """Raises LockError if the client's single connection is in another database, or of another user, than the
-    connections that the lock makes: those are made as the client was. `client_info` asks it, for at most so many
-    seconds. `until`: how long to ask again; None: for ever."""
+    """Raises LockError if the client's single connection has another database or user than the connections of the lock,
+    which are opened with the client's original settings.
+
+    `client_info` asks the single connection, for at most the given number of seconds. `until`: when to stop retrying;
+    None: never.
+    """
     backoff = Backoff()
     while True:
         within_s = None if until is None else max(LATE_S, until - clock())
@@ -553,7 +561,7 @@ def same_place(
 
 
 def holder(transport: Any, family: Family) -> Steps[Optional[str]]:
-    """The owner that holds it, the one with the smallest fence; None: none, or it is not known."""
+    """The owner ID of the holder, of multiple the one with the smallest fence; None: no holder, or unknown."""
     try:
         for command in family.info():
             info = lock_info((yield Send(transport, command, LATE_S)))
@@ -565,7 +573,7 @@ def holder(transport: Any, family: Family) -> Steps[Optional[str]]:
 
 
 class Held(NamedTuple):
-    """The server's view of a hold. `holds`: in all modes together. `left_ms`: -1: no deadline."""
+    """The server's view of a hold. `holds` counts all modes. `left_ms` is -1 without a deadline."""
 
     fence: int
     holds: int
@@ -589,7 +597,7 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
 
 
 def execute(transport: Any, family: Family, hold: Hold, name: str, command: Command) -> Steps[Any]:
-    """LOCK.EXEC. Resent only if it certainly did not run."""
+    """Sends LOCK.EXEC. Resends it only if the command did not run for certain."""
     resend, moving = Resend(RESEND_S), Resend(RELEASE_S)
     reply_to = _reply_to(command)
     while True:
@@ -598,7 +606,7 @@ def execute(transport: Any, family: Family, hold: Hold, name: str, command: Comm
         except REDIS_ERRORS as error:
             lost = code(error) == "NOTHELD"
             if code(error) == "WRONGTYPE":
-                # WRONGTYPE of the lock's key, or of the command's own.
+                # WRONGTYPE may concern the lock's key or the command's own.
                 lost = (yield from held(transport, family, hold.token, name)) is None
             is_moving = is_redirection(error)
             if lost or (is_moving and hold.lost):
@@ -628,26 +636,27 @@ def _not_run(name: str) -> LockNotOwnedError:
     return named(LockNotOwnedError, "The lock is no longer owned, so the command did not run", name)
 
 
-def given_back(transport: Any, family: Family, token: bytes, lease: Lease) -> Steps[None]:
-    """Ends a hold whose release failed, in the background: no caller waits for it."""
+def release_in_background(transport: Any, family: Family, token: bytes, lease: Lease) -> Steps[None]:
+    """Releases a hold whose release failed, in the background, without a caller that waits."""
     release = Release(family, token, 0)
-    each = _give_back_each if family.release_each(token) else give_back
+    each = _release_each_unchecked if family.release_each(token) else release_unchecked
     yield from cleanup(transport, family, token, each(transport, release, lease))
 
 
-# Tasks beside a hold. They keep no reference to it while they pause: a hold that its owner drops ends with its lease,
-# and is not renewed for ever.
+# Background tasks of a hold. They keep no reference to it while they pause, so that a hold that its owner drops expires
+# instead of being renewed indefinitely.
 
 OnLost = Callable[[Grant], Any]
 
 
 def renewal_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
-    """Renews after each third of the lease; a loss is reported within a third."""
+    """Renews after each third of the lease, and so reports a loss within a third."""
     yield from _check_loop(transport, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), None)
 
 
 def session_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
-    """The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease."""
+    """Checks a session, whose lease the server renews: the lock is lost when the connection ends, or when the check
+    after each third of the lease says so."""
     yield from _check_loop(transport, hold, on_lost, lambda kept: family.held(kept.token), transport)
 
 
@@ -672,13 +681,13 @@ def _check_loop(
         if kept is None or kept.ended:
             return
         sent = clock()
-        # A session lives as long as its connection: a late reply must not end it.
+        # A session has no local deadline, so a late reply must not end it.
         ends_s = REPLY_MARGIN_S if until_closed is not None or kept.deadline is None else kept.deadline - sent
         try:
             reply = yield Send(transport, command(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
         except Exception as error:
-            # A session has no local deadline: if its check fails, for any reason, only this line reports the loss.
+            # A session has no local deadline, so if its check fails for any reason, nothing else reports the loss.
             if until_closed is None:
                 if not isinstance(error, REDIS_ERRORS):
                     raise
@@ -700,7 +709,7 @@ def _check_loop(
 
 
 def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
-    """Reports the loss when the lease is over by the local clock, even if renewals cannot reach the server."""
+    """Reports the loss when the lease expires by the local clock, even if renewals cannot reach the server."""
     while True:
         kept = hold()
         if kept is None or kept.ended:
@@ -708,7 +717,7 @@ def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
         if kept.lost:
             yield from lose(kept, on_lost)
             return
-        # reacquire may still add a deadline: check again now and then.
+        # reacquire may add a deadline later, so check again every minute.
         left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
         del kept
         yield Pause(max(0.0, left_s))

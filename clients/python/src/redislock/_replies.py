@@ -32,7 +32,7 @@ from .errors import (
     named,
 )
 
-# redis-py cuts the code off replies that have a class of their own; of all others the code is the first word.
+# redis-py strips the code from errors that have their own class. In all others the code is the first word.
 _TRANSIENT = {"NOREPLICAS", "MISCONF", "GRACE", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "LOADING"}
 _OURS = {
     "DEADLOCK": DeadlockError,
@@ -42,7 +42,7 @@ _OURS = {
 }
 # Redis's message when the server became a replica.
 _DEMOTED = "instance state changed"
-# Inside of LOCK.EXEC, an unknown command says nothing about the module.
+# LOCK.EXEC reports an unknown inner command in the same way, which says nothing about the module.
 _UNKNOWN = re.compile(r"unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\.", re.IGNORECASE)
 
 NOT_LOADED = (
@@ -72,13 +72,13 @@ def is_transient(error: BaseException) -> bool:
 
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
-# redis-py reports what the sentinels said in words only.
+# redis-py reports errors of the sentinels only as text.
 _REFUSED_BY_SENTINELS = re.compile(r"(Authentication|Authorization|NoPermission)\w*Error|WRONGPASS|NOAUTH|NOPERM")
 
 
 def is_refusal(error: Optional[BaseException]) -> bool:
-    """True if the server refuses the user, or one of its rights. redis-py wraps such errors while it looks for a node
-    or a primary."""
+    """True if the server refuses the user, or the user lacks a permission. redis-py wraps such errors while it looks
+    for a node or a primary."""
     if type(error).__name__ == "MasterNotFoundError" and _REFUSED_BY_SENTINELS.search(str(error)):
         return True
     while error is not None and not isinstance(error, _REFUSALS):
@@ -87,13 +87,13 @@ def is_refusal(error: Optional[BaseException]) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """For a log. The repr() of redis-py 7.1 and newer leaves the message out."""
+    """The error as text for a log. Since redis-py 7.1 its repr() omits the message."""
     return f"{type(error).__name__}: {error}"
 
 
 def at_the_end(error: Exception, before: Optional[Exception]) -> Exception:
-    """The error of a request whose time is over. `before`: of the attempt before the last one, which the end of the
-    time may have cut short."""
+    """The error of a request that has timed out. `before`: the error of the previous attempt, in case the timeout cut
+    the last one short."""
     if isinstance(error, TimeoutError) and before is not None and not isinstance(before, TimeoutError):
         late = TimeoutError(f"{error}; the previous attempt: {described(before)}")
         late.__cause__ = before
@@ -104,8 +104,8 @@ def at_the_end(error: Exception, before: Optional[Exception]) -> Exception:
 
 
 def check_node(error: object) -> None:
-    """Raises if a client of one server has met a node of a cluster: it does not know the other ones."""
-    # redis-py 5 has classes for these in its client of a cluster only.
+    """Raises if a client for a single server is connected to a node of a cluster: it does not know the other nodes."""
+    # redis-py 5 has classes for these only in its cluster client.
     words = code(error) if isinstance(error, ResponseError) else ""
     if isinstance(error, (AskError, ClusterCrossSlotError)) or words in ("ASK", "MOVED", "CROSSSLOT"):
         message = f"the server is a node of a cluster: create the client with redis.RedisCluster ({error})"
@@ -116,7 +116,7 @@ _UNSENT = "redislock_unsent"
 
 
 def mark_unsent(error: BaseException) -> None:
-    """Marks the error as unsent: there was no connection to send it over."""
+    """Marks an error of a request that was not sent, because there was no connection."""
     setattr(error, _UNSENT, True)
 
 
@@ -128,12 +128,12 @@ def may_have_run(error: BaseException) -> bool:
 
 
 def means_lost(error: BaseException) -> bool:
-    """True if a reply to release, renew or held says that the lock is no longer ours."""
+    """True if the reply to a release, a renewal or LOCK.HELD means that the lock is no longer ours."""
     return code(error) in ("WRONGTYPE", "WRONGKIND", "NOTHELD")
 
 
 def translated(error: Exception, name: str) -> Exception:
-    """The error that the caller sees. It has this one as its cause, or is this one, with a cause of its own."""
+    """The error that the caller sees: this one, or one that has it as its cause."""
     if isinstance(error, LockError):
         return error
     kind = _OURS.get(code(error))

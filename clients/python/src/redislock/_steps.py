@@ -1,10 +1,10 @@
 """The interface between the protocol and a driver.
 
-The protocol is generators: they decide what is sent, when, and what a reply means, and never touch the network, a
-thread or an event loop. A driver (one sync, one asyncio) executes each step that they yield, and returns the result, or
-throws the exception into the generator.
+The protocol consists of generators, which decide what to send, when, and what a reply means. They never touch the
+network, a thread or an event loop. A driver (one sync, one asyncio) executes each step that they yield and sends back
+the result, or throws the exception into the generator.
 
-Not frozen: that makes a dataclass four times as slow to make, and each request makes several.
+The dataclasses are not frozen, which would make creating one four times as slow; each request creates several.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONNECT_S = 2.0
 
 
 class Queued(NamedTuple):
-    """What a wait is for: a message about it names one of the keys, and the token."""
+    """The request that a message may answer: the message names one of the keys, and the token."""
 
     names: Sequence[Argument]
     token: bytes
@@ -29,7 +29,7 @@ class Queued(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """A command that is written together with the one before it. `within_s` and `reply_to` as of `Send`."""
+    """A command that is written together with the one before it. `within_s` and `reply_to` are those of `Send`."""
 
     command: Command
     within_s: Optional[float] = None
@@ -40,13 +40,13 @@ class Behind(NamedTuple):
 class Send:
     """Sends a command and returns its reply, undecoded.
 
-    `within_s`: after this many seconds without a reply the connection counts as lost; None: the socket's own time-out.
-    `waits`: the server may delay the reply, so that the connection is busy for long.
-    `connect_s`: a connection that is made for it, outside of the pool, is made in one attempt of this many seconds.
-    `reply_to`: decode the reply as the client does for the command of that name.
-    `queued`: of a request that may wait in the queue, for a transport that waits by messages.
-    `behind`: further commands of the same packet. Then the replies are returned in a list. An error reply stands in its
-    place; if the connection ends behind the first reply, that error stands in place of each missing one.
+    `within_s`: after this many seconds without a reply the connection counts as lost; None: the socket's own timeout.
+    `waits`: the server may delay the reply, so the connection may be busy for a long time.
+    `connect_s`: the limit of the single attempt to open a connection outside the pool, if one is needed.
+    `reply_to`: decode the reply as the client does for the command of this name.
+    `queued`: describes a request that may wait in the queue, for a transport that waits by messages.
+    `behind`: further commands of the same packet. The result is then the list of replies, in which an error reply is an
+    exception. If the connection ends after the first reply, its error stands for each missing one.
     """
 
     transport: Any
@@ -76,10 +76,11 @@ class Pause:
 
 @dataclass
 class Spawn:
-    """Runs these steps in the background, also after the caller has gone; returns a `Background`. Raises if it cannot.
+    """Runs these steps in the background, even after the caller is gone. Returns a `Background`; raises if it cannot.
 
-    `here_s`: if no thread can be started, the caller runs them, until their first pause after so many seconds.
-    `into`: it is put there before it starts, so that it can be stopped even if an exception keeps the result away.
+    `here_s`: if no thread can be started, the caller runs them, until their first pause after this many seconds.
+    `into`: the `Background` is added to this list before it starts, so that it can be stopped even if an exception
+    discards the result.
     """
 
     steps: "Steps[None]"
@@ -90,7 +91,7 @@ class Spawn:
 
 @dataclass
 class Join:
-    """Waits until the background steps have ended, at most this many seconds; None: without a limit."""
+    """Waits until the background steps have ended, for at most this many seconds; None: no limit."""
 
     background: "Background"
     longest_s: Optional[float]
@@ -116,20 +117,20 @@ Steps = Generator[Step, Any, T]
 
 
 class Unfinished:
-    """What a call leaves on the server until its caller has the result: recorded before the request is sent.
+    """How to undo what a call has started on the server, recorded before the request is sent.
 
-    The handler of a signal raises between any two instructions, in the frames of the driver too, where the steps cannot
-    catch it. So it is the outermost frame that undoes, and no exception comes between the record and the result.
+    A signal handler may raise between any two instructions, including those of the driver, where the steps cannot catch
+    it. So the outermost frame does the undoing, and no exception can come between the record and the result.
 
-    `undo` is a function and its arguments; None: nothing is left. The function also gets this object and the exception.
-    They are no part of the record: a hold in a reference cycle would outlive its owner until the next full collection,
-    and be renewed.
+    `undo` is a function and its arguments; None: there is nothing to undo. The function also gets this object and the
+    exception. These two are not stored here: a hold in a reference cycle would outlive its owner until the next full
+    garbage collection, and be renewed meanwhile.
     """
 
     undo: Optional[Tuple[Any, ...]] = None
 
     def undone(self, error: BaseException) -> "Optional[Steps[None]]":
-        """The steps that undo; None: nothing is left."""
+        """The steps that undo it; None: there is nothing to undo."""
         if self.undo is None:
             return None
         make, *arguments = self.undo

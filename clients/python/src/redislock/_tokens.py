@@ -13,13 +13,13 @@ AT_ONCE = 256
 
 
 def make_token() -> str:
-    """A new token: 64 random bits in hex, after at most 38 bytes of the host's name."""
+    """A new owner ID, `host:pid:random`, with 64 random bits in hex; at most 38 bytes."""
     return _tokens.next()
 
 
 class Tokens:
-    """New tokens, none twice, also not in a forked child. Many are made at once: the host's name, the process id and
-    random bytes are a system call each."""
+    """New tokens, all different, even in a forked child. They are made in batches, because the host's name, the process
+    ID and random bytes take a system call each."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -52,7 +52,7 @@ os.register_at_fork(after_in_child=_new_tokens)
 
 
 def shown(word: Union[bytes, str]) -> str:
-    """A token as a string; bytes that are not UTF-8 become lone surrogates, as in file names."""
+    """A token as a string. Bytes that are not UTF-8 become lone surrogates, as in file names."""
     return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)
 
 

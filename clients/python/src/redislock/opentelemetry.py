@@ -1,4 +1,4 @@
-"""Spans and histograms of OpenTelemetry for the locks of a client. Needs the extra `opentelemetry`.
+"""OpenTelemetry spans and histograms for the locks of a client. Needs the extra `opentelemetry`.
 
     redislock.observe(client, redislock.opentelemetry.OpenTelemetry())
 """
@@ -14,18 +14,21 @@ from opentelemetry import metrics, trace
 from ._observer import LockEvent
 
 _NAME = "redislock"
-# The bounds of the buckets, from an uncontended grant to the longest waits and holds. The default ones are for
-# milliseconds.
+# Bucket bounds from an uncontended grant to the longest waits and holds. The default bounds are for milliseconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800)
 Holding = Tuple[str, Tuple[str, ...], str]
 
 
 class OpenTelemetry:
-    """An observer that makes the spans `redislock.acquire` and `redislock.hold` in the context of the caller, and the
-    histograms `redislock.wait.duration` and `redislock.hold.duration` in seconds, with `redislock.kind` and
-    `redislock.outcome`. Key, owner and fence are attributes of spans only: their values are without number.
+    """An observer that records spans and histograms of the locks.
 
-    `tracer`, `meter`: in place of those of the registered providers.
+    The spans are `redislock.acquire` and `redislock.hold`, in the context of the caller. The histograms are
+    `redislock.wait.duration` and `redislock.hold.duration`, in seconds, with the attributes `redislock.kind` and
+    `redislock.outcome`. Key, owner and fence are attributes of the spans only, because their cardinality is unbounded.
+
+    Args:
+        tracer: The tracer to use. Default None: that of the registered provider.
+        meter: The meter to use. Default None: that of the registered provider.
     """
 
     def __init__(self, tracer: Optional[trace.Tracer] = None, meter: Optional[metrics.Meter] = None) -> None:
@@ -37,7 +40,7 @@ class OpenTelemetry:
 
         self._waits = histogram("redislock.wait.duration", "From the call of an acquire to its outcome")
         self._holds = histogram("redislock.hold.duration", "From the grant to the release or the loss")
-        # The holds that are open, the latest last: an owner may hold a lock more than once.
+        # The open holds, latest last: an owner may hold a lock more than once.
         self._open: Dict[Holding, List[Any]] = {}
         self._mutex = threading.Lock()
 
@@ -55,7 +58,7 @@ class OpenTelemetry:
                     self._tracer.start_span("redislock.hold", attributes=_of_span(event, kind))
                 )
         if event.event in ("released", "lost"):
-            # A release that failed may be tried again: the hold has ended once.
+            # A failed release may be retried, but the hold ends only once.
             for span in self._ended(event):
                 if event.hold is not None:
                     self._holds.record(event.hold, metric)
@@ -65,7 +68,7 @@ class OpenTelemetry:
     def _ended(self, event: LockEvent) -> List[Any]:
         with self._mutex:
             spans = self._open.get(_holding(event), [])
-            # A loss ends all that the owner held.
+            # A loss ends all holds of the owner.
             over = list(spans) if event.event == "lost" else spans[-1:]
             del spans[len(spans) - len(over) :]
             if not spans:

@@ -11,12 +11,14 @@ from ._locks import Lock
 
 
 class Redis(redis.Redis):
-    """`redis.Redis` with `redislock.Lock` as its lock. `lock_options`: the options of every lock, as `{"mixed":
-    True}`."""
+    """`redis.Redis` whose `lock()` returns a `redislock.Lock`.
+
+    A subclass may set `lock_options`, the default options of every lock, such as `{"mixed": True}`.
+    """
 
     lock_options: ClassVar[Dict[str, Any]] = {}
 
-    # The order is that of redis-py.
+    # The arguments are in the order of redis-py.
     def lock(
         self,
         name: Any,
@@ -29,8 +31,10 @@ class Redis(redis.Redis):
         raise_on_release_error: Any = UNSET,
         **options: Any,
     ) -> Any:
-        """As `redis.Redis.lock`, plus the options of `redislock.Lock`. They replace those of `lock_options`, and
-        those that they exclude."""
+        """Creates a lock, as `redis.Redis.lock`; takes the options of `redislock.Lock` as well.
+
+        Each of them replaces the default of `lock_options`, and removes the defaults that it excludes.
+        """
         own = with_defaults(
             self.lock_options,
             timeout=timeout,

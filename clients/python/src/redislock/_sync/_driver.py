@@ -1,4 +1,4 @@
-"""Executes the protocol's steps in the calling thread, and the tasks of a hold in threads of their own."""
+"""Executes the protocol's steps in the calling thread, and the background tasks of a hold in separate threads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, 
 logger = logging.getLogger("redislock")
 
 T = TypeVar("T")
-# How soon the end of a session's connection is noticed.
+# How often a session's connection is checked.
 CLOSED_CHECK_S = 0.1
 
 
 class Stopped(Exception):
-    """Raised in the steps that are to end at this pause."""
+    """Raised at a pause of steps that were stopped."""
 
 
 def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
@@ -29,7 +29,7 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
     error: Optional[BaseException] = None
     while True:
         try:
-            # The loop is inside: between two iterations a signal may raise too.
+            # The loop is inside the `try`, because a signal handler may raise between two iterations as well.
             while True:
                 step = steps.send(outcome) if error is None else steps.throw(error)
                 outcome = error = None
@@ -40,12 +40,12 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
                     result: T = caught.value
                     return result
                 raise
-            # KeyboardInterrupt too, wherever in this frame it comes: the protocol cleans up behind the caller.
+            # Including KeyboardInterrupt, wherever in this frame it comes: the protocol cleans up after the caller.
             outcome, error = None, caught
 
 
 def run_undoing(start: Callable[..., Steps[T]], *arguments: Any, **named: Any) -> T:
-    """As `run`; if the caller does not get the result, whatever the reason, what was begun is undone."""
+    """As `run`, but undoes what was started if the caller does not get the result for any reason."""
     unfinished = Unfinished()
     try:
         return run(start(unfinished, *arguments, **named))
@@ -53,7 +53,7 @@ def run_undoing(start: Callable[..., Steps[T]], *arguments: Any, **named: Any) -
         try:
             _undo(unfinished, error)
         except BaseException:
-            # Another signal. It may have come before the background was started.
+            # Another signal, which may have come before the background work was started.
             _undo(unfinished, error)
             raise
         raise
@@ -96,11 +96,11 @@ def _notify(step: Notify) -> None:
 
 
 class BackgroundThread(Background):
-    """A daemon thread: it ends with the steps, with stop(), or with the process."""
+    """A daemon thread. It ends with the steps, after stop(), or with the process."""
 
     def __init__(self, spawn: Spawn) -> None:
         steps, name, here_s = spawn.steps, spawn.name, spawn.here_s
-        # Released by stop(). No Event: a signal in its Python code may leave it locked for ever.
+        # Released by stop(). Not an Event: a signal handler that raises in its Python code may leave it locked.
         self._running = running = threading.Lock()
         running.acquire()
         self._stopped = False
@@ -117,8 +117,8 @@ class BackgroundThread(Background):
             except Stopped:
                 pass
             except Exception as error:
-                # A release closes a session's connection while this thread reads from it: then redis-py may raise any
-                # error.
+                # redis-py may raise any error if a release closes a session's connection while this thread reads from
+                # it.
                 if sys.is_finalizing():
                     logger.warning("%s failed because the interpreter is shutting down: %r", name, error)
                 elif not self._stopped:
@@ -129,11 +129,11 @@ class BackgroundThread(Background):
             spawn.into.append(self)
         try:
             if sys.is_finalizing():
-                # Before Python 3.12 start() would wait for ever.
+                # Before Python 3.12 start() would hang here.
                 raise RuntimeError("can't start new thread at interpreter shutdown")
             _start(self._thread)
         except RuntimeError:
-            # A limit of threads or processes, or the interpreter is ending.
+            # A limit of threads or processes is reached, or the interpreter is shutting down.
             if here_s is None:
                 raise
             until = time.monotonic() + here_s
@@ -144,21 +144,21 @@ class BackgroundThread(Background):
         try:
             self._running.release()
         except RuntimeError:
-            # It is stopped already.
+            # Already stopped.
             pass
 
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
     def join(self, longest_s: Optional[float]) -> None:
-        # One that never started cannot be joined.
+        # A thread that never started cannot be joined.
         if self._thread.is_alive():
             self._thread.join(longest_s)
 
 
 def _start(thread: threading.Thread) -> None:
-    """Starts it. A signal that raises in Python's own start() leaves locks of the thread locked, and it hangs; signals
-    come to the main thread alone, so there another one does it."""
+    """Starts the thread. If a signal handler raises in Python's own start(), locks of the thread stay locked and it
+    hangs. Only the main thread gets signals, so there a helper thread does it."""
     if threading.current_thread() is not threading.main_thread():
         thread.start()
         return

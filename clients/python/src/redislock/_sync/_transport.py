@@ -1,5 +1,5 @@
-"""Sends the commands of one lock: over a connection of the client's pool, of the node that has the key's slot, or over
-a dedicated connection."""
+"""Sends the commands of one lock over a connection of the client's pool, in a cluster of the pool of the node that has
+the key's slot, or over a dedicated connection."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_conne
 from .._replies import REDIS_ERRORS, check_node, mark_unsent
 from .._steps import Argument, Behind, Command, Send
 
-# An import that an exception of a signal handler interrupts may keep its lock, and threads that import later hang.
-# `socket.getaddrinfo` imports this codec at the first connect.
+# Import it now: `socket.getaddrinfo` imports this codec at the first connect, and if a signal handler raises during an
+# import, the import lock may stay locked and hang other threads.
 codecs.lookup("idna")
 
 
 class Transport:
-    """Not for several threads at once. `own`: one connection, kept from one command to the next."""
+    """Must not be used by two threads at once. `own`: use one connection for all commands."""
 
     by_message = False
     _stale = False
     _ask: Optional[AskError] = None
     _pinned = False
-    # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
+    # The dedicated connection leads to a node that is importing the slot, so each command needs ASKING before it.
     _asking = False
     _connection: Any = None
     _connection_pool: Any = None
@@ -41,14 +41,14 @@ class Transport:
         self._cluster = is_cluster(client)
 
     def socket_timeout(self) -> Optional[float]:
-        """The sockets' time-out in seconds, None: no time-out. No I/O."""
+        """The socket timeout in seconds; None: no timeout. Does no I/O."""
         return pool_state(self._a_client().connection_pool).socket_timeout_s
 
     def cleanups(self) -> Cleanups:
         return cleanups_of(self._client)
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers only its writes."""
         self._pinned = True
         _sessions.add(self)
 
@@ -57,7 +57,7 @@ class Transport:
         try:
             return self._connection is None or bool(self._connection.can_read(timeout=0))
         except (redis.RedisError, OSError, ValueError):
-            # ValueError: a release has closed it meanwhile.
+            # ValueError: a release has closed it in the meantime.
             self.close()
             return True
 
@@ -86,7 +86,7 @@ class Transport:
             state.end_wait()
 
     def _prove(self, pool: Any, state: PoolState, connect_s: float) -> None:
-        """Finds in one attempt what keeps the pool from connecting."""
+        """Finds out in one attempt whether the pool could connect, and raises the error if not."""
         connection = new_connection(pool, None, connect_s)
         try:
             connection.connect()
@@ -118,8 +118,8 @@ class Transport:
             is_read = True
             raise
         finally:
-            # A signal may have ended _exchange before it did this. The reply would be taken for that of the next
-            # command.
+            # A signal may have ended _exchange before it could disconnect. The next command would then read this
+            # reply.
             if not is_read:
                 connection.disconnect()
             pool.release(connection)
@@ -133,7 +133,7 @@ class Transport:
             connection.disconnect()
 
     def _send_over(self, connection: Any, state: PoolState, step: Send, asking: bool) -> Any:
-        """Over a connection outside of the pool, which may not be connected yet."""
+        """Sends over a connection outside the pool, which may not be connected yet."""
         try:
             connection.connect()
             if asking and not step.behind:
@@ -147,19 +147,19 @@ class Transport:
 
     def _exchange(self, connection: Any, state: PoolState, step: Send, asking: bool = False) -> Any:
         pooled = connection
-        # With client-side caching the connection is a proxy, which would answer EXISTS and TYPE out of its cache.
+        # With client-side caching the connection is a proxy, which would serve EXISTS and TYPE from its cache.
         connection = getattr(connection, "_conn", connection)
         try:
             if step.behind:
                 return self._packet(connection, pooled, state, step, asking)
-            # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+            # A health check may reconnect under the client's own `retry`, so only EXEC, which has no limit, gets one.
             connection.send_command(*_packable(step.command), check_health=step.within_s is None)
             reply = self._reply(connection, state, step.within_s, step.reply_to)
         except ResponseError as error:
             self._note(error)
             raise
         except BaseException:
-            # A reply may still arrive, or was read in part: the connection must not be used again.
+            # The reply may still arrive, or was read in part, so the connection must not be used again.
             self._discard(pooled, state)
             raise
         state.failing = False
@@ -185,21 +185,21 @@ class Transport:
             self._discard(pooled, state)
             return replies + [error] * (len(packet) - len(replies))
         state.failing = False
-        # An ASK of a later one is about its own keys: the next packet begins with the lock again.
+        # Only the first: an ASK of a later one concerns its own keys, and the next packet starts with the lock again.
         self._note(replies[0])
         return replies
 
     def _reply(self, connection: Any, state: PoolState, within_s: Optional[float], reply_to: Optional[str]) -> Any:
         reply_s = state.reply_s(within_s)
-        # The socket's own time-out may still be the limit for connecting. Where it is the right one, it is not set for
-        # each reply: that is two system calls.
+        # The socket's timeout may still be that for connecting. If it is right already, do not set it again: that would
+        # cost two system calls for each reply.
         if reply_s != connection.socket_timeout and not connection.can_read(timeout=reply_s):
             raise TimeoutError(f"No reply within {reply_s:.3f} s")
         reply = connection.read_response(disable_decoding=reply_to is None)
         return reply if reply_to is None else self._decoded(reply_to, reply)
 
     def _note(self, error: Any) -> None:
-        """Learns from an error reply where to send the next command."""
+        """Takes from an error reply where to send the next command."""
         if not self._cluster:
             check_node(error)
         if isinstance(error, MovedError):
@@ -221,7 +221,7 @@ class Transport:
         return reply if callback is None else callback(reply)
 
     def _a_client(self) -> Any:
-        """The client; in a cluster the client of some node: all have the same options."""
+        """The client; in a cluster the client of any node, because all have the same options."""
         return self._client.get_redis_connection(self._client.get_default_node()) if self._cluster else self._client
 
     def _own_connection(self, step: Send) -> Any:
@@ -250,19 +250,19 @@ class Transport:
 
 
 def _packable(command: Command) -> Command:
-    """hiredis ends the process where a signal raises while it makes a word of a number."""
+    """Converts numbers to bytes: hiredis aborts the process if a signal handler raises while it converts one."""
     if not HIREDIS_AVAILABLE:
         return command
     return tuple(repr(word).encode() if type(word) in (int, float) else word for word in command)
 
 
 def _drop_idle(pool: Any) -> None:
-    """After a signal that may have ended the handshake of a connection: redis-py puts it back into the pool, where the
-    reply to HELLO would be taken for that of the next command."""
+    """Closes idle connections after a signal that may have interrupted the handshake of one: redis-py returns it to the
+    pool, where the next command would read the reply to HELLO."""
     try:
         pool.disconnect(inuse_connections=False)
     except TypeError:
-        # BlockingConnectionPool has no such argument.
+        # BlockingConnectionPool does not have this argument.
         pool.disconnect()
 
 
@@ -270,7 +270,7 @@ _sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _leave_sessions_to_the_parent() -> None:
-    # A forked child has the socket too: without this the session would outlive the process that it belongs to.
+    # A forked child inherits the socket, so without this the session would outlive the process that it belongs to.
     for transport in list(_sessions):
         transport.close()
 

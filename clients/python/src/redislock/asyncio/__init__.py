@@ -1,4 +1,4 @@
-"""Locks of the redis-lock module for redis.asyncio.
+"""Distributed locks for redis.asyncio, over the redis-lock module: `redislock` with coroutines.
 
     import redis.asyncio, redislock.asyncio
 

@@ -11,11 +11,14 @@ from ._locks import Lock
 
 
 class Redis(redis.asyncio.Redis):
-    """`redis.asyncio.Redis` with `redislock.asyncio.Lock` as its lock. `lock_options`: the options of every lock."""
+    """`redis.asyncio.Redis` whose `lock()` returns a `redislock.asyncio.Lock`.
+
+    A subclass may set `lock_options`, the default options of every lock, such as `{"mixed": True}`.
+    """
 
     lock_options: ClassVar[Dict[str, Any]] = {}
 
-    # The order is that of redis-py.
+    # The arguments are in the order of redis-py.
     def lock(
         self,
         name: Any,
@@ -28,8 +31,10 @@ class Redis(redis.asyncio.Redis):
         raise_on_release_error: Any = UNSET,
         **options: Any,
     ) -> Any:
-        """As `redis.asyncio.Redis.lock`, plus the options of `redislock.asyncio.Lock`. They replace those of
-        `lock_options`, and those that they exclude."""
+        """Creates a lock, as `redis.asyncio.Redis.lock`; takes the options of `redislock.asyncio.Lock` as well.
+
+        Each of them replaces the default of `lock_options`, and removes the defaults that it excludes.
+        """
         own = with_defaults(
             self.lock_options,
             timeout=timeout,

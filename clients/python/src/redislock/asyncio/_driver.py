@@ -1,4 +1,4 @@
-"""Executes the protocol's steps in the calling task, and the tasks of a hold in tasks of their own."""
+"""Executes the protocol's steps in the calling task, and the background work of a hold in separate tasks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ logger = logging.getLogger("redislock")
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
-# How soon the end of a session's connection is noticed.
+# How often a session's connection is checked.
 CLOSED_CHECK_S = 0.1
-# Strong references: the event loop refers to its tasks weakly.
+# Strong references, because the event loop only has weak ones.
 _tasks: "Set[asyncio.Task[None]]" = set()
 
 
 class Stopped(Exception):
-    """Raised in the steps that are to end at this pause."""
+    """Raised at a pause of steps that were stopped."""
 
 
 async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
@@ -37,15 +37,15 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome = await (step.transport.send(step) if isinstance(step, Send) else _do(step, sleep))
             error = None
         except GeneratorExit:
-            # This coroutine is being discarded, and may not await any more.
+            # This coroutine is being discarded and must not await any more.
             raise
         except BaseException as caught:
-            # CancelledError too: the protocol cleans up behind the caller, and then raises it again.
+            # Including CancelledError: the protocol cleans up after the caller, then raises it again.
             outcome, error = None, caught
 
 
 async def run_undoing(start: Callable[..., Steps[T]], *arguments: Any, **named: Any) -> T:
-    """As `run`; if the caller does not get the result, whatever the reason, what was begun is undone."""
+    """As `run`, but undoes what was started if the caller does not get the result for any reason."""
     unfinished = Unfinished()
     try:
         return await run(start(unfinished, *arguments, **named))
@@ -102,7 +102,7 @@ def _task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
 
 
 class BackgroundTask(Background):
-    """A task: it ends with the steps, or with stop()."""
+    """A task. It ends with the steps, or after stop()."""
 
     def __init__(self, steps: Steps[None], name: str) -> None:
         self._stopped = False
@@ -111,17 +111,17 @@ class BackgroundTask(Background):
 
     def stop(self) -> None:
         self._stopped = True
-        # Only in a pause. Otherwise a command is under way, and cancelling it would end its connection: a session would
-        # be over before its release arrives. Or on_lost runs, which may release the lock itself.
+        # Cancel only in a pause. Otherwise a command is in flight, and cancelling it would close its connection, which
+        # ends a session before its release arrives. Or on_lost is running, which may release the lock itself.
         if self._pausing and not self.task.get_loop().is_closed():
             self.task.cancel()
 
     def is_over(self) -> bool:
-        # A task of another event loop cannot be waited for here: a loop that has ended runs it no more.
+        # We cannot wait for a task of another event loop, which may have ended and would never finish it.
         return self.task.done() or self.task.get_loop() is not asyncio.get_running_loop()
 
     async def join(self, longest_s: Optional[float]) -> None:
-        # A cancellation ends the caller, not the task.
+        # asyncio.wait: a cancellation ends the caller, not the task.
         if not self.is_over():
             await asyncio.wait([self.task], timeout=longest_s)
 
@@ -131,7 +131,7 @@ class BackgroundTask(Background):
         except Stopped:
             pass
         except Exception:
-            # A release closes a session's connection while this task reads from it: then redis-py may raise any error.
+            # redis-py may raise any error if a release closes a session's connection while this task reads from it.
             if not self._stopped:
                 logger.exception("%s failed", name)
 

@@ -16,6 +16,7 @@ from .._hold import Done, Hold, clock
 from .._info import LockInfo
 from .._locks import (
     DEFAULT_LEASE_S,
+    READ_WRITE_DOC,
     LockBase,
     MultiBase,
     MutexBase,
@@ -28,6 +29,7 @@ from .._locks import (
     Token,
     ViewBase,
     body_raised,
+    with_options,
 )
 from .._steps import Argument
 from ..errors import LockError
@@ -42,8 +44,8 @@ A = TypeVar("A", bound="AsyncLock")
 
 
 class TaskLocal:
-    """The hold of the running task: the tasks of one thread are several lines of execution. A callback of the event
-    loop has no task, and holds nothing."""
+    """The hold of the running task: tasks that share a thread must not share a hold. A callback of the event loop has
+    no task, and holds nothing."""
 
     def __init__(self) -> None:
         self._by_task: "weakref.WeakKeyDictionary[Any, ThreadLocal]" = weakref.WeakKeyDictionary()
@@ -83,7 +85,7 @@ class TaskLocal:
 
 
 class AsyncLock(LockBase):
-    """The methods of all families. Times are in seconds."""
+    """The methods of all lock types. Times are in seconds."""
 
     _for_asyncio = True
 
@@ -109,60 +111,82 @@ class AsyncLock(LockBase):
             body_raised.set(outer)
 
     async def release(self) -> None:
-        """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""
+        """Releases one hold; a Semaphore returns as many permits as it was created with.
+
+        Raises LockNotOwnedError if the lock was lost, and LockError if nothing is held.
+        """
         await run_undoing(self._releasing, self._add)
 
     async def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
-        """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
+        """Adds `additional_time` seconds to what is left of the lease. Returns True.
 
-        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held, if it has no timeout, or if no
-        lease would be left.
+        With `replace_ttl=True` it restarts the lease instead: it then expires `additional_time` seconds from now. The
+        resulting length is that of all later renewals by `auto_renew`.
+
+        Note: `extend` of the clients for Node and Java always restarts the lease, like `replace_ttl=True`.
+
+        Raises LockNotOwnedError if the lock was lost, and LockError if nothing is held, if the lock has no `timeout`,
+        or if no lease would be left.
         """
         return await run(self._extending(additional_time, replace_ttl))
 
     async def reacquire(self) -> bool:
-        """Restarts the lease with `timeout`. Raises as extend."""
+        """Restarts the lease: it expires `timeout` seconds from now. Returns True. Raises the errors of `extend`."""
         return await run(self._reacquiring())
 
     async def exec(self, *command: Argument) -> Any:
-        """Runs a command on the server only while holding, atomically (LOCK.EXEC); its reply as the client decodes it.
+        """Runs a command on the server only while this lock is held, atomically (LOCK.EXEC).
+
+        Returns the command's reply, decoded as the client decodes it.
 
         Raises LockNotOwnedError if the lock was lost, and NotRunError if the slot of the keys was moving for ten
-        seconds: the command did not run. If the reply is lost, redis-py's ConnectionError or TimeoutError: the command
-        may have run.
+        seconds: in both cases the command did not run. If the reply is lost, raises redis-py's ConnectionError or
+        TimeoutError: the command may have run.
         """
         return await run(self._executing(command))
 
     async def run(
         self, *command: Argument, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None
     ) -> Any:
-        """Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an owner of its
-        own. The command's reply, as the client decodes it. The arguments override those of the lock.
+        """Acquires the lock, runs one command on the server and releases the lock, all in one packet.
 
-        Raises LockError (HeldError with `tell_holder`) if it was not granted in time: the command did not run;
-        LockNotOwnedError if the lock was lost before the command, and NotRunError if its slot was moving for all of the
-        time: it did not run; the command's own error. If the
-        connection ends before the command's reply, also while it waits, redis-py's ConnectionError or TimeoutError: the
-        command may have run, and is not sent again. Otherwise raises as `acquire`. ValueError with `token`, `at_least`,
-        `replicas` and `slot`; LockError if a family that counts is held here already.
+        The owner is a new one, separate from that of this object's hold. Returns the command's reply, decoded as the
+        client decodes it. `blocking` and `blocking_timeout` (in seconds) override those of the lock.
+
+        Raises, and the command did not run:
+            LockError: The lock was not granted in time (HeldError with `tell_holder`), or this object already holds a
+                lock of a type that counts holds.
+            LockNotOwnedError: The lock was lost before the command.
+            NotRunError: The slot of the keys was moving for the whole time.
+            ValueError: The lock has `token`, `at_least`, `replicas` or `slot`.
+
+        Raises the command's own error if it ran and failed. If the connection ends before the command's reply, even
+        while the request waits, raises redis-py's ConnectionError or TimeoutError: the command may have run, and is not
+        sent again. Otherwise raises the errors of `acquire`.
         """
         return await run_undoing(self._running, command, blocking, blocking_timeout)
 
     async def info(self) -> Optional[LockInfo]:
-        """Its holders, and how many wait; None: it is free, and no request waits. Of a MultiLock: of the first key
-        that is not free."""
+        """Asks the server for the holders and the number of waiters (LOCK.INFO).
+
+        Returns None if the lock is free and no request waits. A MultiLock reports the first of its keys that is not
+        free.
+        """
         return await run(self._info())
 
     async def locked(self) -> bool:
-        """True if any owner holds it."""
+        """Asks the server whether any owner holds the lock."""
         return await run(self._locked())
 
     async def owned(self) -> bool:
-        """True if the server says that this hold is there."""
+        """Asks the server whether this object still holds the lock."""
         return await run(self._owned())
 
     async def wait_lost(self, timeout: Optional[Number] = None) -> bool:
-        """Waits until the hold is lost: True; False after `timeout` seconds or a release."""
+        """Waits until the hold is lost, and returns True then.
+
+        Returns False after `timeout` seconds (None: no limit), after a release, or if nothing is held.
+        """
         hold: Optional[Hold] = self.local.hold
         longest_s = None if timeout is None else durations.wait("timeout", timeout)
         until = None if longest_s is None else clock() + longest_s
@@ -192,14 +216,14 @@ class AsyncLock(LockBase):
     async def _client_info(self, within_s: Optional[float]) -> Any:
         asking = asyncio.ensure_future(self.redis.execute_command("CLIENT INFO"))
         asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
-        # Not cancelled: in the middle of a reply that would end the connection, and the place where it was moved to.
+        # Not cancelled: that would close the connection in the middle of a reply, and its database and user with it.
         await asyncio.wait([asking], timeout=within_s)
         if not asking.done():
             raise TimeoutError("the client's single connection is busy")
         return asking.result()
 
     def _may_wait_after(self, error: BaseException) -> bool:
-        # An async generator that is closed may wait; a coroutine that is being discarded may not.
+        # An async generator that is being closed may wait; a coroutine that is being discarded must not.
         traceback = error.__traceback__
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
@@ -243,43 +267,57 @@ class Lock(MutexBase[AsyncioClient], AsyncLock):
         *,
         coalesce: bool = False,
     ) -> Union[bool, Done]:
-        """Acquires the lock; False: not in time. The arguments override those of the lock.
+        """Acquires the lock. Returns True if it was granted, False if it was not granted in time.
 
-        `coalesce`: for a result that all callers can share. If the holder does the work and releases while this request
-        waits, the result is `Done` with the holder's fence: it is falsy, and nothing is held. Look for the shared
-        result in any case: a release just before the request is not reported. A holder whose work was not done releases
-        with `failed=True`. It needs the wait in the queue: without `blocking` it has no effect.
+        Args:
+            blocking: Whether to wait.
+            blocking_timeout: How long to wait, in seconds.
+            token: The owner ID of this hold.
+            coalesce: The caller only needs the shared result of the work (single-flight, request coalescing). If the
+                holder releases while this request waits, the result is `Done` with the holder's fence: it is falsy, and
+                nothing is held. Look for the shared result even after True, because a release just before the request
+                is not reported. A holder whose work failed releases with `failed=True`. Has no effect without
+                `blocking`. Default False.
 
-        Raises LockError if waiting cannot help (a deadlock, a key of another type, too many waiters), and redis-py's
-        errors if the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
+        Each of the others defaults to the value that the lock was created with.
+
+        Raises LockError if waiting cannot help (a deadlock, a key of another type, too many waiters), redis-py's errors
+        if the server could not be reached in time, and ValueError for `coalesce` together with `mixed` or `at_least`.
         """
         return await run_undoing(self._acquiring, 1, blocking, blocking_timeout, None, token, coalesce)
 
     async def release(self, failed: bool = False) -> None:
-        """Gives the lock back. `failed`: the work was not done: the next waiter is granted the lock even if it waits
-        with `coalesce`, and `at_least` does not keep it.
+        """Releases the lock.
 
-        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held.
+        `failed=True` says that the work was not done: the next waiter is granted the lock even if it waits with
+        `coalesce`, and the lock is free at once despite `at_least`. Default False.
+
+        Raises LockNotOwnedError if the lock was lost, and LockError if nothing is held.
         """
         await run_undoing(self._releasing, 1, failed)
 
 
 class PlainAcquire(AsyncLock):
-    """The methods of families whose acquire takes no other arguments."""
+    """The methods of lock types whose acquire takes no other arguments."""
 
     async def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
-        """Acquires it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError if the current
-        hold was lost."""
-        # Not by bool(): a signal may raise between the two calls.
+        """Acquires the lock. Returns True if it was granted, False if it was not granted in time.
+
+        `blocking` and `blocking_timeout` (in seconds) default to those of the lock. A thread or task that holds an
+        RLock or a mode of an RWLock already is granted it again.
+
+        Raises the errors of `Lock.acquire`, and LockNotOwnedError if the current hold was lost.
+        """
+        # Not bool(…): a signal handler may raise between the two calls.
         return await run_undoing(self._acquiring, self._add, blocking, blocking_timeout, None, None) is True
 
 
 class RLock(ReentrantBase[AsyncioClient], PlainAcquire):
-    __doc__ = ReentrantBase.__doc__
+    __doc__ = with_options(ReentrantBase.__doc__)
 
 
 class Semaphore(SemaphoreBase[AsyncioClient], AsyncLock):
-    __doc__ = SemaphoreBase.__doc__
+    __doc__ = with_options(SemaphoreBase.__doc__)
 
     async def acquire(
         self,
@@ -287,18 +325,26 @@ class Semaphore(SemaphoreBase[AsyncioClient], AsyncLock):
         blocking: Optional[bool] = None,
         blocking_timeout: Optional[Number] = None,
     ) -> bool:
-        """Acquires permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
+        """Acquires `permits` more permits; None: as many as the semaphore was created with. Returns True if they were
+        granted, False if not in time.
+
+        `blocking` and `blocking_timeout` (in seconds) default to those of the semaphore. Raises the errors of
+        `RLock.acquire`.
+        """
         add = self._add if permits is None else permits
-        # Not by bool(): a signal may raise between the two calls.
+        # Not bool(…): a signal handler may raise between the two calls.
         return await run_undoing(self._acquiring, add, blocking, blocking_timeout, None, None) is True
 
     async def release(self, permits: Optional[int] = None) -> None:
-        """Gives permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
+        """Returns `permits` permits; None: as many as the semaphore was created with.
+
+        Raises the errors of `Lock.release`, and LockError if fewer are held.
+        """
         await run_undoing(self._releasing, self._add if permits is None else permits)
 
 
 class MultiLock(MultiBase[AsyncioClient], PlainAcquire):
-    __doc__ = MultiBase.__doc__
+    __doc__ = with_options(MultiBase.__doc__)
 
 
 class View(ViewBase[AsyncioClient], PlainAcquire):
@@ -306,8 +352,7 @@ class View(ViewBase[AsyncioClient], PlainAcquire):
 
 
 class RWLock:
-    """Many readers or one writer. The writer may also read, and keep READ after it releases WRITE; the only reader may
-    acquire WRITE. `read()` and `write()` are locks for `async with`."""
+    __doc__ = READ_WRITE_DOC
 
     def __init__(
         self, redis: AsyncioClient, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
@@ -326,13 +371,18 @@ class RWLock:
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         **options: Any,
     ) -> RWLock:
-        """A read/write lock that the token holds in this mode: what `Lock.from_token` says is true of that mode."""
+        """A read/write lock that the token already holds in `mode`, acquired by another object or process.
+
+        `read()` or `write()` of that mode behaves as a lock of `Lock.from_token`.
+        """
         lock = cls(redis, name, timeout, **{"thread_local": False, **options})
-        (lock._read if mode == "READ" else lock._write)._take_over(token)
+        (lock._read if mode == "READ" else lock._write)._adopt_token(token)
         return lock
 
     def read(self) -> View:
+        """The lock for readers: any number of owners hold it at once."""
         return self._read
 
     def write(self) -> View:
+        """The lock for the writer: no other owner holds either mode meanwhile."""
         return self._write

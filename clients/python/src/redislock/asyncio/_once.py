@@ -26,15 +26,31 @@ async def once(
     make: Callable[[], Awaitable[T]],
     **options: Unpack[OnceOptions],
 ) -> T:
-    """The value that `read` finds. If it finds None, one of all callers makes the value, and the others wait for it.
+    """Returns the value that `read` finds. If there is none, one caller computes it with `make` and the others wait.
 
-    `read` looks for the value (None: not there); `make` makes it, stores it where `read` finds it, and returns it. The
-    lock `name` decides which caller makes it; `OnceOptions` lists the other options. An error in `make` is raised to
-    its caller alone: the next caller makes the value.
+    Single-flight, or request coalescing, over all processes. If `make` raises, only its own caller gets the error, and
+    the next caller computes the value. If the lock is lost meanwhile, another caller may compute the value as well:
+    `once` then returns what `read` finds, and the loss is logged and reported to `on_lost`.
 
-    Raises NotMadeError if `blocking_timeout` is over, what `read` and `make` raise, and what `Lock.acquire` raises.
-    If the lock was lost meanwhile, another caller may have made the value too: what `read` finds then is returned, and
-    the loss is logged and reported to `on_lost`.
+    Args:
+        redis: The client, as for `Lock`.
+        name: The key of the lock, different from the key of the value.
+        read: A coroutine function that looks for the value and returns None if there is none.
+        make: A coroutine function that computes the value, stores it where `read` finds it, and returns it.
+        timeout: Length of the lease in seconds. Default 30.
+        blocking_timeout: How long to wait for a value that another caller computes, in seconds. Default None:
+            indefinitely. Does not limit `read` and `make`.
+        auto_renew: Renew the lease while the value is computed. Default True, or False with `session`.
+        session: Bind the lock to a dedicated connection instead, so that another caller starts at once if the process
+            that computes the value dies. Default False.
+        on_lost: Called once, with the `Grant`, if the lock is lost while the value is computed. Default None.
+        shared: Only in `redislock.asyncio`: wait over the shared connection, as for `Lock`. Default False.
+
+    Raises:
+        NotMadeError: There was no value within `blocking_timeout`.
+        ValueError: `timeout` is None or 0.
+
+    Otherwise raises what `read` and `make` raise, and the errors of `Lock.acquire`.
     """
     lock = Lock(redis, name, **lock_options(**options))
     value: T = await run_undoing(making_once, lock, read, make)
@@ -47,9 +63,12 @@ def single_flight(
     read: Callable[P, Awaitable[object]],
     **options: Unpack[OnceOptions],
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """`once` as a decorator of `make`: a call returns the value that `read` finds, or that one of all callers makes.
+    """`once` as a decorator of `make`.
 
-    `read`, and `name` if it is a function, get the arguments of the call. Otherwise as `once`.
+    `read`, and `name` if it is a function, get the arguments of each call. The options and errors are those of `once`.
+
+        @redislock.asyncio.single_flight(client, lambda number: f"fill:report:{number}", read, blocking_timeout=10)
+        async def report(number): ...
     """
     lock_options(**options)
 

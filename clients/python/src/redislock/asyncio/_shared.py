@@ -1,10 +1,10 @@
-"""Waits of any number of tasks over one connection (NOTIFY), and a second one for the messages that answer them.
+"""Lets any number of tasks wait over one connection (NOTIFY), with a second one for the messages that answer them.
 
-The server answers a request at once, granted or queued, and publishes what becomes of a queued one. The transport waits
-for that message and answers as BLOCK would, so the protocol is the same. A message is delivered at most once: a task
-that may have missed one asks again.
+The server replies to a request at once, granted or queued, and publishes the outcome of a queued one. The transport
+waits for that message and returns what BLOCK would have returned, so the protocol is the same. Messages are delivered
+at most once, so a task that may have missed one sends its request again.
 
-Must never happen: a reply that is taken for that of another request; a grant that is taken from the message of an
+Two things must never happen: a reply is matched to another request, or a grant is taken from the message about an
 earlier request of the same token.
 """
 
@@ -28,14 +28,14 @@ from .._replies import check_node, described, mark_unsent
 from .._steps import Argument, Command, Queued, Send
 from ._transport import Transport
 
-# A message may be so much later than the end of the request's time.
+# How long after its request has timed out a message may arrive.
 LATE_MESSAGE_S = 1.0
-# The message about a request that was given up may be so much later than the end of the request's time.
+# The same for the message about a cancelled request.
 VERY_LATE_S = 5.0
-# A connection that leaves a request without a reply for so long has ended. A renewal shortly before the end of its
-# lease waits for less, and must not end the waits of other tasks.
+# A connection counts as dead if a request gets no reply for this long. A renewal shortly before its lease expires waits
+# for less than that, and must not end the waits of other tasks.
 SILENT_S = 0.9
-# How long both connections stay when no lock uses them.
+# How long both connections stay open while no lock uses them.
 IDLE_S = 10.0
 
 Subject = Tuple[str, str]
@@ -51,22 +51,22 @@ class SharedTransport:
     def __init__(self, client: Any, key: Argument) -> None:
         self._client = client
         self._key = key
-        # An earlier wait ended without a message, which may still come, or its request is still queued.
-        self._untold = False
+        # An earlier wait ended without its message: that may still come, or the request is still queued.
+        self._message_pending = False
 
     def socket_timeout(self) -> Optional[float]:
-        # No read of it is limited by the socket.
+        # Reads of the shared connection have no socket timeout.
         return None
 
     def cleanups(self) -> Cleanups:
         return cleanups_of(self._client)
 
     async def close(self) -> None:
-        """It is not this lock's own connection."""
+        """Does nothing, because the connection is shared."""
 
     async def send(self, step: Send) -> Any:
         if step.reply_to is not None or step.behind:
-            # EXEC: its reply may be long, and is decoded as the client does it.
+            # EXEC: its reply may be long, and is decoded as the client decodes it.
             return await Transport(self._client, self._key, own=False).send(step)
         pool = self._client.connection_pool
         link = await _links.of(pool).opened(pool, step.connect_s)
@@ -80,15 +80,15 @@ class SharedTransport:
 
     async def _wait(self, link: Link, step: Send, queued: Queued) -> Any:
         encoder = self._client.get_encoder()
-        about = [(_told(encoder.encode(name)), _told(queued.token)) for name in queued.names]
+        about = [(_as_in_message(encoder.encode(name)), _as_in_message(queued.token)) for name in queued.names]
         command = (*step.command, "NOTIFY", link.channel)
         within_s = protocol.REPLY_MARGIN_S if step.within_s is None else min(protocol.REPLY_MARGIN_S, step.within_s)
         block_s = queued.block_ms / 1000
         over = clock() + block_s
         late_s = LATE_MESSAGE_S if step.within_s is None else max(0.0, min(LATE_MESSAGE_S, step.within_s - block_s))
         waiter = link.register(about)
-        untold, self._untold = self._untold, True
-        may_be_superseded, asked_again = untold, False
+        message_pending, self._message_pending = self._message_pending, True
+        may_be_superseded, asked_again = message_pending, False
         try:
             reply = await link.request(command, within_s)
             waiter.is_owed = waiter.is_owed and _is_queued(reply)
@@ -97,21 +97,21 @@ class SharedTransport:
                 outcome = None if message is None else message.get("outcome")
                 if outcome is None:
                     if not asked_again:
-                        # The subscription may hear nothing any more.
+                        # The subscription may be dead.
                         link.end(ConnectionError("no message about a queued request"))
                     raise TimeoutError("No message about the queued request")
                 if outcome == "granted":
-                    # It may be of an earlier request of this token: the reply to the same request says.
+                    # The message may concern an earlier request of this token. The reply to the same request decides.
                     reply = await link.request(command, within_s)
                     may_be_superseded = asked_again = True
                     waiter.is_owed = _is_queued(reply) or message is ASK_AGAIN
                 elif outcome == "timeout":
-                    # Too early for this request: it is of an earlier one.
+                    # If it is too early for this request, it concerns an earlier one.
                     reply = None if clock() > over - 0.005 else reply
                     waiter.is_owed = reply is not None
                 elif outcome == "done":
-                    if untold or asked_again:
-                        # An earlier request was answered, and this one may be queued or granted.
+                    if message_pending or asked_again:
+                        # The message concerns an earlier request, and this one may be queued or granted.
                         await link.request(("LOCK.CANCEL", self._key, queued.token), within_s)
                         await link.request(("LOCK.RELEASE", self._key, queued.token, "FAILED"), within_s)
                     reply = [None, message["fence"]]
@@ -122,12 +122,12 @@ class SharedTransport:
                 elif outcome == "cancelled":
                     raise ResponseError("UNBLOCKED cancelled")
                 else:
-                    # Unblocked, moved, interrupted, another type: the reply to the next request says more.
+                    # Unblocked, moved, interrupted, another type: the reply to the next request has the reason.
                     raise ConnectionError(f"The wait was cancelled: {outcome}")
-            self._untold = False
+            self._message_pending = False
             return reply
         except ResponseError:
-            self._untold = waiter.is_owed = False
+            self._message_pending = waiter.is_owed = False
             raise
         finally:
             waiter.leave(max(0.0, over - clock()) + VERY_LATE_S)
@@ -137,8 +137,8 @@ def _is_queued(reply: Any) -> bool:
     return reply is not None and reply[0] is not None and int(reply[1]) == 0
 
 
-def _told(word: bytes) -> str:
-    """A word as the messages write it: a string, or the base64 of what is not UTF-8."""
+def _as_in_message(word: bytes) -> str:
+    """A key or token as messages contain it: a string, or base64 if it is not UTF-8."""
     try:
         return json.dumps(word.decode())
     except UnicodeDecodeError:
@@ -149,37 +149,37 @@ class Waiter:
     """The messages about one request."""
 
     def __init__(self, link: Link, about: Sequence[Subject]) -> None:
-        # Another request of the same owner waits for the same key.
+        # True if another request of the same owner waits for the same key.
         self.has_twin = False
-        # The message that answers the request is still to come, if the request was queued.
+        # True if the request was queued and its message is still to come.
         self.is_owed = True
         self.has_left = False
         self._link = link
         self._about = about
         self._messages: Deque[Any] = deque()
-        self._told = asyncio.Event()
+        self._delivered = asyncio.Event()
 
-    def tell(self, message: Any) -> None:
+    def deliver(self, message: Any) -> None:
         self.is_owed = False
         self._messages.append(message)
-        self._told.set()
+        self._delivered.set()
 
     async def next(self, longest_s: float) -> Any:
-        """The next message; None: none came in this time."""
+        """The next message; None: none arrived in this time."""
         if not self._messages:
-            self._told.clear()
-            telling = asyncio.ensure_future(self._told.wait())
+            self._delivered.clear()
+            delivery = asyncio.ensure_future(self._delivered.wait())
             try:
-                await asyncio.wait([telling], timeout=max(0.0, longest_s))
+                await asyncio.wait([delivery], timeout=max(0.0, longest_s))
                 if not self._messages:
-                    # After a pause of the event loop, what has arrived meanwhile comes behind the timer.
+                    # After the event loop was blocked, messages that arrived meanwhile are handled after the timer.
                     await asyncio.sleep(0.01)
             finally:
-                telling.cancel()
+                delivery.cancel()
         return self._messages.popleft() if self._messages else None
 
     def leave(self, longest_s: float) -> None:
-        """A message that is owed may still come, for so many seconds: it is not the next request's."""
+        """Ends the wait. A message still to come within `longest_s` seconds does not belong to the next request."""
         self.has_left = True
         if self.is_owed:
             self._link.leave_later(self, longest_s)
@@ -191,7 +191,7 @@ class Waiter:
 
 
 class Link:
-    """The two connections, from their connecting to the end of either."""
+    """The two connections, until either of them ends."""
 
     def __init__(self, pool: Any) -> None:
         self.channel = f"redislock:{secrets.token_hex(8)}"
@@ -199,7 +199,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._requests: Any = None
         self._listener: Any = None
-        # When each was sent, too.
+        # The second element is the time when the request was sent.
         self._pending: "Deque[Tuple[asyncio.Future[Any], float]]" = deque()
         self._waiters: Dict[Subject, List[Waiter]] = {}
         self._idle: Optional[asyncio.TimerHandle] = None
@@ -213,9 +213,9 @@ class Link:
             await self._requests.connect()
             await self._listener.connect()
             await self._listener.send_command("SUBSCRIBE", self.channel, check_health=False)
-            # What is published before the confirmation is lost.
+            # Messages that are published before the confirmation are lost.
             await self._push()
-            # It was the limit for connecting.
+            # The timeout was that for connecting.
             self._requests.socket_timeout = self._listener.socket_timeout = None
         except BaseException as error:
             self.end(error)
@@ -224,18 +224,18 @@ class Link:
         self._rest()
 
     async def request(self, command: Command, within_s: Optional[float]) -> Any:
-        """Sends it, and waits for its reply: at once, as no request blocks here."""
+        """Sends a command and waits for its reply, which comes at once because no request blocks here."""
         if self.is_over:
             raise ConnectionError("The shared connection has ended")
-        # It raises if an argument cannot be sent: then no reply comes.
+        # First, because it raises for an argument that cannot be sent, and no reply would come.
         packed = self._requests.pack_command(*command)
         reply: "asyncio.Future[Any]" = self._loop.create_future()
-        # No pause between these two, nor inside of the writing: the order of the replies is that of the requests.
+        # No await between these two, nor inside the write: replies are matched to requests by their order.
         self._pending.append((reply, clock()))
         try:
             self._requests._writer.writelines(packed)
         except Exception as reset:
-            # The connection was reset, and its reader does not know yet: writelines() of Python 3.12 does not check.
+            # The connection was reset and its reader does not know yet: writelines() of Python 3.12 does not check.
             self.end(reset)
             raise ConnectionError("The shared connection has ended") from reset
         except BaseException as interrupt:
@@ -251,7 +251,7 @@ class Link:
         return reply.result()
 
     def register(self, about: Sequence[Subject]) -> Waiter:
-        """Before the request is sent: its message may come before its reply."""
+        """Must be called before the request is sent, because its message may come before its reply."""
         waiter = Waiter(self, about)
         for subject in about:
             self._waiters.setdefault(subject, []).append(waiter)
@@ -270,7 +270,7 @@ class Link:
                 self._waiters.pop(subject, None)
 
     def end(self, error: BaseException) -> None:
-        """Each request without a reply fails, and each queued one is asked again."""
+        """Fails each request without a reply, and makes each queued request be sent again."""
         if self.is_over:
             return
         self.is_over = True
@@ -287,15 +287,15 @@ class Link:
                 ended = ConnectionError(f"The shared connection has ended: {described(error)}")
                 ended.__cause__ = error
                 reply.set_exception(ended)
-                # Its caller may have gone.
+                # Mark it as retrieved, because the caller may be gone.
                 reply.exception()
         self._pending.clear()
         for waiters in list(self._waiters.values()):
             for waiter in waiters:
-                waiter.tell(INTERRUPTED)
+                waiter.deliver(INTERRUPTED)
 
     def belongs_here(self) -> bool:
-        """False: it ended, or another event loop runs."""
+        """False: the link has ended, or belongs to another event loop."""
         return not self.is_over and self._loop is asyncio.get_running_loop()
 
     def _rest(self) -> None:
@@ -335,7 +335,7 @@ class Link:
     async def _messages(self) -> None:
         try:
             while True:
-                # With RESP3 there may be other pushes, and redis-py 5.0 decodes them in any case.
+                # RESP3 may deliver other pushes as well, and redis-py 5.0 decodes them in any case.
                 push = await self._push()
                 if isinstance(push, list) and push[0] in (b"message", "message"):
                     self._deliver(push[2])
@@ -345,7 +345,7 @@ class Link:
                 raise
 
     async def _push(self) -> Any:
-        # With RESP2 a message is a reply as any other, and not all of redis-py 5.0 takes the argument.
+        # In RESP2 a message is an ordinary reply, and some parsers of redis-py 5.0 do not accept the argument.
         pushes = {"push_request": True} if self._listener.protocol in (3, "3") else {}
         return await self._listener.read_response(disable_decoding=True, **pushes)
 
@@ -355,30 +355,30 @@ class Link:
             about = json.dumps(message["key"]), json.dumps(message["token"])
             waiters = self._waiters.get(about, [])
         except (ValueError, KeyError, TypeError):
-            # Another client publishes on our channel.
+            # Not from the module: another client publishes on our channel.
             return
         left = next((waiter for waiter in waiters if waiter.has_left), None)
         if left is not None:
-            # Of a request that was given up, as it is the oldest: the reply to the request of a present waiter says.
+            # It concerns the oldest request, which was cancelled. A waiter that is still here sends its request again.
             left.remove()
             message = ASK_AGAIN
         present = [waiter for waiter in waiters if not waiter.has_left]
         # An owner may wait for a key in two modes, and the message does not name the mode. So both send their request
-        # again, which finds their place in the queue, and ignore a message that they were superseded.
+        # again, which keeps their queue position, and ignore the message that they were superseded.
         has_twin = len(present) > 1
         for waiter in present:
             waiter.has_twin = waiter.has_twin or has_twin
             if not has_twin:
-                waiter.tell(message)
+                waiter.deliver(message)
             elif message.get("outcome") != "superseded":
-                waiter.tell(ASK_AGAIN)
+                waiter.deliver(ASK_AGAIN)
 
 
 class Links:
-    """The current link of a pool."""
+    """Holds the current link of a pool."""
 
     def __init__(self, pool: Any) -> None:
-        # No reference to the pool: it is the key under which this is kept.
+        # No reference to the pool: it is the weak key of this object.
         self._link: Optional[Link] = None
 
     async def opened(self, pool: Any, connect_s: float) -> Link:
@@ -388,7 +388,7 @@ class Links:
             link.opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
         try:
             if not link.opening.done():
-                # The attempt serves all tasks: a cancellation ends only the caller.
+                # The attempt serves all tasks, so a cancellation must end only the caller.
                 await asyncio.wait([link.opening], timeout=max(connect_s, 0.0))
             if not link.opening.done():
                 place = ":".join(str(pool.connection_kwargs.get(part, "")) for part in ("host", "port"))

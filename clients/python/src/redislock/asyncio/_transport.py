@@ -1,5 +1,5 @@
-"""Sends the commands of one lock: over a connection of the client's pool, of the node that has the key's slot, or over
-a dedicated connection."""
+"""Sends the commands of one lock over a connection of the client's pool, in a cluster of the pool of the node that has
+the key's slot, or over a dedicated connection."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .._steps import Argument, Behind, Send
 
 
 class Transport:
-    """`own`: one connection, kept from one command to the next."""
+    """`own`: use one connection for all commands."""
 
     by_message = False
     _stale = False
     _ask: Optional[AskError] = None
     _pinned = False
-    # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
+    # The dedicated connection leads to a node that is importing the slot, so each command needs ASKING before it.
     _asking = False
     _connection: Any = None
     _connection_pool: Any = None
@@ -37,12 +37,12 @@ class Transport:
         self._cluster = is_cluster(client)
 
     def socket_timeout(self) -> Optional[float]:
-        """The sockets' time-out in seconds, None: no time-out. No I/O."""
+        """The socket timeout in seconds; None: no timeout. Does no I/O."""
         if not self._cluster:
             return pool_state(self._client.connection_pool).socket_timeout_s
         known = _cluster_socket_timeouts.get(self._client)
         if known is None:
-            # Known before the client has loaded the other nodes; all have the same options.
+            # A startup node is known before the client has loaded the others, and all have the same options.
             node = next(iter(self._client.nodes_manager.startup_nodes.values()))
             timeout_s = node.connection_class(**node.connection_kwargs).socket_timeout
             known = _cluster_socket_timeouts[self._client] = (timeout_s,)
@@ -52,12 +52,12 @@ class Transport:
         return cleanups_of(self._client)
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers only its writes."""
         self._pinned = True
         _sessions.add(self)
 
     def is_closed(self) -> bool:
-        """True if the dedicated connection has ended. Asks its reader: every check of redis-py's own reads from the
+        """True if the dedicated connection has ended. Asks its reader, because every check of redis-py reads from the
         socket."""
         reader = None if self._connection is None else self._connection._reader
         return reader is None or reader.at_eof() or reader.exception() is not None
@@ -72,7 +72,7 @@ class Transport:
         writer = None if connection is None else connection._writer
         sock = None if writer is None else writer.get_extra_info("socket")
         if sock is not None:
-            # Not closed: the transport would close the number again, when it may be another file.
+            # Not closed: the transport would close the same descriptor again, which may be another file by then.
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, sock.fileno())
             os.close(null)
@@ -99,7 +99,7 @@ class Transport:
             state.end_wait()
 
     async def _prove(self, pool: Any, state: PoolState, connect_s: float) -> None:
-        """Finds in one attempt what keeps the pool from connecting."""
+        """Finds out in one attempt whether the pool could connect, and raises the error if not."""
         connection = new_connection(pool, None, connect_s)
         try:
             await _io(connection.connect())
@@ -113,7 +113,7 @@ class Transport:
     async def _send_pooled(self, pool: Any, state: PoolState, step: Send, cancellations: int) -> Any:
         try:
             getting = pool.get_connection(*GET_CONNECTION_ARGS)
-            connection = await _detachable(getting, functools.partial(_give_back, pool))
+            connection = await _detachable(getting, functools.partial(_return_to_pool, pool))
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
@@ -137,7 +137,7 @@ class Transport:
     async def _send_over(
         self, connection: Any, state: PoolState, step: Send, cancellations: int, asking: bool
     ) -> Any:
-        """Over a connection outside of the pool, which may not be connected yet."""
+        """Sends over a connection outside the pool, which may not be connected yet."""
         try:
             await _io(connection.connect())
             if asking and not step.behind:
@@ -154,10 +154,10 @@ class Transport:
     ) -> Any:
         try:
             if step.within_s is None and not step.behind:
-                # It may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+                # It may reconnect under the client's own `retry`, so only EXEC, which has no limit, gets a check.
                 await _io(connection.check_health())
             if _cancellations() > cancellations:
-                # It was lost on the way to the connection.
+                # A cancellation was lost on the way to the connection.
                 raise asyncio.CancelledError
             if step.behind:
                 return await self._packet(connection, state, step, asking)
@@ -167,7 +167,7 @@ class Transport:
             await self._note(error)
             raise
         except BaseException:
-            # A reply may still arrive, or was read in part: the connection must not be used again.
+            # The reply may still arrive, or was read in part, so the connection must not be used again.
             await self._discard(connection, state)
             raise
         state.failing = False
@@ -193,7 +193,7 @@ class Transport:
             await self._discard(connection, state)
             return replies + [error] * (len(packet) - len(replies))
         state.failing = False
-        # An ASK of a later one is about its own keys: the next packet begins with the lock again.
+        # Only the first: an ASK of a later one concerns its own keys, and the next packet starts with the lock again.
         await self._note(replies[0])
         return replies
 
@@ -208,7 +208,7 @@ class Transport:
         return reply if reply_to is None else self._decoded(reply_to, reply)
 
     async def _note(self, error: Any) -> None:
-        """Learns from an error reply where to send the next command."""
+        """Takes from an error reply where to send the next command."""
         if not self._cluster:
             check_node(error)
         if isinstance(error, MovedError):
@@ -254,32 +254,32 @@ class Transport:
             raise
 
 
-# Before Python 3.12 asyncio.wait_for, by which redis-py connects, returns as if nothing had happened when a
-# cancellation arrives in the turn in which it ends: the caller would wait on. Python 3.11 counts the cancellations of
-# a task, so that a lost one is raised before the command is sent. Before, redis-py's I/O runs in tasks of its own, and
-# asyncio.wait, which loses no cancellation, waits for them.
+# redis-py connects with asyncio.wait_for, which before Python 3.12 swallows a cancellation that arrives in the same
+# iteration of the event loop in which it ends: the caller would wait on. Python 3.11 counts the cancellations of a
+# task, so a lost one is raised before the command is sent. In older versions redis-py's I/O runs in separate tasks, for
+# which we wait with asyncio.wait: that never loses a cancellation.
 COUNTS_CANCELLATIONS = sys.version_info >= (3, 11)
 
 
 def _cancellations() -> int:
-    """How often the running task was cancelled."""
+    """How many times the running task was cancelled."""
     task: Any = asyncio.current_task()
     count: int = task.cancelling() if COUNTS_CANCELLATIONS else 0
     return count
 
 
 def _write(connection: Any, packed: Sequence[bytes]) -> None:
-    """Not by redis-py, which waits here for the network: the time for the reply limits this too."""
+    """Writes without redis-py, which would wait for the network here: the timeout of the reply covers the write too."""
     writer = connection._writer
     try:
         writer.writelines(packed)
     except AttributeError as error:
-        # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not check.
+        # The connection was reset before: in Python 3.12 and 3.13 writelines() does not check for that.
         raise ConnectionError("The connection has ended") from error
 
 
 def _io(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    """I/O on a connection that only this caller uses. A cancellation ends it before it is raised."""
+    """I/O on a connection that only this caller uses. A cancellation stops it before it is raised."""
     return work if COUNTS_CANCELLATIONS else _ended_with_caller(asyncio.ensure_future(work))
 
 
@@ -296,8 +296,8 @@ async def _ended_with_caller(task: "asyncio.Task[Any]") -> Any:
 
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:
-    """Ends the task. It is cancelled in each turn: a cancellation may be lost in it, and then it would send its command
-    after the cleanup behind its caller. A cancellation of the caller is raised after the end of the task."""
+    """Ends the task. Cancels it in each iteration of the event loop, because one cancellation may be lost, and the task
+    would then send its command after the cleanup. A cancellation of the caller is raised once the task has ended."""
     cancellation: Optional[asyncio.CancelledError] = None
     while not task.done():
         task.cancel()
@@ -311,7 +311,7 @@ async def _cancelled(task: "asyncio.Task[Any]") -> None:
 
 
 def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Awaitable[Any]:
-    """Work on what callers share. A cancellation is raised at once; `detached` gets the task when it has ended."""
+    """Work on a shared resource. A cancellation is raised at once; `detached` is called when the task has ended."""
     return work if COUNTS_CANCELLATIONS else _left_by_caller(asyncio.ensure_future(work), detached)
 
 
@@ -319,7 +319,7 @@ async def _left_by_caller(task: "asyncio.Task[Any]", detached: "Callable[[asynci
     try:
         await asyncio.wait([task])
     except BaseException:
-        # Once: a second cancellation could end what redis-py does after the first one, and a connection would be lost.
+        # Only once: a second cancellation could interrupt redis-py's own cleanup, and leak a connection.
         task.cancel()
         task.add_done_callback(detached)
         raise
@@ -327,23 +327,23 @@ async def _left_by_caller(task: "asyncio.Task[Any]", detached: "Callable[[asynci
 
 
 def _fetch_exception(task: "asyncio.Task[Any]") -> Any:
-    """The exception; without this asyncio would log that it was never retrieved."""
+    """The exception. Without this call asyncio would log that it was never retrieved."""
     return None if task.cancelled() else task.exception()
 
 
-def _give_back(pool: Any, task: "asyncio.Task[Any]") -> None:
+def _return_to_pool(pool: Any, task: "asyncio.Task[Any]") -> None:
     if not task.cancelled() and _fetch_exception(task) is None:
         releasing = asyncio.ensure_future(pool.release(task.result()))
         _releasing.add(releasing)
         releasing.add_done_callback(_releasing.discard)
 
 
-# Strong references: the event loop refers to its tasks weakly.
+# Strong references, because the event loop only has weak ones.
 _releasing: "Set[asyncio.Task[Any]]" = set()
 
 
 class NodePool:
-    """A node of an asyncio cluster, which is its own pool, with the methods of a pool."""
+    """Gives a node of an asyncio cluster, which manages its own connections, the interface of a pool."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -361,7 +361,7 @@ class NodePool:
         return connection
 
     async def release(self, connection: Any) -> None:
-        # redis-py 6 added the method; before, the node itself does this.
+        # redis-py 6 added this method. Before that, the node appended to its list itself.
         if hasattr(self.node, "release"):
             self.node.release(connection)
         else:
@@ -373,7 +373,7 @@ _node_pools: "weakref.WeakKeyDictionary[Any, Dict[str, NodePool]]" = weakref.Wea
 
 
 def _node_pool(client: Any, node: Any) -> NodePool:
-    """One per node of the client: nodes cannot be referenced weakly, and are replaced when the slots change."""
+    """One pool per node of the client. Nodes cannot be weakly referenced, and are replaced when the slots change."""
     pools = _node_pools.setdefault(client, {})
     pool = pools.get(node.name)
     if pool is None or pool.node is not node:
@@ -385,7 +385,7 @@ _sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _leave_sessions_to_the_parent() -> None:
-    # A forked child has the socket too: without this the session would outlive the process that it belongs to.
+    # A forked child inherits the socket, so without this the session would outlive the process that it belongs to.
     for transport in list(_sessions):
         transport.close_in_child()
 
