@@ -1,4 +1,4 @@
-//! The keys with the most waiters. No index is kept for this query: it must not make waits more expensive.
+//! The keys with the most waiters. This query has no index, because an index would make every wait more expensive.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,16 +9,17 @@ use super::wait_queue::WaitQueue;
 use crate::value::time::Instant;
 use std::collections::BTreeSet;
 
-/// A key that is waited for.
+/// A key with waiters.
 #[derive(Clone, Copy, Debug)]
 pub struct BusyQueue<'a> {
-    /// Its queue, with at least one waiter.
+    /// Its queue, which has at least one waiter.
     pub queue: &'a WaitQueue,
     /// When its longest waiter was queued.
     pub since: Instant,
 }
 
-/// At most `count` queues (one or more), by the number of waiters, then by the longest wait. A kept place is no waiter.
+/// At most `count` queues (one or more), ordered by the number of waiters, then by the longest wait. A reserved
+/// position is not a waiter.
 pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     let by_waiters = queues.iter().map(|(id, queue)| (Reverse(queue.waiters()), id));
     let mut all: Vec<_> = by_waiters.filter(|(Reverse(waiters), _)| *waiters > 0).collect();
@@ -38,8 +39,8 @@ pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     found
 }
 
-/// The head of a queue need not be its longest waiter: an upgrade and a request of a holder before an MLOCK stand ahead
-/// of earlier ones.
+/// The head of a queue need not be its longest waiter: an upgrade, and a request of a holder placed before an MLOCK,
+/// are ahead of earlier requests.
 fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
     let busy = |id| {
         let queue = queues.get(id)?;
@@ -49,8 +50,8 @@ fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<B
     ids.into_iter().filter_map(|(_, id)| busy(id)).collect()
 }
 
-/// The queues with this many waiters, the longest wait first. It iterates over requests, not over queues: requests for
-/// several keys may make many more queues.
+/// The queues with this many waiters, the longest wait first. It iterates over requests rather than queues, because
+/// multi-key requests may create many more queues than there are requests.
 fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = BusyQueue<'_>> {
     let present = queues.requests().filter(|(_, request)| request.is_present());
     let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(told(&fixture, 10).len(), 2);
     }
 
-    /// The shortcuts of `busiest` change nothing in its result.
+    /// The shortcuts of `busiest` do not change its result.
     #[test]
     fn the_result_is_that_of_a_full_sort() {
         let mut fixture = Fixture::default();

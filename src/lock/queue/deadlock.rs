@@ -1,8 +1,8 @@
-//! Refuses a request that would wait for ever. The rule is the contract's: imagine that each owner without a wait
+//! Refuses a request that would deadlock. The rule is the contract's. Assume that each owner that does not wait
 //! releases all its holds, that each owner served by these releases does the same, and so on. A request that still
-//! waits then gets DEADLOCK. So does a request ahead of others, if another request of its owner still waits then.
+//! waits then gets DEADLOCK. So does a request ahead of others if another request of its owner still waits then.
 //!
-//! The reduction of the wait-for graph computes that.
+//! The reduction of the wait-for graph computes this.
 
 mod cycle;
 mod reduction;
@@ -16,21 +16,21 @@ use super::request::NewRequest;
 use crate::host::Keys;
 use crate::value::claim::{Claim, Count, Family};
 
-/// At most so many keys are opened to learn whether the owner of a request holds one of them: with more, it may.
+/// At most this many keys are opened to check whether the owner of a request holds one of them. With more, it is
+/// assumed that it may.
 const MOST_OPENED: usize = 16;
 
-/// A search that is needed before a request is queued.
+/// A search that must run before a request is queued.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// Requests wait behind the place of the new one.
+    /// Requests wait behind the position of the new one.
     is_ahead: bool,
-    /// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
+    /// The request changes what other requests wait for: it is ahead of others, or it lowers LIMIT.
     changes_waits: bool,
 }
 
-/// The search for a cycle that the request may close when it is queued, as far as it is known without opening a key.
-/// `None` is certain, and the common case. An adopted request waits for a bounded time: only the lock that it will be
-/// granted can close a cycle.
+/// Whether queueing the request may complete a cycle, as far as that is known without opening a key. `None` is certain,
+/// and the common case. An adopted request waits for a bounded time, so only its grant can complete a cycle.
 pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     if new.request.claim == Claim::AdoptedMutex {
         return search_before_grant(queues, new);
@@ -44,8 +44,8 @@ pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     may_close().then_some(search)
 }
 
-/// The search for a cycle that a grant of the request may close. A retry that resumes its position is granted the lock
-/// ahead of requests that wait for it, and another request of its owner may wait for the owners of these.
+/// Whether granting the request may complete a cycle. A retry that resumes its position is granted the lock ahead of
+/// requests that wait for it, and another request of its owner may wait for the owners of these.
 pub fn search_before_grant(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     let replaces = new.replaces?;
     let search = Search::of(queues, new);
@@ -64,7 +64,7 @@ impl Search {
         Search { is_ahead, changes_waits: is_ahead || lowers_limit }
     }
 
-    /// The cycle that the request would close; `None` if it may wait.
+    /// The cycle that the request would complete; `None` if it may wait.
     pub fn find<K: Keys>(
         self,
         queues: &WaitQueues,
@@ -86,9 +86,9 @@ impl Search {
     }
 }
 
-/// Whether others may wait for the owner of the request, or the request for its own owner: it waits already, or holds a
-/// waited-for key, or permits of the same semaphore. Without this check each request for one of thousands of permits
-/// would visit all of their holders.
+/// Whether other requests may wait for the owner of this request, or this request for its own owner: the owner already
+/// waits, holds a waited-for key, or holds permits of the same semaphore. Without this check, each request for one of
+/// thousands of permits would visit all of their holders.
 fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
     let owner = new.owner_id;
     if owner.is_some_and(|owner| queues.of_owner(Some(owner)).waiting().next().is_some()) {
@@ -106,15 +106,15 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
     }
 }
 
-/// The request is the last in the queue, and an earlier request of its owner covers what it asks for. Without this
-/// check each of thousands of requests of one owner for one key would search through all the others.
+/// Whether the request is the last in the queue, and an earlier request of its owner covers what it asks for. Without
+/// this check, each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
     claim.family() != Family::Semaphore
         && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.place, claim)
 }
 
-/// The request asks for permits in addition to the permits of its owner, which may leave too few.
+/// Whether the request asks for permits in addition to the permits of its owner, which may leave too few.
 fn takes_more(new: &NewRequest<'_>) -> bool {
     matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. })
 }

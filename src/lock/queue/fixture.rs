@@ -1,4 +1,4 @@
-//! Wait queues beside a simulated keyspace, for the tests of this folder.
+//! Wait queues with a simulated keyspace, for the tests of this folder.
 
 use super::deadlock;
 use super::holders::{EndedHolds, Holders};
@@ -14,7 +14,7 @@ use crate::value::lock::FirstGrant;
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Lease};
 
-/// Holds that are bound to connections that have ended.
+/// Holds bound to connections that have ended.
 #[derive(Default)]
 pub(super) struct Ended(pub Vec<(Key, Owner)>);
 
@@ -24,7 +24,7 @@ impl EndedHolds for Ended {
     }
 }
 
-/// Keys are named by one letter each: "kl" are the keys k and l.
+/// Each letter names a key: "kl" means the keys k and l.
 #[derive(Default)]
 pub(super) struct Fixture {
     pub server: SimulatedServer,
@@ -34,12 +34,12 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// The owner holds the keys. Returns the requests for several keys that have counted on another holder.
+    /// Lets the owner hold the keys. Returns the multi-key requests that counted on another holder.
     pub fn hold(&mut self, owner: &str, keys: &str, claim: Claim) -> Vec<RequestId> {
         self.hold_for(owner, &names(keys), claim, Lease::Persist)
     }
 
-    /// As `hold`, for keys with any names and with this lease. The keys stay when it is over.
+    /// As `hold`, for keys with any names and with this lease. Keys stay stored after the lease has expired.
     pub fn hold_for(&mut self, owner: &str, names: &[&[u8]], claim: Claim, lease: Lease) -> Vec<RequestId> {
         let now = self.server.now();
         let owner = Owner::new(owner.as_bytes()).unwrap();
@@ -56,12 +56,12 @@ impl Fixture {
         self.record_holders(names)
     }
 
-    /// The owner waits for the keys, behind all others.
+    /// Queues a request of the owner for the keys, behind all others.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
         self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
     }
 
-    /// As `wait`, for keys with any names, at this place.
+    /// As `wait`, for keys with any names, at this position.
     pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, place: Place) -> RequestId {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
@@ -80,13 +80,13 @@ impl Fixture {
         id
     }
 
-    /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, and b waits on l for a.
+    /// The deadlock that a request would complete, as "a@k b@l": a waits on k for b, and b waits on l for a.
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
         let place = self.queues.last_place(Rank::Normal);
         self.deadlock_at(owner, keys, claim, place)
     }
 
-    /// As `deadlock`, for a request at this place.
+    /// As `deadlock`, for a request at this position.
     pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, place: Place) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
@@ -103,7 +103,7 @@ impl Fixture {
         Some(edges.collect::<Vec<_>>().join(" "))
     }
 
-    /// Whether requests may wait for an owner of the database 0.
+    /// Whether requests may wait for an owner in database 0.
     pub fn may_be_waited_for(&self, owner: &str) -> bool {
         self.queues.may_be_waited_for(0, owner.as_bytes(), self.queues.owner_id(0, owner.as_bytes()))
     }

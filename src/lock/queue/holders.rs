@@ -1,5 +1,5 @@
-//! The holders of keys, for places and the deadlock search. An expired lease and the session of an ended connection
-//! hold nothing, though the stored lock still names them.
+//! Looks up the holders of keys, to position requests and to detect deadlocks. A hold with an expired lease or an ended
+//! session does not count, even if the stored lock still has it.
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
@@ -7,9 +7,9 @@ use crate::value::claim::Family;
 use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
-/// Tells which holds have ended although the stored lock names them.
+/// Knows which holds have ended although the stored lock still has them.
 pub trait EndedHolds {
-    /// Whether the hold has ended: its session has, or its grant was not delivered.
+    /// Whether the hold has ended, because its session has or because its grant was not delivered.
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
 }
 
@@ -20,17 +20,16 @@ pub struct Holders<'a, K> {
     now: Timestamp,
 }
 
-/// The value under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Under {
-    /// Nothing, or a lock of this family.
+    /// Nothing, or a lock of this type.
     Lock(Option<Family>),
     /// A value of another type.
     Foreign,
 }
 
 impl<'a, K: Keys> Holders<'a, K> {
-    /// The holders of these keys, now.
+    /// The holders of these keys at this time.
     pub fn new(keys: &'a mut K, ended: &'a dyn EndedHolds, now: Timestamp) -> Holders<'a, K> {
         Holders { keys, ended, now }
     }

@@ -1,9 +1,9 @@
-//! Which owners may hold waited-for keys: that an owner holds none is certain, and saves its requests the deadlock
-//! detection and the search for a position.
+//! Which owners may hold waited-for keys. If an owner certainly holds none, its requests need no deadlock detection and
+//! no search for a position.
 //!
-//! The holders of a waited-for key are recorded if they are few. A key with many holders must be opened to learn them,
-//! and so must a key that another command has changed, until it is recorded again. A record may have former holders
-//! until the queue is served; it never omits a current one.
+//! The holders of a waited-for key are recorded if they are few. A key with many holders must be opened to learn them.
+//! So must a key that another command has changed, until it is recorded again. A record may include former holders
+//! until the queue is served, but never omits a current one.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -18,24 +18,24 @@ use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
-/// At most this many holders of a waited-for key are recorded. Smaller in tests, so that they exceed it.
+/// At most this many holders of a waited-for key are recorded. Smaller in tests, so that tests exceed it.
 const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 
-/// An owner of a database, by a hash of its name: two owners with one hash cost a needless search. The seed of the
-/// hashes is random, so that clients cannot choose such names.
+/// The hash of a database and an owner ID. Two owners with the same hash only cost a needless search. The seed is
+/// random, so that clients cannot choose colliding IDs.
 type OwnerHash = u64;
 
-/// The owners that hold waited-for keys.
 #[derive(Clone)]
 pub(super) struct Holdings {
     by_owner: IdMap<OwnerHash, SmallSet<QueueId>>,
-    /// The queues with keys that must be opened to learn their holders.
+    /// The queues whose keys must be opened to learn their holders.
     must_open: BTreeSet<QueueId>,
     /// How many waited-for keys held no lock at their last inspection.
     unheld: usize,
-    /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
+    /// How many inspection rounds must end before all holders are known, because a lock may have moved to a key that
+    /// held none.
     doubtful_rounds: u8,
-    /// All keys of a database may have changed, and the walk that opens them has not ended.
+    /// All keys of a database may have changed, and the rescan that opens them has not ended.
     is_walk_awaited: bool,
     hashes: FxSeededState,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Holdings {
     }
 }
 
-/// The recorded holders of the key of a queue.
+/// The recorded holders of a queue's key.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedHolders(OneOrMany<OwnerHash>);
 
@@ -71,19 +71,19 @@ impl Default for RecordedHolders {
     }
 }
 
-/// The queues of the keys that an owner may hold; another waited-for key it does not hold.
+/// The queues whose keys an owner may hold. It holds no other waited-for key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayHold<'a> {
     recorded: Option<&'a SmallSet<QueueId>>,
     must_open: &'a BTreeSet<QueueId>,
-    /// This is true of every key: after a RENAME or MOVE until a round of inspections has ended, after a flush until
+    /// The owner may hold any key: after a RENAME or MOVE until the inspection rounds have ended, after a flush until
     /// all queues have been visited.
     is_any: bool,
 }
 
 /// Queries.
 impl Holdings {
-    /// The queues of the keys that this owner may hold.
+    /// The queues whose keys this owner may hold.
     pub fn of(&self, db: i32, owner: &[u8]) -> MayHold<'_> {
         let recorded = || self.by_owner.get(&self.hash(db, owner));
         MayHold {
@@ -93,7 +93,7 @@ impl Holdings {
         }
     }
 
-    /// All keys of a database may have changed, and the walk that opens them has not ended.
+    /// All keys of a database may have changed, and the rescan that opens them has not ended.
     pub fn is_walk_awaited(&self) -> bool {
         self.is_walk_awaited
     }
@@ -102,7 +102,7 @@ impl Holdings {
         self.hashes.hash_one((db, owner))
     }
 
-    /// Whether nothing is recorded, and no holder unknown.
+    /// Whether nothing is recorded and no holder is unknown.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
         self.by_owner.is_empty() && self.must_open.is_empty() && self.unheld == 0 && !self.is_walk_awaited
@@ -110,13 +110,13 @@ impl Holdings {
 }
 
 impl<'a> MayHold<'a> {
-    /// The owner holds no waited-for key.
+    /// Whether the owner certainly holds no waited-for key.
     pub fn is_empty(&self) -> bool {
         !self.is_any && self.recorded.is_none() && self.must_open.is_empty()
     }
 
-    /// The queues of all keys that the owner may hold, if their keys have to be opened to learn it; `None` if it is
-    /// recorded as a holder of others, or may hold any.
+    /// If the owner can only hold keys that must be opened to find out: their queues. `None` if it is recorded as a
+    /// holder of other keys, or may hold any key.
     pub fn unknown(&self) -> Option<&'a BTreeSet<QueueId>> {
         (!self.is_any && self.recorded.is_none()).then_some(self.must_open)
     }
@@ -129,8 +129,8 @@ impl<'a> MayHold<'a> {
 
 /// Changes.
 impl Holdings {
-    /// Records the current holders of the key of a queue; `None`: it has no lock. Returns whether they differ from the
-    /// recorded ones.
+    /// Records the current holders of a queue's key; `None` means that it has no lock. Returns whether they differ from
+    /// the recorded ones.
     pub fn record(&mut self, id: QueueId, recorded: &mut RecordedHolders, db: i32, lock: Option<&Lock>) -> bool {
         let is_few = lock.is_none_or(|lock| lock.holders() <= FEW_HOLDERS);
         match is_few {
@@ -164,12 +164,12 @@ impl Holdings {
         }
     }
 
-    /// A queue was made: nothing is known of its key.
+    /// A queue was created. Nothing is known of its key.
     pub fn add(&mut self) {
         self.unheld += 1;
     }
 
-    /// The queue is gone, which had seen this fence.
+    /// The queue was removed. `seen` is the fencing token that it had seen last.
     pub fn forget(&mut self, id: QueueId, recorded: RecordedHolders, seen: Option<Fence>, is_last: bool) {
         recorded.0.iter().for_each(|owner| self.remove(*owner, id));
         self.must_open.remove(&id);
@@ -177,36 +177,36 @@ impl Holdings {
         self.is_walk_awaited &= !is_last;
     }
 
-    /// The fence that was seen under the key of a queue was replaced.
+    /// The queue has seen another fencing token under its key.
     pub fn seen_replaced(&mut self, before: Option<Fence>, now: Option<Fence>) {
         self.unheld -= usize::from(before.is_none());
         self.unheld += usize::from(now.is_none());
     }
 
-    /// The key of a queue was changed by another command: its holders are unknown until it is opened.
+    /// Another command has changed the key of this queue, so its holders are unknown until it is opened.
     pub fn doubt(&mut self, id: QueueId) {
         self.must_open.insert(id);
     }
 
-    /// A lock may have come to a key that held none.
+    /// A lock may have moved to a key that held none.
     pub fn doubt_unheld(&mut self) {
         if self.unheld > 0 {
-            // Two, because one round may be under way.
+            // Two, because one round may be in progress.
             self.doubtful_rounds = 2;
         }
     }
 
-    /// A round of inspections has visited every key.
+    /// An inspection round has visited every key.
     pub fn end_round(&mut self) {
         self.doubtful_rounds = self.doubtful_rounds.saturating_sub(1);
     }
 
-    /// All holders are unknown until a walk over the queues has ended.
+    /// All holders are unknown until a rescan of the queues has ended.
     pub fn doubt_all(&mut self) {
         self.is_walk_awaited = true;
     }
 
-    /// The walk over the queues has ended.
+    /// The rescan of the queues has ended.
     pub fn end_walk(&mut self) {
         self.is_walk_awaited = false;
     }

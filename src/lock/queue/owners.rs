@@ -1,4 +1,4 @@
-//! The owners that have requests, by id: the deadlock search follows them without comparing names.
+//! The owners that have requests, by id, so that deadlock detection follows them without comparing names.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,21 @@ use crate::value::owner::Owner;
 pub(super) struct OwnerEntry {
     pub owner: Owner,
     db: i32,
-    /// Its queued requests by the queue under which they are listed: a retry is found quickly among thousands.
+    /// Its queued requests by the queue under which they are listed, so that a retry is found quickly among thousands.
     pub listed: SmallSet<(QueueId, RequestId)>,
 }
 
 /// The owners of all databases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
-    // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
+    // The maps of a database are kept when they become empty: there are few databases, and each hand-off would create
+    // the maps again.
     ids: BTreeMap<i32, BTreeMap<Owner, OwnerId>>,
     entries: IdMap<OwnerId, OwnerEntry>,
-    /// The owners that were last without a request, the latest first: they stay in the table. A former holder often
-    /// asks again: to remove it and enter it anew costs 2,100 of 42,100 instructions of a hand-off
-    /// among 48 clients (callgrind, Redis 7.0.15). Two, because a hand-off between two clients leaves both without.
+    /// The owners that most recently lost their last request, the latest first. They stay in the table, because a
+    /// former holder often sends another request: removing and re-adding it costs 2,100 of 42,100 instructions of a
+    /// hand-off among 48 clients (callgrind, Redis 7.0.15). Two, because a hand-off between two clients leaves both
+    /// without requests.
     unused: [Option<OwnerId>; 2],
     last_number: u64,
 }
@@ -39,8 +41,8 @@ impl Owners {
         self.entries.get(&id)
     }
 
-    /// A request of the owner was queued. `known`: its id by an earlier look-up, if it had one. Returns its id, and all
-    /// of its requests.
+    /// Adds a queued request of the owner. `known` is its id from an earlier lookup, if it had one. Returns its id and
+    /// all of its requests.
     pub fn enlist(
         &mut self,
         db: i32,
@@ -58,7 +60,7 @@ impl Owners {
         (id, &entry.listed)
     }
 
-    /// A request of the owner has left. Returns whether the owner has others.
+    /// Removes a request of the owner. Returns whether the owner has others.
     pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
         let Some(entry) = self.entries.get_mut(&id) else { return Others::None };
         entry.listed.remove(&(under, request));
@@ -93,7 +95,7 @@ impl Owners {
         std::mem::take(&mut self.unused).into_iter().flatten().for_each(|id| self.remove_if_unused(id));
     }
 
-    /// The owner has lost its last request. It is forgotten after others.
+    /// Keeps an owner that has lost its last request, until others replace it.
     fn keep_unused(&mut self, id: OwnerId) {
         if self.unused.contains(&Some(id)) {
             return;

@@ -1,48 +1,47 @@
-//! The place of a request: decided once, when the request is queued (`placement.rs`).
+//! The queue position of a request. It is decided once, when the request is queued (`placement.rs`).
 //!
-//! First come, first served, per key. A reader does not overtake a writer that waits, though the lock would admit it:
-//! readers that come again and again would starve the writer. One exception keeps a request for several keys and a
-//! holder of one of them from blocking each other for ever: the request of an owner that holds a key of a queued
-//! request for several keys takes its place before it. That one waits for the owner anyway.
+//! Each key is served first come, first served. A reader does not overtake a waiting writer, even if the lock would
+//! admit it, because a steady stream of readers would starve the writer. One exception prevents a deadlock between a
+//! multi-key request and a holder of one of its keys: if an owner holds a key of a queued multi-key request, its own
+//! request goes before that request, which has to wait for the owner anyway.
 //!
-//! | the request                                                   | its place                            |
-//! | ------------------------------------------------------------- | ------------------------------------ |
-//! | is queued already, also with a kept place                     | as before                            |
-//! | of a reader that asks to write                                | ahead of all requests                |
-//! | behind a request for several keys, one of which its owner has | before the first such one            |
-//! | any other                                                     | behind all requests of the same rank |
+//! | the request                                                  | its position                         |
+//! | ------------------------------------------------------------ | ------------------------------------ |
+//! | is already queued, or has a reserved position                | as before                            |
+//! | of a reader that asks to write                               | ahead of all requests                |
+//! | behind a multi-key request, one of whose keys its owner has  | before the first such request        |
+//! | any other                                                    | behind all requests of the same rank |
 
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// A place before a request whose place is before another one, and so on, has at most so many levels: the last place
-/// otherwise. Places are compared level by level.
+/// The maximum depth of positions that are each before another such position. A deeper one becomes the last position
+/// instead. Positions are compared level by level.
 const MOST_LEVELS: usize = 64;
 
-/// The place of a request: the same in the wait queues of all its keys, so that two requests for several keys have
+/// The queue position of a request. It is the same in the queues of all its keys, so that two multi-key requests have
 /// the same order in all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The rank comes before the arrival in the order.
+    /// Compared before the arrival.
     pub rank: Rank,
-    /// A running number.
+    /// A sequence number.
     pub arrival: u64,
-    /// For a place before a request for several keys: `arrival` is that request's. Then follow the numbers of the
-    /// requests between the two, each before the one that it follows, and the request's own number.
+    /// For a position before a multi-key request: `arrival` is that request's. The path has the numbers of the requests
+    /// in between, each before the one that precedes it in the path, and then the request's own number.
     before: Option<Rc<[u64]>>,
 }
 
 /// Whether a request goes to the head of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// The request of a reader that wants to write: ahead of all others.
+    /// A reader that asks to write: ahead of all others.
     Upgrade,
-    /// In the order of arrival.
+    /// In order of arrival.
     Normal,
 }
 
 impl Rank {
-    /// The rank of a request, by whether it is an upgrade.
     pub fn of_upgrade(is_upgrade: bool) -> Rank {
         if is_upgrade {
             Rank::Upgrade
@@ -56,12 +55,12 @@ impl Place {
     /// Before every request.
     pub(super) const FIRST: Place = Place::last(Rank::Upgrade, 0);
 
-    /// Behind all requests of the rank that have a smaller number.
+    /// Behind all requests of the rank with a smaller number.
     pub(crate) const fn last(rank: Rank, arrival: u64) -> Place {
         Place { rank, arrival, before: None }
     }
 
-    /// Just before this place: behind all places before it that have a smaller number.
+    /// Just before this position, behind all positions before it with a smaller number.
     pub(super) fn before(&self, number: u64) -> Option<Place> {
         let path: Rc<[u64]> = self.path().iter().copied().chain([number]).collect();
         (path.len() <= MOST_LEVELS).then_some(Place { before: Some(path), ..*self })
@@ -93,7 +92,8 @@ impl PartialOrd for Place {
 mod tests {
     use super::*;
 
-    /// A place is behind those that were put before the same request earlier, wherever these come from.
+    /// A position is behind the positions that were assigned earlier before the same request, whatever keys those
+    /// requests want.
     #[test]
     fn places_before_a_request_are_in_the_order_of_their_arrival() {
         let ten = Place::last(Rank::Normal, 10);

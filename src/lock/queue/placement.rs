@@ -1,4 +1,4 @@
-//! Decides the place of a request, by which owners hold the keys of the requests for several keys ahead.
+//! Decides the position of a new request, depending on which owners hold the keys of the multi-key requests ahead.
 
 use super::holders::Holders;
 use super::place::{Place, Rank};
@@ -6,22 +6,22 @@ use super::queues::WaitQueues;
 use super::request::{NewRequest, QueuedRequest};
 use crate::host::Keys;
 
-/// How many more requests and keys a command's searches for places may visit: with all of them they take some
-/// milliseconds. Where too many are ahead, the owner takes the last place.
+/// Search budget of a command: how many requests and keys it may visit in search of a position, which takes some
+/// milliseconds at most. Once it is spent, the request goes to the back of the queue.
 #[derive(Debug)]
 pub struct SearchBudget {
     left: usize,
 }
 
 impl Default for SearchBudget {
-    /// Fewer in tests, so that they exceed it.
+    /// Smaller in tests, so that tests exceed it.
     fn default() -> SearchBudget {
         SearchBudget { left: if cfg!(test) { 400 } else { 40_000 } }
     }
 }
 
 impl SearchBudget {
-    /// Visits so many. False: they were too many.
+    /// Takes `count` visits from the budget. False if it did not have that many left.
     fn visit(&mut self, count: usize) -> bool {
         let left = self.left.checked_sub(count);
         self.left = left.unwrap_or(0);
@@ -29,7 +29,7 @@ impl SearchBudget {
     }
 }
 
-/// The place of a request that is queued now; `new` has the last place of its rank.
+/// The position of a request that is about to be queued. `new` has the last position of its rank.
 pub fn new_place<K: Keys>(
     queues: &WaitQueues,
     holders: &mut Holders<'_, K>,
@@ -40,8 +40,8 @@ pub fn new_place<K: Keys>(
     first.and_then(|first| first.before(new.place.arrival)).unwrap_or_else(|| new.place.clone())
 }
 
-/// Searches the queues of the new request for requests for several keys, and returns the place of the first one that
-/// also wants a key held by the owner of the new request.
+/// The position of the first multi-key request in the queues of the new request that also wants a key held by the owner
+/// of the new request.
 fn first_that_wants_held<'q, K: Keys>(
     queues: &'q WaitQueues,
     holders: &mut Holders<'_, K>,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// Columns: the owner and the keys of a request ahead, a key that `a` holds, and whether a new request of `a` for
-    /// the key k is placed before that request.
+    /// the key k goes before that request.
     #[test]
     fn the_request_of_an_owner_stands_before_a_request_for_several_keys_of_which_it_holds_one() {
         let rows = [

@@ -1,4 +1,4 @@
-//! The wait queues by their ids and by their keys.
+//! The wait queues by id and by key.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,32 +13,33 @@ use crate::value::claim::{Family, InvalidClaim};
 /// The wait queues of one server. [`WaitQueues`](super::queues::WaitQueues) fills them.
 #[derive(Clone, Debug, Default)]
 pub struct QueueTable {
-    // By id, so that a round of inspections can continue behind the queue that it inspected last.
+    // By id, so that an inspection round can continue after the queue that it inspected last.
     queues: BTreeMap<QueueId, WaitQueue>,
-    // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
+    // The maps of a database are kept when they become empty: there are few databases, and each hand-off would create
+    // the maps again.
     by_key: BTreeMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
-    /// The queue that was closed last, empty, unless one for another key was opened since: the next request often waits
-    /// for the same key. To make the name and the tables of a queue anew costs 350 of 32,300 instructions of a hand-off
-    /// between two clients (callgrind, Redis 7.0.15).
+    /// The queue that was closed last, now empty, unless a queue for another key was opened since. The next request
+    /// often waits for the same key, and recreating the name and the tables of a queue costs 350 of 32,300 instructions
+    /// of a hand-off between two clients (callgrind, Redis 7.0.15).
     spare: Option<WaitQueue>,
 }
 
 /// Queries.
 impl QueueTable {
-    /// True if no key has a waiter, a kept place or an answered request without a reply.
+    /// Whether no key has a waiter, a reserved position or a completed request without a reply.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// The number of keys with waiters, kept places or answered requests without a reply.
+    /// The number of keys with waiters, reserved positions or completed requests without a reply.
     #[inline]
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether a key of this name may have a wait queue: false is certain.
+    /// Whether a key of this name may have a wait queue. False is certain.
     #[inline]
     pub fn may_have(&self, name: &[u8]) -> bool {
         self.names.may_contain(name)
@@ -53,7 +54,7 @@ impl QueueTable {
         self.find(key)
     }
 
-    /// Out of line: most keys have no wait queue.
+    /// Not inlined, because most keys have no wait queue.
     #[inline(never)]
     fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
@@ -64,7 +65,7 @@ impl QueueTable {
         self.get(self.id_of(key)?)
     }
 
-    /// The wait queue, unless it is gone.
+    /// The wait queue, unless it was removed.
     pub fn get(&self, id: QueueId) -> Option<&WaitQueue> {
         self.queues.get(&id)
     }
@@ -78,7 +79,7 @@ impl QueueTable {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
 
-    /// The next queue in the order of the ids.
+    /// The next queue in id order.
     pub fn next_from(&self, from: Bound<QueueId>) -> Option<(QueueId, &WaitQueue)> {
         self.queues.range((from, Bound::Unbounded)).map(|(id, queue)| (*id, queue)).next()
     }
@@ -88,10 +89,9 @@ impl QueueTable {
         self.of_key(key).map_or(0, WaitQueue::waiters)
     }
 
-    /// While requests wait for it, a free key keeps the family of its queue.
+    /// Checks the lock type of a request. While requests wait for it, a free key keeps the lock type of its queue.
     ///
-    /// # Errors
-    /// The family is another one.
+    /// # Errors The queue has another lock type.
     pub fn check_family(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
         match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
             Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
@@ -108,7 +108,7 @@ impl QueueTable {
 
 /// Changes.
 impl QueueTable {
-    /// The queue of a key for a new request; and whether it is new.
+    /// The queue of a key for a new request, and whether it was just created.
     pub(super) fn open(
         &mut self,
         key: KeyRef<'_>,
@@ -127,7 +127,7 @@ impl QueueTable {
             return (id, true);
         };
         let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
-        // Only kept places are left: the new request decides the family.
+        // Only reserved positions are left, so the new request decides the lock type.
         if queue.waiters() == 0 && queue.family != family {
             queue.family = family;
             queue.limit = None;
@@ -135,7 +135,7 @@ impl QueueTable {
         (id, false)
     }
 
-    /// The last request has left the queue.
+    /// Removes a queue whose last request has left.
     pub(super) fn close(&mut self, id: QueueId) -> Option<WaitQueue> {
         let queue = self.queues.remove(&id)?;
         self.names.remove(&queue.key.name);
@@ -145,7 +145,7 @@ impl QueueTable {
         Some(queue)
     }
 
-    /// A closed queue that nothing refers to any more.
+    /// Keeps a closed queue, which nothing refers to any more, for reuse.
     pub(super) fn keep_spare(&mut self, closed: WaitQueue) {
         self.spare = Some(closed);
     }

@@ -1,9 +1,9 @@
-//! The wait queues of one server: the requests that wait for each key, in their order.
+//! The wait queues of one server: the requests that wait for each key, in order.
 //!
-//! A request is in the wait queue of each of its keys, at the place of its arrival. The place is the same in all of
-//! them, so that two requests for several keys have one order everywhere. A request keeps its place for a while after
-//! its client has left (stopped waiting or disconnected), but is passed over. This file keeps requests and their order;
-//! admission is decided in `manager`.
+//! A request is in the wait queue of each of its keys, at its position. The position is the same in all of them, so
+//! that two multi-key requests have the same order everywhere. When its client has left (stopped waiting or
+//! disconnected), a request keeps a reserved position for a while, but is skipped. This file keeps requests and their
+//! order; admission is decided in `manager`.
 
 mod of_owner;
 
@@ -34,23 +34,22 @@ pub struct WaitQueues {
     table: QueueTable,
     requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
-    /// When waits and kept places end.
+    /// When waits time out and reserved positions end.
     pub(crate) ends: TimerSet<RequestId, Instant>,
-    /// When leases may have ended on waited-for keys.
+    /// When leases of waited-for keys may expire.
     pub(crate) lease_ends: TimerSet<QueueId, Timestamp>,
-    /// Kept places by departure, the longest away first.
+    /// The requests with reserved positions, by when their clients left.
     away: BTreeMap<u64, RequestId>,
-    /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
-    /// number that was given before the release. They have left their queue, so a new request finds the key free at
-    /// once.
+    /// COALESCE requests that a release has completed but that have no reply yet, by their queue and the last number
+    /// assigned before the release. They have left their queue, so a new request finds the key free at once.
     done: BTreeMap<(QueueId, RequestId), Done>,
-    /// How many of them are waiters to reply to, not kept places.
+    /// How many of them are waiters that need a reply, not reserved positions.
     done_waiters: usize,
-    /// The queue that is replied to next: one after the other, and that of the latest release first.
+    /// The queue that is replied to next. The queues take turns, starting with the queue of the latest release.
     next_done: QueueId,
     /// Which owners hold the keys.
     holdings: Holdings,
-    /// How many of the waiters want several keys.
+    /// How many of the waiters want multiple keys.
     several: usize,
     last_number: u64,
 }
@@ -63,48 +62,48 @@ impl Deref for WaitQueues {
     }
 }
 
-/// The requests that one release has answered.
+/// The requests that one release has completed.
 #[derive(Clone, Debug)]
 struct Done {
-    /// The fence of the released hold.
+    /// The fencing token of the released hold.
     fence: Fence,
     requests: OrderedRequests,
 }
 
 /// Queries.
 impl WaitQueues {
-    /// The number of waiters; a kept place is no waiter.
+    /// The number of waiters, without reserved positions.
     pub fn waiters(&self) -> usize {
         self.requests.len() - self.away.len() - self.done_waiters
     }
 
-    /// The number of kept places.
+    /// The number of reserved positions.
     pub fn kept_places(&self) -> usize {
         self.away.len()
     }
 
-    /// Whether some of the waiters want several keys.
+    /// Whether any waiter wants multiple keys.
     pub fn has_requests_for_several(&self) -> bool {
         self.several > 0
     }
 
-    /// A request that is queued or keeps its place.
+    /// A request that is queued or has a reserved position.
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
         lookups::note();
         self.requests.get(&id)
     }
 
-    /// Whether the request is queued, and its client waits; a kept place is no waiter.
+    /// Whether the request is queued and its client waits.
     pub fn is_present(&self, id: RequestId) -> bool {
         self.request(id).is_some_and(QueuedRequest::is_present)
     }
 
-    /// All requests that are queued or keep their places, in no particular order.
+    /// All requests that are queued or have reserved positions, in no particular order.
     pub fn requests(&self) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.requests.iter().map(|(id, request)| (*id, request)).filter(|(id, request)| !self.is_done(*id, request))
     }
 
-    /// The fence of the released hold that has answered this request, if one has.
+    /// The fencing token of the released hold that has completed this request, if one has.
     pub fn done_by(&self, id: RequestId) -> Option<Fence> {
         if !self.has_done() {
             return None;
@@ -112,7 +111,7 @@ impl WaitQueues {
         Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
     }
 
-    /// The next request that a release has answered but that has no reply yet: of another queue each time.
+    /// The next request that a release has completed but that has no reply yet; from another queue each time.
     pub fn next_done(&mut self) -> Option<RequestId> {
         let next = self.done.range((self.next_done, RequestId::FIRST)..).next();
         let ((queue, _), Done { requests, .. }) = next.or_else(|| self.done.first_key_value())?;
@@ -121,7 +120,7 @@ impl WaitQueues {
         requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
     }
 
-    /// Whether any request that a release has answered has no reply yet.
+    /// Whether any request that a release has completed has no reply yet.
     #[inline]
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -132,14 +131,14 @@ impl WaitQueues {
         self.has_done() && self.done_key(id, request).is_some()
     }
 
-    /// The release that has answered the request: the first after its arrival, if it has COALESCE.
+    /// The release that has completed the request: with COALESCE, the first after its arrival.
     fn done_key(&self, id: RequestId, request: &QueuedRequest) -> Option<(QueueId, RequestId)> {
         let queue = *request.queues.first().filter(|_| request.coalesces)?;
         let (key, _) = self.done.range((queue, id)..=(queue, RequestId::LAST)).next()?;
         Some(*key)
     }
 
-    /// Every request in a queue, waiters first, then kept places.
+    /// Every request in a queue: waiters first, then reserved positions.
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.get(id) else { return Vec::new() };
         let mut all: Vec<_> = queue.present().map(|(_, id)| id).collect();
@@ -153,17 +152,17 @@ impl WaitQueues {
         request.queues.iter().filter_map(|id| self.get(*id)).map(|queue| &queue.key)
     }
 
-    /// The place behind all present requests of the same rank.
+    /// The position behind all present requests of the same rank.
     pub fn last_place(&self, rank: Rank) -> Place {
         Place::last(rank, self.last_number)
     }
 
-    /// The request that has been away longest.
+    /// The reserved position whose client left first.
     pub fn longest_away(&self) -> Option<RequestId> {
         self.away.first_key_value().map(|(_, id)| *id)
     }
 
-    /// The request that has been away longest among the kept places of this queue.
+    /// The reserved position in this queue whose client left first.
     pub fn longest_away_in(&self, id: QueueId) -> Option<RequestId> {
         self.away.get(&self.get(id)?.longest_away()?).copied()
     }
@@ -174,23 +173,24 @@ impl WaitQueues {
         self.owners.id_of(db, owner)
     }
 
-    /// What an owner waits for; `None`: an owner that is not in the table.
+    /// The requests of an owner; `None` stands for an owner that is not in the table.
     pub fn of_owner(&self, id: Option<OwnerId>) -> OfOwner<'_> {
         OfOwner { queues: self, id }
     }
 
-    /// The queues of the keys that an owner may hold.
+    /// The queues whose keys an owner may hold.
     pub(crate) fn may_hold(&self, db: i32, owner: &[u8]) -> MayHold<'_> {
         self.holdings.of(db, owner)
     }
 
-    /// Whether any request may wait for this owner, which has this id: false is certain, and saves the deadlock search.
+    /// Whether any request may wait for this owner, which has this id. False is certain, and saves the deadlock
+    /// detection.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], id: Option<OwnerId>) -> bool {
         let waits = |id| self.of_owner(Some(id)).waiting().next().is_some();
         self.of_owner(id).with_requests().is_some_and(waits) || !self.may_hold(db, owner).is_empty()
     }
 
-    /// Whether no table has an entry left once all requests are gone.
+    /// Whether no table has an entry left after all requests are gone.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
         let mut rest = self.clone();
@@ -209,7 +209,7 @@ impl WaitQueues {
 
 /// Changes.
 impl WaitQueues {
-    /// Puts a request into the wait queues of its keys.
+    /// Adds a request to the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
         let Arrival { new, since, until, session, may_come_back, coalesces, lease_ends } = arrival;
         let NewRequest { db, names, request, owner_id, place, .. } = new;
@@ -226,7 +226,7 @@ impl WaitQueues {
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
         let (owner_id, listed) = self.owners.enlist(db, &owner, owner_id, listed_under, id);
-        // The owner had one request, now it has two: both are marked.
+        // The owner had one request and now has two: both are marked.
         let both: Vec<_> = if listed.len() == 2 { listed.iter().map(|(_, id)| id).collect() } else { Vec::new() };
         let is_only = listed.len() == 1;
         let queued = QueuedRequest {
@@ -267,7 +267,7 @@ impl WaitQueues {
         }
     }
 
-    /// Removes a request for good, with the wait queues that this leaves empty.
+    /// Removes a request, and the wait queues that become empty.
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
         self.leave_done(id, &request);
@@ -292,8 +292,9 @@ impl WaitQueues {
         Some((request, others))
     }
 
-    /// The key is released: takes all requests with COALESCE out of its queue at once, however many they are. They are
-    /// replied to one by one ([`WaitQueues::next_done`]); the first of them to leave removes the queue if it is empty.
+    /// Completes all COALESCE requests of a released key: removes them from the queue at once, however many they are.
+    /// They get their replies one by one ([`WaitQueues::next_done`]); the first of them to leave removes the queue if
+    /// it is empty.
     pub fn end_coalescing(&mut self, id: QueueId, fence: Fence) {
         let Some(queue) = self.table.get_mut(id).filter(|queue| !queue.coalescing.is_empty()) else { return };
         let requests = std::mem::take(&mut queue.coalescing);
@@ -312,7 +313,7 @@ impl WaitQueues {
         }
     }
 
-    /// The client is away: the request keeps its place until then, but is passed over.
+    /// The client has left: the request keeps its position until then, but is skipped.
     pub fn keep_place(&mut self, id: RequestId, until: Instant) {
         let departure = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
@@ -332,15 +333,15 @@ impl WaitQueues {
         }
     }
 
-    /// Moves a waiter from the head, its place as an upgrade, to the place of its arrival.
+    /// Moves an upgrade from the head to the position by its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
         let arrival = self.requests.get(&id).map(|request| request.place.arrival);
         arrival.into_iter().for_each(|arrival| self.move_to(id, Place::last(Rank::Normal, arrival)));
     }
 
-    /// Moves a waiter to another place in all of its queues.
+    /// Moves a waiter to another position in all of its queues.
     pub fn move_to(&mut self, id: RequestId, place: Place) {
-        // No request that comes later gets the same place.
+        // Consumes the number, so that no later request gets the same position.
         self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
         let before = std::mem::replace(&mut request.place, place);
@@ -353,8 +354,9 @@ impl WaitQueues {
         }
     }
 
-    /// Records the holders of a queue's key; `None`: there is no lock. Call it after each grant; after the end of a
-    /// hold the call may come later. Returns the waiting requests for several keys of a holder that has lost the key.
+    /// Records the holders of a queue's key; `None` means that there is no lock. It must be called after each grant;
+    /// after the end of a hold it may be called later. Returns the waiting multi-key requests of a holder that has lost
+    /// the key.
     pub fn record_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
         let has_changed = self.holdings.record(id, &mut queue.holders, queue.key.db, lock);
@@ -364,7 +366,7 @@ impl WaitQueues {
         }
     }
 
-    /// The key of a queue has this holder now. Returns the requests that have counted on another one.
+    /// Sets the current holder of a queue's key. Returns the requests that counted on another one.
     fn count_again(&mut self, id: QueueId, holder: Option<&Owner>) -> Vec<RequestId> {
         let Some(db) = self.get(id).map(|queue| queue.key.db) else { return Vec::new() };
         let holder = holder.and_then(|holder| self.owner_id(db, holder.as_bytes()));
@@ -375,40 +377,40 @@ impl WaitQueues {
         before.difference(&queue.counted_on).copied().collect()
     }
 
-    /// The owner of this request for several keys holds the key of this queue.
+    /// Records that the owner of this multi-key request holds the key of this queue.
     pub fn counts_on(&mut self, request: RequestId, id: QueueId) {
         self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.counted_on.insert(request));
     }
 
-    /// The key of a queue was changed by another command: its holders are unknown until it is opened.
+    /// Another command has changed the key of a queue, so its holders are unknown until it is opened.
     pub fn holders_may_differ(&mut self, id: QueueId) {
         if self.get(id).is_some() {
             self.holdings.doubt(id);
         }
     }
 
-    /// All keys of a database may have changed. A walk over the queues follows, which marks each before it opens the
-    /// key: marked here, 126,000 of them take 20 ms.
+    /// All keys of a database may have changed. A rescan of the queues follows, which marks each queue before it opens
+    /// the key. Marking 126,000 queues here would take 20 ms.
     pub fn await_walk(&mut self) {
         if !self.is_empty() {
             self.holdings.doubt_all();
         }
     }
 
-    /// Whether the key of a queue may hold another lock with the fence that was seen. While a walk is awaited, a lock
-    /// with several holders may be a copy by RESTORE, with other holders and another LIMIT. A mutex with the same fence
-    /// has the same holder.
+    /// Whether the key of a queue may hold another lock with the fencing token that was seen. While a rescan is
+    /// pending, a lock with several holders may be a copy made by RESTORE, with other holders and another LIMIT. A
+    /// mutex with the same token has the same holder.
     pub fn may_be_a_copy(&self, id: QueueId) -> bool {
         self.holdings.is_walk_awaited() && self.get(id).is_some_and(|queue| !queue.family.is_exclusive())
     }
 
-    /// The walk over the queues has ended.
+    /// The rescan of the queues has ended.
     pub fn end_walk(&mut self) {
         self.holdings.end_walk();
     }
 
-    /// An owner has come to hold the key of a queue: its waiting requests there may reenter now, in any position. Of a
-    /// semaphore these are the requests that the share covers; of others, admission tells them apart.
+    /// An owner has become a holder of a queue's key, so its waiting requests there may reenter, at any position. For a
+    /// semaphore, only requests that its share covers are listed; for other locks, admission decides.
     pub fn list_reentering(&mut self, id: QueueId, owner: OwnerId, held: impl FnOnce() -> Share) {
         let Some(queue) = self.get(id) else { return };
         let held = (queue.family == Family::Semaphore).then(held);
@@ -419,14 +421,14 @@ impl WaitQueues {
         }
     }
 
-    /// A request that was taken from the list of its queue is the next of its owner again.
+    /// Puts a request that was taken from the list back to the front of its owner's list.
     pub fn put_back_reentering(&mut self, id: QueueId, request: RequestId) {
         let Some(owner) = self.requests.get(&request).map(|queued| queued.owner_id) else { return };
         let queue = self.table.get_mut(id);
         queue.into_iter().for_each(|queue| queue.reentering.entry(owner).or_default().push_front(request));
     }
 
-    /// The owner holds the key of the queue no more: none of its requests reenters.
+    /// The owner no longer holds the key of the queue, so none of its requests reenters.
     pub fn end_reentering(&mut self, id: QueueId, owner: OwnerId) {
         self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.reentering.remove(&owner));
     }
@@ -436,8 +438,7 @@ impl WaitQueues {
         self.table.get_mut(id).into_iter().for_each(|queue| queue.reentering.clear());
     }
 
-    /// The request that is to be served next: the next one that may reenter, which is taken from the list, or else the
-    /// head.
+    /// The request to serve next: the next one that may reenter, which is removed from its list, or else the head.
     pub fn next_to_serve(&mut self, id: QueueId) -> Option<(RequestId, Precedence)> {
         let queue = self.table.get_mut(id)?;
         if let Some(mut first) = queue.reentering.first_entry() {
@@ -446,33 +447,33 @@ impl WaitQueues {
                 first.remove();
             }
             let is_head = queue.head().is_some_and(|(_, head)| head == next);
-            // The key that blocked a request for several keys may have come to its owner with this one.
+            // The owner may have been granted the key that blocked this multi-key request together with this key.
             self.set_blocked_on(next, None);
             return Some((next, if is_head { Precedence::First } else { Precedence::Behind }));
         }
         queue.head().map(|(_, request)| (request, Precedence::First))
     }
 
-    /// Records which of its queues blocks the request; `None` if unknown.
+    /// Records which of its queues blocks the request; `None` if that is not known.
     pub fn set_blocked_on(&mut self, id: RequestId, queue: Option<QueueId>) {
         self.requests.get_mut(&id).into_iter().for_each(|request| request.blocked_on = queue);
     }
 
-    /// Records the latest fence under the key of a queue, at its inspection.
+    /// Records the fencing token that was found under a queue's key.
     pub fn set_seen(&mut self, id: QueueId, fence: Option<Fence>) {
         let Some(queue) = self.table.get_mut(id) else { return };
         let before = std::mem::replace(&mut queue.seen, fence);
         self.holdings.seen_replaced(before, fence);
     }
 
-    /// The queue is to be served at this time at the latest, because a lease may have ended. A timer that fires too
-    /// early is harmless if the key is inspected again, and cheaper than one that moves with each lease.
+    /// Serves the queue at this time at the latest, because a lease may expire then. A timer that fires too early only
+    /// causes another inspection, which is cheaper than moving the timer with each lease.
     pub fn watch_lease(&mut self, id: QueueId, end: Timestamp) {
         let queue = self.table.get_mut(id).filter(|queue| queue.lease_end.is_none_or(|watched| end < watched));
         queue.into_iter().for_each(|queue| self.lease_ends.set(id, queue.lease_end.replace(end), end));
     }
 
-    /// A queue that is to be served because a lease may have ended by now.
+    /// A queue that must be served because a lease may have expired by now.
     pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
         let id = self.lease_ends.pop_due(now)?;
         self.table.get_mut(id).into_iter().for_each(|queue| queue.lease_end = None);
@@ -485,13 +486,13 @@ impl WaitQueues {
         self.holdings.doubt_unheld();
     }
 
-    /// A round of inspections has visited every key.
+    /// An inspection round has visited every key.
     pub fn end_round(&mut self) {
         self.holdings.end_round();
     }
 
-    /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another family, with kept places
-    /// only, has none: requests for its family may follow.
+    /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another lock type that has only
+    /// reserved positions keeps no limit, because requests for its own lock type may follow.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
         let queue = self.table.get_mut(id).filter(|queue| queue.family == Family::Semaphore);
         queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
@@ -510,7 +511,7 @@ impl WaitQueues {
         id
     }
 
-    /// The last request has left the queue.
+    /// Closes a queue whose last request has left.
     fn close(&mut self, id: QueueId) {
         let Some(mut queue) = self.table.close(id) else { return };
         let is_last = self.is_empty();

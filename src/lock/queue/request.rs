@@ -1,4 +1,4 @@
-//! A queued request: its claim, when it was queued, when it times out, and its place in the wait queues of its keys.
+//! A queued request: its claim, when it was queued, when it times out, and its position in the wait queues of its keys.
 
 use std::num::NonZeroU64;
 
@@ -9,7 +9,7 @@ use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
 use crate::value::time::{Instant, Lease, Timestamp};
 
-/// The wait queue of a key, for as long as it exists. Ids are not reused.
+/// The wait queue of a key, as long as it exists. Ids are not reused.
 #[derive(Clone, Default, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(super) u64);
 
@@ -25,24 +25,24 @@ impl QueueId {
     pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
 
-/// An owner of one database, for as long as it has requests. Ids are not reused.
+/// An owner in one database, as long as it has requests. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub(super) u64);
 
-/// A request that is about to queue, as the deadlock search judges it.
+/// A request that is about to be queued, as deadlock detection sees it.
 #[derive(Clone, Debug)]
 pub struct NewRequest<'a> {
     /// The database of its keys.
     pub db: i32,
-    /// Distinct; more than one only for mutexes.
+    /// Distinct. More than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    /// Owner, claim and lease.
+    /// The owner, the claim and the lease.
     pub request: LockRequest<'a>,
-    /// Its owner, looked up by name when the request came; `None`: no request of it is queued.
+    /// Its owner, looked up once when the request arrived. `None` if the owner has no queued request.
     pub owner_id: Option<OwnerId>,
-    /// The place that it gets in the queues. A retry takes over the place of the request that it repeats.
+    /// Its position in the queues. A retry resumes or supersedes the position of the request that it repeats.
     pub place: Place,
-    /// The queued request that it replaces: the one that it repeats, or itself if it is decided anew.
+    /// The queued request that it replaces: the one that it repeats, or itself if it is reevaluated.
     pub replaces: Option<RequestId>,
 }
 
@@ -58,51 +58,51 @@ impl<'a> NewRequest<'a> {
     }
 }
 
-/// A request that queues now.
+/// A request that is being queued.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// Owner, claim, lease, keys and place.
+    /// Owner, claim, lease, keys and position.
     pub new: NewRequest<'a>,
-    /// When the wait began: now, or with the first of the requests into which the client has cut its wait.
+    /// When the wait began: now, or with the first of the requests that make up the client's wait.
     pub since: Instant,
-    /// When the client stops waiting; `None`: never.
+    /// When the wait times out; `None` if never.
     pub until: Option<Instant>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// Whether it may keep its place when its client leaves: not with a token that the server made.
+    /// Whether its position may be reserved when its client leaves. False for a token that the server generated.
     pub may_come_back: bool,
-    /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
+    /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
-    /// When its lease ends, whenever it begins; `None`: the lease is a length of time.
+    /// When the lease expires, whenever it starts; `None` if the lease is a duration.
     pub lease_ends: Option<Timestamp>,
 }
 
-/// A request that is queued, or keeps its place while its client is away.
+/// A request that is queued, or whose position is reserved while its client has left.
 #[derive(Clone, Debug)]
 pub struct QueuedRequest {
-    /// The owner of the hold that it asks for.
+    /// The owner that requests the hold.
     pub owner: Owner,
     /// The claim: mode, and permits or holds.
     pub claim: Claim,
-    /// The lease, from the grant on.
+    /// The lease, which starts with the grant.
     pub lease: Lease,
     /// The database of its keys.
     pub db: i32,
     /// The wait queues of its keys, in the order of the request.
     pub queues: OneOrMany<QueueId>,
-    /// Its place in each of them.
+    /// Its position in each of them.
     pub place: Place,
-    /// When the wait began: with the first of the requests into which the client has cut it.
+    /// When the wait began: with the first of the requests that make up the client's wait.
     pub since: Instant,
-    /// When the client stops waiting, or the kept place ends; `None`: never.
+    /// When the wait times out or the reserved position ends; `None` if never.
     pub until: Option<Instant>,
-    /// The connection that asked, to which SESSION binds the grant.
+    /// The connection that sent the request, to which SESSION binds the grant.
     pub session: Option<ClientId>,
-    /// Whether it may keep its place when its client leaves: not with a token that the server made.
+    /// Whether its position may be reserved when its client leaves. False for a token that the server generated.
     pub may_come_back: bool,
-    /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
+    /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
-    /// When its lease ends, whenever it begins; `None`: the lease is a length of time.
+    /// When the lease expires, whenever it starts; `None` if the lease is a duration.
     pub lease_ends: Option<Timestamp>,
     /// The id of its owner.
     pub owner_id: OwnerId,
@@ -111,14 +111,14 @@ pub struct QueuedRequest {
     /// Whether its owner may have other requests. An owner that waits for nothing else is assumed to release the lock
     /// once it is granted.
     pub(super) may_wait_elsewhere: bool,
-    /// For a request for several keys: the queue that blocked it when it was last tried. Changes of its other keys
-    /// cannot serve it until that queue changes.
+    /// For a multi-key request: the queue that blocked it when it was last tried. Changes of its other keys cannot
+    /// serve it before that queue changes.
     pub blocked_on: Option<QueueId>,
-    /// The departure (a running number) of its client, while the client is away.
+    /// When its client left (a sequence number), while the position is reserved.
     pub(super) away: Option<u64>,
 }
 
-/// Whether the owner of a removed request has other requests, queued or with a kept place.
+/// Whether the owner of a removed request has other requests, queued or with reserved positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
     /// It has others.
@@ -128,12 +128,12 @@ pub enum Others {
 }
 
 impl QueuedRequest {
-    /// Owner, claim and lease.
+    /// The owner, the claim and the lease.
     pub fn request(&self) -> LockRequest<'_> {
         LockRequest { owner: self.owner.as_ref(), claim: self.claim, lease: self.lease }
     }
 
-    /// The lease of a grant at this time; `None`: it would have ended.
+    /// The lease of a grant at this time; `None` if it would already have expired.
     pub fn lease_from(&self, now: Timestamp) -> Option<Lease> {
         match self.lease_ends {
             None => Some(self.lease),
@@ -141,17 +141,16 @@ impl QueuedRequest {
         }
     }
 
-    /// Whether its client waits; a kept place is no waiter.
+    /// Whether its client waits. A reserved position is not a waiter.
     pub fn is_present(&self) -> bool {
         self.away.is_none()
     }
 
-    /// Whether it waits for several keys at once.
+    /// Whether it waits for multiple keys at once.
     pub fn has_several_keys(&self) -> bool {
         self.queues.len() > 1
     }
 
-    /// Whether it is in this queue.
     pub fn stands_in(&self, queue: QueueId) -> bool {
         self.queues.contains(&queue)
     }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// Timers in the order of the times at which they fire, by points `P` of one clock. Each subject has one at most and
-/// keeps its time, without which a timer is not found here.
+/// Timers in the order in which they fire, by points `P` on one clock. Each subject has at most one timer and keeps the
+/// timer's time, which is needed to find the timer here.
 #[derive(Clone, Debug)]
 pub(crate) struct TimerSet<T, P> {
     by_time: BTreeSet<(P, T)>,
-    /// True if a timer was set that fires before all timers that were there at the last call of
-    /// [`TimerSet::take_sooner`].
+    /// Whether a timer was set that fires before all timers that existed at the last call of [`TimerSet::take_sooner`].
     sooner: bool,
 }
 
@@ -19,19 +18,19 @@ impl<T, P> Default for TimerSet<T, P> {
 }
 
 impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
-    /// Sets the subject's timer, which was at `before`, to `when`.
+    /// Moves the subject's timer from `before` to `when`.
     pub(super) fn set(&mut self, subject: T, before: Option<P>, when: P) {
         self.clear(subject, before);
         self.sooner |= self.next().is_none_or(|next| when < next);
         self.by_time.insert((when, subject));
     }
 
-    /// Removes the subject's timer, which was at `before`, unless it has fired.
+    /// Removes the subject's timer, which was set to `before`, unless it has fired.
     pub(super) fn clear(&mut self, subject: T, before: Option<P>) {
         before.into_iter().for_each(|before| _ = self.by_time.remove(&(before, subject)));
     }
 
-    /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
+    /// Whether a timer was set that fires before all timers that existed at the last call. No such timer is missed, but
     /// it may have been cleared since.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
@@ -55,7 +54,7 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
         self.by_time.is_empty()
     }
 
-    /// Takes out a timer that is due.
+    /// Removes and returns a timer that is due.
     pub fn pop_due(&mut self, now: P) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
@@ -72,7 +71,7 @@ mod tests {
         Timestamp::from_ms(ms)
     }
 
-    /// Subject 1 at 10 ms, and so on.
+    /// Subject 1 fires at 10 ms, and so on.
     fn timers<const N: usize>(all: [(u32, u64); N]) -> TimerSet<u32, Timestamp> {
         let mut timers = TimerSet::default();
         all.into_iter().for_each(|(subject, ms)| timers.set(subject, None, timestamp(ms)));

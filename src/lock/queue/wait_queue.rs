@@ -1,4 +1,4 @@
-//! The wait queue of one key: its requests in the order of their places.
+//! The wait queue of one key: its requests in the order of their positions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::time::Timestamp;
 
-/// The limit that leaves no room for one more waiter, and its value.
+/// The limit that leaves no room for another waiter, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterLimit {
-    /// The server's: lock.max-waiters.
+    /// The limit of the server: lock.max-waiters.
     Server(usize),
-    /// That of one of the keys: lock.max-waiters-per-key.
+    /// The limit of one of the keys: lock.max-waiters-per-key.
     Key(usize),
 }
 
-/// As the setting is written: `lock.max-waiters 10000`.
+/// In the format of the setting: `lock.max-waiters 10000`.
 impl fmt::Display for WaiterLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -31,12 +31,12 @@ impl fmt::Display for WaiterLimit {
     }
 }
 
-/// The position of a request relative to the requests ahead of it.
+/// Whether other requests are ahead of a request that is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
     /// No request is ahead of it.
     First,
-    /// It is granted only what its owner holds already.
+    /// Requests are ahead of it, so it is granted only what its owner already holds.
     Behind,
 }
 
@@ -45,38 +45,38 @@ pub enum Precedence {
 pub struct WaitQueue {
     /// The key that is waited for.
     pub key: Key,
-    /// The family that a free key keeps while it has waiters.
+    /// The lock type that a free key keeps while it has waiters.
     pub family: Family,
     /// The LIMIT of the newest request; `None` unless it is a semaphore.
     pub limit: Option<u32>,
-    /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
-    /// fence means a different value: RENAME, RESTORE or the like has stored it.
+    /// The fencing token of the latest grant under the key when it was last inspected; `None` if the key was free or is
+    /// unknown. A different token means a different value, stored by RENAME, RESTORE or a related command.
     pub seen: Option<Fence>,
-    /// When the queue is to be served because a lease may have ended; `None`: at no time that is known.
+    /// When the queue must be served because a lease may expire; `None` if no such time is known.
     pub lease_end: Option<Timestamp>,
     /// The holders of the key, if they are few and known.
     pub(super) holders: RecordedHolders,
-    /// The requests for several keys of the owner that holds the key: it waits for one key more when it loses this one.
+    /// The multi-key requests of the owner that holds the key. If the owner loses the key, they wait for one more key.
     pub(super) counted_on: BTreeSet<RequestId>,
     /// The requests without COALESCE.
     pub(super) ordinary: OrderedRequests,
-    /// The requests with COALESCE, separate because a release answers all of them at once.
+    /// The requests with COALESCE, kept separately because one release completes all of them.
     pub(super) coalescing: OrderedRequests,
-    /// Requests of owners that came to hold the key while these waited, in the order of their places: they come before
-    /// the head. A request that has left its queue since, or reenters no more, is skipped. While any is listed, the
-    /// queue is being served or is due.
+    /// Requests of owners that became holders of the key while the requests waited, in the order of their positions.
+    /// They are served before the head. A request that has left its queue since, or no longer reenters, is skipped.
+    /// While any is listed, the queue is being served or is due.
     pub(super) reentering: BTreeMap<OwnerId, VecDeque<RequestId>>,
-    /// How many of the waiters want other keys too.
+    /// How many of the waiters also want other keys.
     pub(super) several: usize,
-    /// How many of the waiters want other keys too, or have owners that may wait elsewhere.
+    /// How many of the waiters also want other keys, or have owners that may wait elsewhere.
     pub(super) elsewhere: usize,
 }
 
-/// Requests in the order of their places.
+/// Requests in the order of their positions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OrderedRequests {
     pub present: BTreeMap<Place, RequestId>,
-    /// Kept places, by their departures.
+    /// Reserved positions, by when their clients left.
     pub away: BTreeSet<u64>,
 }
 
@@ -123,7 +123,7 @@ impl WaitQueue {
         }
     }
 
-    /// The same queue, which is empty, for other requests.
+    /// This empty queue, reset for other requests.
     pub(super) fn reopened(self, family: Family) -> WaitQueue {
         let WaitQueue { key, ordinary, coalescing, .. } = self;
         WaitQueue { ordinary, coalescing, ..WaitQueue::new(key, family) }
@@ -137,12 +137,12 @@ impl WaitQueue {
         }
     }
 
-    /// The waiting requests in the order of their places, without kept places.
+    /// The waiting requests in the order of their positions, without reserved positions.
     pub fn present(&self) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
         self.range(..)
     }
 
-    /// The waiting requests at these places, with and without COALESCE in one order.
+    /// The waiting requests at these positions, with and without COALESCE in one order.
     pub fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
         let mut ordinary = self.ordinary.range(places.clone()).peekable();
         let mut coalescing = self.coalescing.range(places).peekable();
@@ -153,49 +153,49 @@ impl WaitQueue {
         })
     }
 
-    /// The head of the queue, and its place.
+    /// The head of the queue, with its position.
     #[inline]
     pub fn head(&self) -> Option<(&Place, RequestId)> {
         self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
-    /// The last request in the queue, and its place.
+    /// The last request in the queue, with its position.
     pub fn last(&self) -> Option<(&Place, RequestId)> {
         self.ordinary.last().max(self.coalescing.last())
     }
 
-    /// Whether no request waits ahead of this place.
+    /// Whether no request waits ahead of this position.
     pub fn is_first(&self, place: &Place) -> bool {
         self.head().is_none_or(|(head, _)| head >= place)
     }
 
-    /// Whether any request waits behind this place.
+    /// Whether any request waits behind this position.
     pub fn has_requests_behind(&self, place: &Place) -> bool {
         self.last().is_some_and(|(last, _)| last > place)
     }
 
-    /// Whether requests of owners that came to hold the key are to be served before the head.
+    /// Whether requests of owners that became holders are to be served before the head.
     #[inline]
     pub fn has_reentering(&self) -> bool {
         !self.reentering.is_empty()
     }
 
-    /// Whether some of the waiters want other keys too.
+    /// Whether any waiter also wants other keys.
     pub fn has_requests_for_several(&self) -> bool {
         self.several > 0
     }
 
-    /// The number of waiters; a kept place is no waiter.
+    /// The number of waiters, without reserved positions.
     pub fn waiters(&self) -> usize {
         self.ordinary.present.len() + self.coalescing.present.len()
     }
 
-    /// The number of kept places.
+    /// The number of reserved positions.
     pub fn kept_places(&self) -> usize {
         self.ordinary.away.len() + self.coalescing.away.len()
     }
 
-    /// The departure of the request that has been away longest.
+    /// When the client of the oldest reserved position left.
     pub(super) fn longest_away(&self) -> Option<u64> {
         self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
     }

@@ -1,4 +1,4 @@
-//! The cycle that an error names.
+//! The cycle that the error message names.
 
 use std::rc::Rc;
 
@@ -17,8 +17,8 @@ pub struct Edge {
 }
 
 impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
-    /// Follows the stuck owners, from the new owner on: each waits for the next one, until one comes up again. Where
-    /// keys have one holder, that is the new owner.
+    /// Follows the stuck owners, beginning with the new one, until an owner repeats. Where every key has one holder,
+    /// that is the new owner.
     pub fn cycle(&self) -> Vec<Edge> {
         let mut followed: Vec<Option<usize>> = vec![None; self.owners.len()];
         let (mut edges, mut owner) = (Vec::new(), NEW);
@@ -31,7 +31,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         edges.split_off(followed[owner].unwrap_or_default())
     }
 
-    /// A key that a stuck owner waits for, and an owner that blocks it there: itself only if no other does.
+    /// A key that a stuck owner waits for, and an owner that blocks it there; the owner itself only if no other blocks
+    /// it.
     fn wait_of(&self, owner: OwnerIndex) -> Option<(KeyIndex, OwnerIndex)> {
         let stuck = self.stuck_requests(owner);
         let blockers = |&(key, request): &(_, _)| self.blockers(request, key).map(move |blocker| (key, blocker));
@@ -39,8 +40,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         waits().find(|(_, blocker)| *blocker != owner).or_else(|| waits().next())
     }
 
-    /// The requests of an owner that must be served, by key. A request that an earlier one of the owner covers is left
-    /// out: it is granted with the earlier one, so it does not wait for the requests between the two.
+    /// The requests of an owner that must be served, by key. A request that an earlier one of the owner covers is
+    /// omitted: it is granted together with the earlier one, so it does not wait for the requests between the two.
     fn stuck_requests(&self, owner: OwnerIndex) -> Vec<(KeyIndex, RequestIndex)> {
         let own = self.own.range((owner, 0, 0)..(owner + 1, 0, 0)).map(|(_, key, request)| (*key, *request));
         let mut stuck: Vec<_> = own.filter(|(_, request)| self.requests[*request].must_be_served()).collect();

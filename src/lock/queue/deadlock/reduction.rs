@@ -1,25 +1,25 @@
-//! Reduces a wait-for graph, as the contract says: an owner that waits for nothing releases all that it holds, which
-//! serves other requests, and so on, until nothing changes. The owners that are left are stuck.
+//! Reduces a wait-for graph as the contract defines: an owner that waits for nothing releases all that it holds, which
+//! serves other requests, and so on, until nothing changes. The remaining owners are stuck.
 //!
 //! An owner is free once all its requests are served, and holds nothing from then on. Its adopted requests need not be
 //! served, because their waits are bounded. But they may be, and then their owner holds their keys until it is free.
 //!
-//! | a request                                | is served                                                  |
-//! | ---------------------------------------- | ---------------------------------------------------------- |
-//! | covered by what its owner holds          | at once                                                    |
-//! | for one key                              | once it is first there, and the other holders admit it     |
-//! | for several keys                         | once that is true of all of them                           |
-//! | first, for more than LIMIT with what its | never: it gets an error                                    |
-//! | owner holds, but not the new request     |                                                            |
-//! | for a key that has become something else | never: it gets an error                                    |
+//! | a request                                 | is served                                                  |
+//! | ----------------------------------------- | ---------------------------------------------------------- |
+//! | covered by what its owner holds           | at once                                                    |
+//! | for one key                               | once it is first there, and the other holders admit it     |
+//! | for multiple keys                         | once that is true of all of them                           |
+//! | first, but exceeding LIMIT together with  | never: it gets an error                                    |
+//! | its owner's holds; not the new request    |                                                            |
+//! | for a key that has another type now       | never: it gets an error                                    |
 
 use super::wait_for_graph::{KeyIndex, Request, RequestIndex, WaitForGraph, WaitedFor, NEW};
 use crate::host::Keys;
 use crate::value::claim::{Claim, Share};
 
 impl<K: Keys> WaitForGraph<'_, '_, K> {
-    /// Serves all requests that can be served. Returns whether the new request may wait: it is served, and, ahead of
-    /// others, so are all of its owner's.
+    /// Serves all requests that can be served. Returns whether the new request may wait: it is served and, if it is
+    /// ahead of others, so are all requests of its owner.
     pub fn reduce(&mut self) -> bool {
         let mut keys: Vec<_> = (0..self.keys.len()).collect();
         // A request that is covered by what its owner holds need not be the first.
@@ -42,13 +42,12 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         is_served && (!self.is_ahead || self.is_free(NEW))
     }
 
-    /// The first request for a key that is not served.
+    /// The first unserved request for a key.
     fn first(&self, key: KeyIndex) -> Option<RequestIndex> {
         self.keys[key].waiting.first_key_value().map(|(_, request)| *request)
     }
 
-    /// True if the request can be served now: every key that its owner does not hold admits it, and it is the first
-    /// there.
+    /// Whether the request can be served now: every key that its owner does not hold admits it, and it is first there.
     fn is_next(&self, request: RequestIndex) -> bool {
         let asked = &self.requests[request];
         let shares = asked.keys.iter().map(|key| (*key, self.share(*key, asked.owner)));
@@ -57,15 +56,15 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         !asked.is_served && uncovered.all(is_next)
     }
 
-    /// Whether the first request for a key gets an error. The new request is refused in place of it.
+    /// Whether the first request for a key gets an error. If it is the new one, that one is refused instead.
     fn blocks_for_ever(&self, request: RequestIndex, key: KeyIndex) -> bool {
         let asked = &self.requests[request];
         let held = self.share(key, asked.owner).holds;
         asked.place != self.new.place && asked.claim.never_fits(held, self.keys[key].limit)
     }
 
-    /// The owner holds what the request asks for, and what this covers, until all its requests are served. Adds the
-    /// keys that have changed.
+    /// Gives the owner what the request asks for until all its requests are served, and serves the owner's requests
+    /// that this covers. Adds the keys that have changed.
     fn grant(&mut self, request: RequestIndex, changed: &mut Vec<KeyIndex>) {
         let mut to_grant = vec![request];
         while let Some(request) = to_grant.pop() {
@@ -78,7 +77,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
                 for key in self.requests[request].keys.clone() {
                     let before = self.share(key, owner);
                     let share = before.with(&claim);
-                    // What it held already has made its other requests served before.
+                    // The owner already held this, so its other requests have been served before.
                     if share == before {
                         continue;
                     }
@@ -91,7 +90,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         }
     }
 
-    /// The request waits no more. Returns the keys that have changed.
+    /// Removes a served request. Returns the keys that have changed.
     fn end(&mut self, request: RequestIndex) -> Vec<KeyIndex> {
         self.requests[request].is_served = true;
         let Request { owner, ref place, ref keys, .. } = self.requests[request];

@@ -26,7 +26,7 @@ const fn permits(limit: u32, permits: u32) -> Claim {
 
 type Requests = &'static [(&'static str, &'static str, Claim)];
 
-/// Holds, waiting requests in their order, the new request, and the cycle that it would close.
+/// Holds, waiting requests in order, the new request, and the cycle that it would complete.
 struct Case {
     title: &'static str,
     held: Requests,
@@ -368,7 +368,7 @@ fn a_kept_place_waits_for_no_owner() {
     assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
 }
 
-/// o has to wait until p has read, and r until o has written: p waits for r on v.
+/// o waits until p has read, and r waits until o has written: p waits for r on v.
 #[test]
 fn a_request_at_a_kept_place_blocks_the_requests_behind_it() {
     let mut fixture = Fixture::default();
@@ -405,7 +405,7 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
     }
 }
 
-/// Random worlds of a few owners and shared locks with few or many holders; with expired leases, kept places, removed
+/// Random worlds of a few owners and shared locks with few or many holders, expired leases, reserved positions, removed
 /// keys, and holders that were not inspected yet.
 struct World {
     fixture: Fixture,
@@ -431,7 +431,7 @@ impl World {
         self.rng.below(self.owners).to_string()
     }
 
-    /// The keys a to d are mutexes, v and w read/write locks, s and t semaphores.
+    /// The keys a to d are mutexes, v and w are read/write locks, s and t are semaphores.
     fn keys(&mut self) -> (&'static str, Claim) {
         match self.rng.below(7) {
             0 | 1 => (self.rng.pick(&["a", "b", "c", "d"]), MUTEX),
@@ -511,7 +511,7 @@ impl World {
         over.into_iter().for_each(|id| _ = queues.leave(id));
     }
 
-    /// A change that was not inspected yet: a lock is removed, or comes from another key.
+    /// A change that was not inspected yet: a lock is removed, or is moved here from another key.
     fn change(&mut self) {
         let [key, other] = [(); 2].map(|()| self.rng.pick(&["a", "b", "c", "d", "v", "w", "s", "t"]));
         let key = Key::new(0, key.as_bytes());
@@ -555,7 +555,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
     let (mut cycles, mut none) = (0, 0);
     let from = crate::testing::search::setting("LOCK_SEED").unwrap_or(0);
     let worlds = crate::testing::search::setting("LOCK_WORLDS").unwrap_or(20_000);
-    // In the last world the new request's smaller LIMIT refuses a waiter, which blocks no request any more.
+    // In the last world the new request's smaller LIMIT refuses a waiter, which then no longer blocks any request.
     for seed in (from..from + worlds).chain([161_051]) {
         World::new(seed).ask(|fixture, new| {
             // A request that can never be granted is refused before the search.
@@ -570,7 +570,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
             let now = fixture.server.now().timestamp();
             let (queues, keys) = (&fixture.queues, &mut &mut fixture.server.keyspace);
             let holders = &mut Holders::new(keys, &fixture.ended, now);
-            // A request that no other waits for is stuck only behind others that were stuck before: it may wait.
+            // A request that no other waits for is stuck only behind others that were stuck before, so it may wait.
             let may_close_one = Search::of(queues, new).changes_waits || is_waited_for(queues, holders, new);
             assert!(may_close_one || !expected || is_old, "{seed}");
             let found = Search::of(queues, new).find(queues, holders, new);
@@ -593,7 +593,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
                 assert!(edges.iter().all(waits), "{seed}: {edges:?}");
                 let owners: BTreeSet<_> = edges.iter().map(|edge| edge.owner.as_bytes()).collect();
                 assert_eq!(owners.len(), edges.len(), "{seed}: {edges:?}");
-                // A request for permits waits for any of several holders: its cycle is only a part of the deadlock.
+                // A request for permits waits for any of several holders, so its cycle is only a part of the deadlock.
                 if edges.iter().all(|edge| !matches!(*edge.key, [b's' | b't'])) {
                     let owners = owners.into_iter().map(<[u8]>::to_vec).collect();
                     assert!(naive::are_deadlocked_alone(fixture, new, &owners), "{seed}: {edges:?}");
@@ -621,7 +621,7 @@ fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize
     (fixture.server.keyspace.opened + lookups::count() - before, found)
 }
 
-/// The new request (owner, key, claim), and whether it closes a deadlock.
+/// The new request (owner, key, claim), and whether it completes a deadlock.
 type Ask = (&'static str, &'static str, Claim, bool);
 
 /// Builds a scenario of size n.
@@ -640,7 +640,7 @@ fn holds(fixture: &mut Fixture, owner: &str, name: &str, claim: Claim) {
     fixture.hold_for(owner, &[name.as_bytes()], claim, Lease::Persist);
 }
 
-/// A waited-for owner wants to write `rw`, and each of its n readers waits in some way.
+/// An owner that others wait for asks to write `rw`, and each of its n readers waits in some way.
 fn upgrade(fixture: &mut Fixture, n: usize, wait: impl Fn(&mut Fixture, &str, &str)) -> Ask {
     holds(fixture, "writer", "mine", MUTEX);
     waits(fixture, "somebody", "mine", MUTEX);
@@ -649,8 +649,8 @@ fn upgrade(fixture: &mut Fixture, n: usize, wait: impl Fn(&mut Fixture, &str, &s
     ("writer", "rw", WRITE, false)
 }
 
-/// A chain of owners, each waiting for the next only, too long for a bounded lookahead. The new request waits for the
-/// first.
+/// A chain of owners, each waiting only for the next, which is too long for a bounded lookahead. The new request waits
+/// for the first.
 fn chain(fixture: &mut Fixture) {
     for link in 0..200 {
         holds(fixture, &format!("link {link}"), &format!("link {link}"), MUTEX);
@@ -660,7 +660,7 @@ fn chain(fixture: &mut Fixture) {
     }
 }
 
-/// A chain of n owners, each waiting for the next. The new request closes it.
+/// A chain of n owners, each waiting for the next. The new request completes the cycle.
 fn closed_chain(fixture: &mut Fixture, n: usize) -> Ask {
     each(n, |own, owner| holds(fixture, owner, own, MUTEX));
     for link in 1..n {
@@ -810,13 +810,13 @@ fn a_search_costs_no_more_than_the_graph_is_large() {
     }
 }
 
-/// The search of a part of the graph finds the deadlocks in that part.
+/// A search of a part of the graph finds the deadlocks in that part.
 #[test]
 fn a_search_ends_after_a_number_of_steps() {
     let [small, large, larger] = [800, 2_000, 4_000].map(|n| {
         let mut fixture = Fixture::default();
         let (owner, name, claim, _) = closed_chain(&mut fixture, n);
-        // Two owners that wait for each other, beside it.
+        // Two owners that wait for each other, outside of that part.
         holds(&mut fixture, "one", "k", MUTEX);
         waits(&mut fixture, "one", "own 1", MUTEX);
         waits(&mut fixture, "one", "l", MUTEX);
@@ -847,7 +847,7 @@ fn a_search_ends_after_a_number_of_steps() {
     assert!(large == larger && large < 5_000, "{large} {larger}");
 }
 
-/// A key with thousands of holders or waiters takes half of the steps; the others are for what these wait for.
+/// A key with thousands of holders or waiters takes half of the steps; the rest is for what these wait for.
 #[test]
 fn a_search_ends_on_a_key_with_thousands_of_holders_or_waiters() {
     let rows = [("one of n holders of a semaphore with n waiters", None), ("n readers wait to write", Some(2))];

@@ -1,8 +1,8 @@
 //! The wait-for graph of a new request: the owners that it waits for, directly or through others, with their requests
 //! and the keys that these wait for. Each key is opened once.
 //!
-//! The graph leaves out an owner whose only request is for a mutex, ahead of another request: once that request is
-//! served, the owner waits for nothing. It has each holder of its keys that waits.
+//! The graph contains each waiting holder of its keys. It omits an owner whose only request is for a mutex, ahead of
+//! another request: once that request is served, the owner waits for nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,34 +16,34 @@ use crate::queue::request::{NewRequest, OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Share};
 
-/// After so many steps the graph grows no more, which takes 1 to 2 ms (Redis 7.0.15, AMD EPYC). The nearest owners are
-/// in the graph by then. The others count as free, so a deadlock of thousands of owners is not found. The visit of a
-/// holder or of a queued request is a step.
+/// The graph stops growing after this many steps, which take 1 to 2 ms (Redis 7.0.15, AMD EPYC). By then it contains
+/// the nearest owners. All others count as free, so a deadlock of thousands of owners is not found. Visiting a holder
+/// or a queued request is one step.
 pub(super) const MOST_STEPS: usize = 13_000;
 
-/// To open a key takes as long as so many visits.
+/// Opening a key takes as long as this many visits.
 const STEPS_OF_A_KEY: usize = 8;
 
-/// To add an owner, or a request for one key, takes as long as so many visits.
+/// Adding an owner, or a request for one key, takes as long as this many visits.
 const STEPS_OF_A_NODE: usize = 3;
 
 pub(super) struct WaitForGraph<'a, 'k, K> {
     pub queues: &'a WaitQueues,
     holders: &'a mut Holders<'k, K>,
-    /// The request that is about to queue.
+    /// The request that is about to be queued.
     pub new: &'a NewRequest<'a>,
-    /// Requests wait behind the new one: then it may block the others of its owner. If not, these are added only if
-    /// they block others: with 10,000 of them, each further request would take some milliseconds.
+    /// Requests wait behind the new one, which may then block other requests of its owner. Otherwise these are added
+    /// only if they block others: with 10,000 of them, each further request would take some milliseconds.
     pub is_ahead: bool,
     doubled: Doubled,
-    /// An adopted request was left out.
+    /// Whether an adopted request was omitted.
     pub lacks_doubled: bool,
     pub owners: Vec<Waiter>,
     by_owner: BTreeMap<OwnerId, OwnerIndex>,
     pub keys: Vec<WaitedFor<'a>>,
     by_queue: BTreeMap<QueueId, KeyIndex>,
     pub requests: Vec<Request>,
-    /// The requests that are not served, by owner and key.
+    /// The unserved requests, by owner and key.
     pub own: BTreeSet<(OwnerIndex, KeyIndex, RequestIndex)>,
     to_explore: VecDeque<OwnerIndex>,
     /// Requests of the new owner that block others.
@@ -62,7 +62,7 @@ pub(super) const NEW: OwnerIndex = 0;
 pub(super) struct Waiter {
     /// `None` for a new owner that neither waits nor holds a waited-for key.
     pub id: Option<OwnerId>,
-    /// How many of its requests must still be served; one more until it is explored. An owner with none is free.
+    /// How many of its requests must still be served, plus one until it is explored. An owner with none is free.
     pub unserved: usize,
     /// The keys in which it has a share.
     pub holds: Vec<KeyIndex>,
@@ -72,27 +72,27 @@ pub(super) struct Waiter {
 pub(super) struct WaitedFor<'a> {
     pub name: &'a [u8],
     pub queue: Option<(QueueId, &'a WaitQueue)>,
-    /// The key has another family or type: its requests are going to get an error.
+    /// The key has another lock type or value type, so its requests get an error.
     is_another: bool,
     pub limit: u32,
     /// The holders that are not free.
     pub shares: BTreeMap<OwnerIndex, Share>,
-    /// Their exclusive holds or permits together.
+    /// Their exclusive holds or permits, summed up.
     pub out: u64,
-    /// The requests that are not served.
+    /// The unserved requests.
     pub waiting: BTreeMap<Place, RequestIndex>,
-    /// The owners of the requests ahead of this place have been reached.
+    /// The owners of the requests ahead of this position have been added.
     reached: Place,
 }
 
-/// What becomes of the adopted requests of owners that also have a native request for the same key. The grant of such a
-/// request covers the native one, so each outcome can be the worse one. Any other adopted request is worse if it is
-/// served: its owner holds the key then, and nothing else changes.
+/// What happens to the adopted requests of owners that also have a native request for the same key. The grant of such a
+/// request covers the native one, so either outcome can be the worse one. For any other adopted request being served is
+/// worse: its owner then holds the key, and nothing else changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubled {
     /// They time out.
     TimeOut,
-    /// Each is served in its turn.
+    /// Each is served in order.
     AreServed,
 }
 
@@ -106,14 +106,14 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Whether its owner depends on it.
+    /// Whether its owner is stuck until it is served.
     pub fn must_be_served(&self) -> bool {
         self.claim != Claim::AdoptedMutex
     }
 }
 
 impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
-    /// The graph around the new request.
+    /// Builds the graph around the new request.
     pub fn new(
         queues: &'a WaitQueues,
         holders: &'a mut Holders<'k, K>,
@@ -151,7 +151,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         graph
     }
 
-    /// The owner, unless it is free.
+    /// The owner, unless it is free. Adds it to the graph.
     fn reach(&mut self, id: OwnerId) -> Option<OwnerIndex> {
         if let Some(owner) = self.by_owner.get(&id) {
             return Some(*owner).filter(|owner| !self.is_free(*owner));
@@ -212,7 +212,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
     }
 
-    /// Whether the graph leaves out an adopted request of this owner in this queue.
+    /// Whether the graph omits an adopted request of this owner in this queue.
     fn leaves_out(&mut self, owner: OwnerId, queue: QueueId) -> bool {
         if self.doubled == Doubled::AreServed {
             return false;
@@ -289,8 +289,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         key
     }
 
-    /// Reaches the owners of the requests ahead that may wait elsewhere too. Of a shared lock all: they may wait for
-    /// more holders than the request does.
+    /// Adds the owners of the requests ahead that may also wait elsewhere. For a shared lock it adds all of them,
+    /// because they may wait for more holders than the request does.
     fn reach_ahead(&mut self, key: KeyIndex, place: &Place) {
         let (queues, asked, new) = (self.queues, self.new, self.owners[NEW].id);
         if self.keys[key].reached >= *place {
@@ -298,7 +298,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
         let from = std::mem::replace(&mut self.keys[key].reached, place.clone());
         let Some((id, queue)) = self.keys[key].queue else { return };
-        // By the new request, its owner waits elsewhere too.
+        // With the new request, its owner waits elsewhere too.
         let is_ahead = asked.place < *place && self.keys[key].waiting.contains_key(&asked.place);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.of_owner(Some(new)).waiting_in(id).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
@@ -320,13 +320,13 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
     }
 
-    /// Half of what is left may be spent on one key; the rest is for the requests of the owners found there.
+    /// One key may use half of the remaining steps. The rest is for the requests of the owners found there.
     fn most_steps_here(&self) -> usize {
         self.steps + MOST_STEPS.saturating_sub(self.steps) / 2
     }
 
-    /// Whether the request gets an error because LIMIT is too small for it. If LIMIT is a new one, what its owner holds
-    /// counts too. If not, that counts at the head of the queue only.
+    /// Whether the request gets an error because it exceeds LIMIT. If LIMIT is new, what its owner holds counts too.
+    /// Otherwise that counts only at the head of the queue.
     fn is_turned_out(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
         let WaitedFor { queue, limit, .. } = &self.keys[key];
         let is_new_limit = queue.is_some_and(|(_, queue)| queue.limit != Some(*limit));
@@ -334,7 +334,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         claim.never_fits(held, *limit)
     }
 
-    /// The owner has this share of the key.
+    /// Gives the owner this share of the key.
     pub fn give(&mut self, key: KeyIndex, owner: OwnerIndex, share: Share) {
         let WaitedFor { shares, out, .. } = &mut self.keys[key];
         let before = shares.insert(owner, share);
@@ -348,7 +348,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.keys[key].shares.get(&owner).copied().unwrap_or_default()
     }
 
-    /// One request of the owner less. With the last one it becomes free and releases everything: returns the keys.
+    /// Counts one request of the owner as served. With the last one the owner becomes free and releases everything;
+    /// returns these keys.
     pub fn end_request(&mut self, owner: OwnerIndex) -> Vec<KeyIndex> {
         self.owners[owner].unserved -= 1;
         if !self.is_free(owner) {

@@ -11,7 +11,7 @@ use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, LockRequest, Share};
 use crate::value::owner::Owner;
 
-/// What an owner waits for.
+/// The requests of an owner.
 #[derive(Clone, Copy, Debug)]
 pub struct OfOwner<'q> {
     pub(super) queues: &'q WaitQueues,
@@ -23,24 +23,24 @@ impl<'q> OfOwner<'q> {
         self.queues.owners.get(self.id?)
     }
 
-    /// Its id, if it has requests, queued or with a kept place.
+    /// Its id, if it has requests, queued or with reserved positions.
     pub fn with_requests(self) -> Option<OwnerId> {
         self.id.filter(|_| self.entry().is_some_and(|entry| !entry.listed.is_empty()))
     }
 
-    /// Its name.
+    /// Its owner ID.
     pub fn name(self) -> Option<&'q Owner> {
         self.entry().map(|entry| &entry.owner)
     }
 
-    /// Its queued requests, kept places included.
+    /// Its queued requests, including reserved positions.
     pub fn requests(self) -> impl Iterator<Item = RequestId> + 'q {
         let queues = self.queues;
         let listed = self.entry().into_iter().flat_map(|entry| entry.listed.iter()).map(|(_, id)| id);
         listed.filter(move |id| queues.requests.get(id).is_some_and(|request| !queues.is_done(*id, request)))
     }
 
-    /// Its waiting requests, without kept places.
+    /// Its waiting requests, without reserved positions.
     pub fn waiting(self) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
         lookups::note();
         self.waiting_listed(QueueId::FIRST, QueueId::LAST)
@@ -51,7 +51,7 @@ impl<'q> OfOwner<'q> {
         self.waiting_listed(queue, queue)
     }
 
-    /// Its waiting requests in a queue. A request for several keys is listed under the first of its queues only.
+    /// Its waiting requests in a queue. A multi-key request is listed under only one of its queues, the first.
     pub fn all_waiting_in(self, id: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
         let has_several = self.queues.get(id).is_some_and(WaitQueue::has_requests_for_several);
         let first = if has_several { QueueId::FIRST } else { id };
@@ -66,7 +66,7 @@ impl<'q> OfOwner<'q> {
         queued.filter(move |(id, request)| request.is_present() && !queues.is_done(*id, request))
     }
 
-    /// Its waiting requests in a queue with such a claim, in the order of their places.
+    /// Its waiting requests in a queue with such a claim, in the order of their positions.
     pub fn requests_in(self, id: QueueId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
         let waiting = self.all_waiting_in(id).inspect(|_| lookups::note());
         let wanted = waiting.filter(|(_, request)| is_wanted(&request.claim));
@@ -75,11 +75,11 @@ impl<'q> OfOwner<'q> {
         wanted.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The queued request that this one repeats: same owner, keys, mode and number. A request of a client that does not
-    /// know the module repeats only a kept place.
+    /// The queued request that this one repeats: same owner, keys, mode and number. An adopted request repeats only a
+    /// reserved position.
     pub fn find_retried(self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<RequestId> {
         let (waits, listed) = (self.queues, &self.entry()?.listed);
-        // Most owners wait for nothing: no name of a key is looked up for them.
+        // Most owners have no requests, so no key name is looked up for them.
         if listed.is_empty() {
             return None;
         }
@@ -95,12 +95,12 @@ impl<'q> OfOwner<'q> {
             })
         };
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
-        // Of kept places of a token that several clients have in common, the foremost.
+        // If several clients use the same token: the foremost of their reserved positions.
         let retried = listed.range(range).map(|(_, id)| id).filter(is_retried);
         retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.place))
     }
 
-    /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
+    /// Whether an earlier request of this owner in the same queue covers the claim once it is served. Then the later
     /// request waits for nothing else.
     pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, place: &Place, claim: &Claim) -> bool {
         let queue = self.id.and_then(|_| self.queues.id_of(key));

@@ -88,7 +88,7 @@ fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
     assert!(queues.is_clean());
 }
 
-/// The queue that was closed last is used again: nothing of it is left but its name.
+/// The queue that was closed last is reused, and keeps nothing but its name.
 #[test]
 fn a_key_that_is_waited_for_again_has_a_new_queue() {
     let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -430,7 +430,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     fixture.queues.leave(both[1]);
     fixture.queues.leave(third);
     assert_eq!(counts(&fixture), (false, 0, 0));
-    // A kept place that gets company is no waiter either.
+    // A reserved position that is joined by another is not a waiter either.
     let kept = fixture.wait("c", "l", MUTEX);
     fixture.queues.keep_place(kept, Instant::from_ms(60_000));
     fixture.wait("c", "l", MUTEX);

@@ -1,6 +1,6 @@
 //! The deadlock as the contract defines it, for tests: every owner that waits for nothing releases all that it holds,
-//! every request that can be served is served, until nothing changes. No graph, no index, no order but that of the
-//! queues.
+//! and every request that can be served is served, until nothing changes. No graph, no index, no order except that of
+//! the queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,18 +39,18 @@ impl Waits {
 
 #[derive(Clone, Default)]
 struct World {
-    /// For each key with a lock: its family and its holders.
+    /// For each key with a lock: its lock type and its holders.
     locks: BTreeMap<Name, (Family, BTreeMap<Name, Share>)>,
     limits: BTreeMap<Name, u32>,
-    /// In the order of their places.
+    /// In the order of their positions.
     waiting: Vec<Waits>,
 }
 
 /// What the definition says of a new request.
 pub(super) struct Answer {
-    /// The request would wait for ever, or it stands ahead of others and another request of its owner would.
+    /// The request would deadlock, or it is ahead of others and another request of its owner would.
     pub is_deadlock: bool,
-    /// Other requests wait for ever even without the new one.
+    /// Other requests are deadlocked even without the new one.
     pub is_old: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
     Answer { is_deadlock, is_old }
 }
 
-/// Whether these owners are deadlocked even if every other owner releases all that it holds and waits for nothing.
+/// Whether these owners are deadlocked even if every other owner releases all that it holds and stops waiting.
 pub(super) fn are_deadlocked_alone(fixture: &mut Fixture, new: &NewRequest<'_>, owners: &BTreeSet<Name>) -> bool {
     let mut world = World::of(fixture, new);
     world.enter(Waits::of(new));
@@ -125,13 +125,13 @@ impl World {
         self.locks.get(name).and_then(|(_, shares)| shares.get(owner)).copied().unwrap_or_default()
     }
 
-    /// The requests that still wait when all others have released, in either case.
+    /// The requests that still wait after all others have released, in either case.
     fn left_waiting(self, new: &Place) -> Vec<Waits> {
         self.outcomes(new).concat()
     }
 
-    /// The requests that still wait if those adopted requests time out whose owners also have a native request for the
-    /// key, and if they are served.
+    /// The requests that still wait in two cases: if the adopted requests of owners that also have a native request for
+    /// the key time out, and if they are served.
     fn outcomes(self, new: &Place) -> [Vec<Waits>; 2] {
         let is_doubled_by = |waits: &Waits, other: &Waits| {
             !waits.must_be_served()
@@ -144,7 +144,7 @@ impl World {
         [without_doubled.drained(new), self.drained(new)]
     }
 
-    /// The requests that must be served, and still wait when all others have released.
+    /// The requests that must be served and still wait after all others have released.
     fn drained(mut self, new: &Place) -> Vec<Waits> {
         loop {
             let is_impossible = |waits: &Waits| {
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// A request that is first in its queue and asks, with what its owner holds, for more than LIMIT.
+    /// Whether the request is first in its queue and exceeds LIMIT together with what its owner holds.
     fn never_fits(&self, waits: &Waits) -> bool {
         let [name] = &waits.names[..] else { return false };
         let Claim::Permits { count: Count::Step(more), .. } = waits.claim else { return false };
