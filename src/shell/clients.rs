@@ -1,8 +1,8 @@
-//! Clients with queued requests: blocked clients, and subscribers that wait without blocking. How they begin to wait,
-//! are answered, and leave.
+//! Clients with queued requests: blocked clients, and subscribers that wait without blocking. How they start to wait,
+//! get their replies, and leave.
 //!
-//! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`. The server's callbacks
-//! decide nothing: they note events.
+//! Every blocked client is unblocked exactly once, when its entry is removed from `waiting`. Server callbacks decide
+//! nothing: they record events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
@@ -42,52 +42,46 @@ pub struct WaitingClients {
     waiting: IdMap<RequestId, WaitingClient>,
     by_blocked: IdMap<BlockedId, RequestId>,
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
-    /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
+    /// The connection that the server last reported as closed. Right after the report it unblocks that client.
     last_gone: Option<ClientId>,
-    /// Requests that were granted in this turn of the rules, and their clients.
+    /// Requests granted in this engine pass, and their clients.
     granted: Vec<(RequestId, ClientId)>,
-    /// The strings with which permissions are checked.
+    /// String objects for permission checks.
     words: Words,
 }
 
-/// A waiting client.
 struct WaitingClient {
     answer_by: AnswerBy,
-    /// Boxed for the reply callback.
+    /// Boxed because the reply callback gets a pointer to it.
     request: Box<WaitingRequest>,
 }
 
-/// The request of a waiting client, and what the client is going to read if it is blocked.
+/// The request of a waiting client, and its outcome, which a blocked client gets as the reply.
 ///
-/// After a client was unblocked with it, the server calls, on its way back to sleep, either the reply callback and then
-/// `free`, or `free` alone when the client has gone; an undelivered grant then passes on. A written reply counts as
-/// delivered, also to a client that the server closes in this turn: its user was deleted, its output buffer is too
-/// long, its socket breaks.
+/// After a client was unblocked with it, the server calls, before its event loop sleeps, either the reply callback and
+/// then `free`, or only `free` if the client is gone; an undelivered grant then goes to the next waiter. A written
+/// reply counts as delivered, even to a client that the server closes in this iteration because its user was deleted,
+/// its output buffer is too large, or its socket breaks.
 struct WaitingRequest {
     id: RequestId,
-    /// The connection.
     client: ClientId,
-    /// The owner of the request.
     owner: Owner,
-    /// The prefix of its command.
     prefix: Prefix,
-    /// The key, if its command is a SET of a client that does not know the module.
+    /// The key, if its command is a SET of another lock library.
     adopted_key: Option<Box<[u8]>>,
     /// Whether a SET may wait for the lock.
     is_waited_for_by_sets: bool,
-    /// How it ended, once the client is unblocked.
+    /// The outcome, once the client is unblocked.
     outcome: Option<WaitOutcome>,
-    /// For a grant.
     on_delivered: OnDelivered,
 }
 
-/// How a waiting client is answered.
+/// How a waiting client learns the outcome.
 enum AnswerBy {
-    /// The reply to its command: it is blocked.
+    /// By the reply to its command: it is blocked.
     Reply(BlockedClient),
-    /// A message on a channel: the client is not blocked.
+    /// By a message on a channel: it is not blocked.
     Message {
-        /// The channel.
         channel: Vec<u8>,
         /// The first key of the request.
         key: Vec<u8>,
@@ -97,12 +91,12 @@ enum AnswerBy {
 }
 
 impl WaitingClients {
-    /// The connection that waits with this request.
+    /// The connection that waits for this request.
     pub fn client_of(&self, request: RequestId) -> Option<ClientId> {
         self.waiting.get(&request).map(|waiting| waiting.request.client)
     }
 
-    /// Notes the client that waits with this request.
+    /// Adds a client that waits.
     fn insert(&mut self, waiting: WaitingClient) {
         let WaitingRequest { id, client, .. } = *waiting.request;
         let is_adopted = waiting.request.adopted_key.is_some();
@@ -118,8 +112,8 @@ impl WaitingClients {
         self.waiting.insert(id, waiting);
     }
 
-    /// A connection has ended: the requests of a subscriber may keep their places. The request of a blocked client is
-    /// handled by [`WaitingClients::disconnected`], which follows.
+    /// A connection has closed: the requests of a subscriber may keep a reserved position. The request of a blocked
+    /// client is handled by [`WaitingClients::disconnected`], which follows.
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
@@ -127,15 +121,15 @@ impl WaitingClients {
         manager.leave_all(requests);
     }
 
-    /// `CLIENT UNBLOCK` has answered the blocked client.
+    /// `CLIENT UNBLOCK` has replied to the blocked client.
     pub fn unblocked(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         if let Some((request, _)) = self.give_up(blocked) {
             manager.leave(now, request, Departure::ForGood);
         }
     }
 
-    /// The server has unblocked the client: its connection ended, or the client is still connected and reads an error
-    /// of the server.
+    /// The server has unblocked the client: its connection closed, or it is still connected and gets an error from the
+    /// server.
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         let last_gone = self.last_gone;
         if let Some((request, client)) = self.give_up(blocked) {
@@ -144,8 +138,8 @@ impl WaitingClients {
         }
     }
 
-    /// Takes out a client that the server unblocked; returns its request and its connection. `None`: the module
-    /// answered it before.
+    /// Removes a client that the server has unblocked, and returns its request and connection. `None`: the module
+    /// replied first.
     fn give_up(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
         let request = self.by_blocked.get(&blocked).copied()?;
         let waiting = self.take(request)?;
@@ -155,17 +149,17 @@ impl WaitingClients {
         Some((request, waiting.request.client))
     }
 
-    /// The connection that was granted this request in this turn of the rules.
+    /// The connection of this request, if the request was granted in this engine pass.
     pub fn granted_client(&self, request: RequestId) -> Option<ClientId> {
         self.granted.iter().find(|(granted, _)| *granted == request).map(|(_, client)| *client)
     }
 
-    /// The turn of the rules is over: forgets its grants.
+    /// Called at the end of an engine pass.
     pub fn forget_granted(&mut self) {
         self.granted.clear();
     }
 
-    /// Takes out the client that waits with this request: the caller answers it.
+    /// Removes the client that waits for this request. The caller must reply to it.
     fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
         match &waiting.answer_by {
@@ -188,30 +182,28 @@ impl WaitingClients {
     }
 }
 
-/// Called when the reply with a request's grant has been written to its connection.
+/// Called when the reply that contains a grant has been written to the connection.
 pub type OnDelivered = fn(RequestId);
 
-/// The clients of the rules during a turn: the waiting ones, and the command's own.
+/// The clients as the engine uses them during a pass: the waiting ones, and the command's own.
 pub struct TurnClients<'a> {
-    /// The context of the callback that is running.
     pub ctx: Ctx<'a>,
-    /// The keys of the command; none in the timer's turn.
+    /// The keys of the command; none when called from the timer.
     pub arguments: KeyArguments<'a, Str<'a>>,
-    /// The clients that wait.
     pub clients: &'a mut WaitingClients,
-    /// For each grant by reply.
+    /// Passed on to each grant that is delivered as a reply.
     pub on_delivered: OnDelivered,
-    /// The client of the command. `None`: the command does not wait, or it is the timer's turn.
+    /// The client of the command. `None`: the command does not wait, or the timer is running.
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,
 }
 
 impl Park for TurnClients<'_> {
-    /// As BLPOP: a client that may not block is answered at once.
+    /// As in BLPOP, a client that may not block gets its reply at once.
     fn may_wait(&self) -> bool {
         self.waiter.is_some() && !self.ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
     }
 
-    /// Blocks the client, or replies that its request is queued, and publishes later.
+    /// Blocks the client, or replies that its request is queued and later publishes the outcome.
     fn park(&mut self, id: RequestId) -> bool {
         let Some(NewWaiter { owner, prefix, claim, key, channel }) = self.waiter else { return false };
         let answer_by = match channel {
@@ -237,25 +229,26 @@ impl Park for TurnClients<'_> {
         true
     }
 
-    /// Only a request with NOTIFY can be sent again on the connection on which it waits.
+    /// Only a request with NOTIFY can be sent again on the connection that waits for it.
     fn take_over(&mut self, request: RequestId) -> bool {
         let is_same = self.clients.client_of(request) == Some(ClientId(self.ctx.client_id()));
         is_same && self.clients.take(request).is_some()
     }
 }
 
-/// The server's work for an unblocked client, when the turn is over: its reply, and its place in lists.
+/// The server's work for an unblocked client after the engine pass: writing the reply, and maintaining its client
+/// lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request is granted by the permissions with which it was sent if its wait began less than this ago: the ACL could
-/// as well have changed just after the grant. To check permissions again costs 3,000 to 4,000 instructions, a tenth of
-/// a hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where locks are handed over quickly. No event
-/// or counter of the server reports a changed ACL to a module.
+/// A request whose wait began less than this long ago is granted with the permissions it had when it was sent: the ACL
+/// could just as well have changed right after the grant. Checking again costs 3,000 to 4,000 instructions, a tenth of
+/// a hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where hand-offs are frequent. The server
+/// offers modules neither an event nor a counter for ACL changes.
 const PERMITTED_FOR_MS: u64 = 20;
 
 impl Clients for TurnClients<'_> {
-    /// A queued request is granted later than its command: its user may have lost permissions since the server checked
-    /// them.
+    /// A queued request is granted later than it was sent, and in between its user may have lost the permissions that
+    /// the server checked.
     #[inline]
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
         waited_ms < PERMITTED_FOR_MS || self.is_permitted(request, names)
@@ -304,7 +297,7 @@ impl TurnClients<'_> {
     fn is_permitted(&mut self, request: RequestId, names: &[&[u8]]) -> bool {
         let WaitingClients { waiting, words, .. } = &mut *self.clients;
         let Some(waiting) = waiting.get(&request) else { return true };
-        // A closed connection is found when it is answered.
+        // A closed connection is detected when the reply is sent.
         let Some(user) = User::of_connection(self.ctx, waiting.request.client.0) else { return true };
         let may_be_told = match &waiting.answer_by {
             AnswerBy::Reply(_) => true,
@@ -318,18 +311,19 @@ impl TurnClients<'_> {
     }
 }
 
-/// The words of commands, made when they are first needed: three new strings for each check would cost 800 of 42,100
+/// Arguments for permission checks, created on first use: three new strings for each check would cost 800 of the 42,100
 /// instructions of a hand-off (callgrind, Redis 7.0.15).
 #[derive(Default)]
 struct Words {
-    /// The names of the `*.ACQUIRE` of each prefix.
+    /// The name of each prefix's `*.ACQUIRE`.
     names: BTreeMap<&'static str, OwnedStr>,
-    /// An argument that is no key.
+    /// An argument that is not a key.
     other: Option<OwnedStr>,
 }
 
 impl Words {
-    /// Whether the user may still send this `*.ACQUIRE` for these keys. A hand-off by a command is that of its own key.
+    /// Whether the user may still send this `*.ACQUIRE` for these keys. A command's hand-off concerns the command's own
+    /// key.
     fn may_acquire(
         &mut self,
         user: &User<'_>,
@@ -340,7 +334,7 @@ impl Words {
         let is_it = |command: &&Command| command.action == Action::Acquire(prefix);
         let Some(command) = CATALOG.iter().find(is_it) else { return true };
         let name = self.names.entry(command.name).or_insert_with(|| OwnedStr::new(command.name.as_bytes()));
-        // The other arguments are no keys, but Redis 8.6 counts them first.
+        // The other arguments are not keys, but Redis 8.6 checks their number first.
         let other = self.other.get_or_insert_with(|| OwnedStr::new(b"-")).as_str();
         let count = prefix.takes_several_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
         let keys = names.iter().map(|name| StrOfKey::find(arguments, name));
@@ -357,14 +351,14 @@ impl Words {
     }
 }
 
-/// Whether the user may still send the SET that waits, and run what it was translated into.
+/// Whether the user may still send the waiting SET and run the command it was translated into.
 fn may_set(user: &User<'_>, names: &[&[u8]]) -> bool {
     let words = [b"LOCK.ADOPTED", &b"SET"[..], names.first().copied().unwrap_or_default(), b"-"].map(OwnedStr::new);
     let words = words.each_ref().map(OwnedStr::as_str);
     user.may_run(&words) && user.may_run(&words[1..])
 }
 
-/// The callbacks of every blocked client. Its data is a [`WaitingRequest`] or null.
+/// The callbacks of every blocked client. Its private data is a [`WaitingRequest`] or null.
 const CALLBACKS: BlockCallbacks =
     BlockCallbacks { reply: on_reply, timeout: on_timeout, free: on_free, disconnect: on_disconnect };
 
@@ -372,7 +366,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
     guard("reply", || {
         // SAFETY: the context of this callback.
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        // SAFETY: as `CALLBACKS` says.
+        // SAFETY: see `CALLBACKS`.
         let Some(answered) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
         let Some(outcome) = answered.outcome else { return };
         match answered.adopted_key.is_some() {
@@ -386,7 +380,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
     raw::REDISMODULE_OK as c_int
 }
 
-/// `CLIENT UNBLOCK id`, the only time-out that the server itself can bring here.
+/// Called for `CLIENT UNBLOCK id`, the only timeout that the server itself can produce here.
 unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::RedisModuleString, _: c_int) -> c_int {
     guard("timeout", || {
         // SAFETY: the context of this callback.
@@ -402,8 +396,8 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
     raw::REDISMODULE_OK as c_int
 }
 
-/// The connection ended; or `CLIENT UNBLOCK id ERROR`, or the server became a replica: then the client lives, and keeps
-/// no place.
+/// Called when the connection closed, for `CLIENT UNBLOCK id ERROR`, or when the server became a replica. In the last
+/// two cases the client is still connected, and no position is reserved for it.
 unsafe extern "C" fn on_disconnect(_: *mut raw::RedisModuleCtx, blocked: *mut raw::RedisModuleBlockedClient) {
     guard("disconnect", || {
         events::note(Event::Disconnected(BlockedId::of(blocked)));
@@ -416,7 +410,7 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
         if data.is_null() {
             return;
         }
-        // SAFETY: as `CALLBACKS` says, and this is the last call that gets it; the context is that of this callback.
+        // SAFETY: see `CALLBACKS`; this is the last call that gets the data, and the context is that of this callback.
         let (answered, ctx) = unsafe { (Box::from_raw(data.cast::<WaitingRequest>()), Ctx::new(ctx)) };
         let is_granted = matches!(answered.outcome, Some(WaitOutcome::Granted { .. }));
         if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
@@ -426,9 +420,10 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     });
 }
 
-/// The client of a command, if it is a connection. The client of a script is none, nor is the temporary client of
-/// another module's call: neither ever ends. The server is asked only about unknown clients: it answers with a string,
-/// which would cost an acquire and release with SESSION 770 instructions, 4 %.
+/// The client of a command, if it is a connection. The client of a script is not, and neither is the temporary client
+/// of another module's call: their disconnection would never be reported. The server is asked only about unknown
+/// clients, because it answers with a string, which would cost an acquire and release with SESSION 770 instructions, 4
+/// %.
 pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ClientId(ctx.client_id());
     let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];

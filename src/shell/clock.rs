@@ -1,53 +1,54 @@
-//! The two clocks: the wall clock, by which the server expires keys and so leases end, and the monotonic clock.
+//! The wall clock, by which the server expires keys and leases, and the monotonic clock.
 
 use lock::value::time::{Instant, Now, Timestamp};
 
 use super::ffi::time as ffi;
 use super::main_state::{Turn, MAIN};
 
-/// The wall clock counts as set when its difference to the monotonic clock has changed by more than this. Less may be
-/// rounding, or a server that was held up between the two readings. Smaller changes add up until they exceed it.
+/// The wall clock counts as set if its difference to the monotonic clock has changed by more than this. A smaller
+/// change may be rounding, or a delay between the two readings. Smaller changes add up until they exceed it.
 const TOLERANCE_MS: u64 = 20;
 
-/// The most time of a turn; the rest of the work is left for the next one.
+/// The longest time slice; remaining work is left for the next one.
 const TURN_US: u64 = 1_000;
 
-/// The least time of a turn, however much the turns before it have taken: nothing starves.
+/// The shortest time slice, however long the previous ones were, so that nothing starves.
 const LEAST_US: u64 = 200;
 
-/// Four microseconds between turns give one back to the next turn. So the commands and the timer of one round of the
-/// server's event loop together take hardly more than [`TURN_US`].
+/// Four microseconds between slices earn one for the next slice. So the commands and the timer of one event-loop
+/// iteration together take hardly more than [`TURN_US`].
 const PAUSE_FOR_ONE: u64 = 4;
 
-/// The clock is read after so many units of work, each of which takes some microseconds.
+/// The clock is read once per this many units of work, each of which takes a few microseconds.
 const UNITS_A_READING: u32 = 4;
 
-/// What the server takes to remove a lock outside a turn, with our callback: thousands of leases end together. The time
-/// itself is not measured: the server does other work in between.
+/// The cost to the server of removing a lock outside an engine pass, including our callback, when thousands of leases
+/// expire together. It is not measured, because the server does other work in between.
 const REMOVAL_NS: u64 = 400;
 
-/// The longest round of a busy server's event loop, without scripts and other long commands.
+/// The longest iteration of a busy server's event loop, without scripts and other slow commands.
 const ROUND_US: u64 = 20_000;
 
-/// At the module's start: from now on changes of the wall clock are noticed.
+/// Call at module start: changes of the wall clock are detected from then on.
 pub fn start() {
     was_set();
 }
 
-/// The time of a decision, read when it is first needed.
+/// The time on which decisions are based, read on first use.
 #[inline]
 pub fn now() -> Now {
     Now::by(wall_us, ffi::monotonic_us).within(spends_turn)
 }
 
-/// Tells whether the lock of a key that the server removes outside a turn had expired: yes, if its deadline is earlier
-/// than this. The time of a decision would be too early by up to a round of the event loop. The server's own expiry
-/// goes by the time now, and the last of thousands of grants in one round have fences ahead of the decision's time.
+/// The time by which a lock that the server removed outside an engine pass counts as expired: if its deadline is
+/// earlier than this. The decision time would be too early by up to one event-loop iteration. The server expires keys
+/// by the current time, and the last of thousands of grants in one iteration have fencing tokens ahead of the decision
+/// time.
 pub fn of_expiry() -> Now {
     Now::by(|| ffi::wall_ms() * 1_000 + ROUND_US, ffi::monotonic_us)
 }
 
-/// Begins a turn, which [`end_turn`] ends; returns the time.
+/// Begins a time slice, which [`end_turn`] ends, and returns the time.
 pub fn begin_turn() -> u64 {
     let now_us = ffi::monotonic_us();
     let turn = MAIN.clock.turn.get().after_pause(now_us);
@@ -55,7 +56,7 @@ pub fn begin_turn() -> u64 {
     now_us
 }
 
-/// Ends the turn; returns the time.
+/// Ends the time slice, and returns the time.
 pub fn end_turn() -> u64 {
     let now_us = ffi::monotonic_us();
     let turn = MAIN.clock.turn.get();
@@ -65,7 +66,7 @@ pub fn end_turn() -> u64 {
 }
 
 impl Turn {
-    /// The time of a turn that begins now.
+    /// The time slice that begins now.
     fn after_pause(self, now_us: u64) -> Turn {
         let made_up_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
         let taken_us = self.taken_us.saturating_sub(made_up_us) + self.removals * REMOVAL_NS / 1_000;
@@ -74,7 +75,7 @@ impl Turn {
     }
 }
 
-/// Whether the turn is over after this many units of work. The first unit begins the turn, unless one has begun.
+/// Whether the time slice is used up after this many units of work. The first unit begins a slice unless one has begun.
 fn spends_turn(units: u32) -> bool {
     let turn = MAIN.clock.turn.get();
     if units == 1 {
@@ -87,13 +88,13 @@ fn spends_turn(units: u32) -> bool {
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
-/// The server has removed a lock outside a turn: that takes from the time of the next one.
+/// The server has removed a lock outside an engine pass, which shortens the next time slice.
 pub fn count_removal() {
     let turn = MAIN.clock.turn.get();
     MAIN.clock.turn.set(Turn { removals: turn.removals + 1, ..turn });
 }
 
-/// Takes from the turn the time that its work will cost the server after it, in microseconds.
+/// Shortens the time slice by the microseconds that its work will cost the server afterwards.
 pub fn shorten_turn(us: u64) {
     let turn = MAIN.clock.turn.get();
     MAIN.clock.turn.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
@@ -104,13 +105,13 @@ pub fn instant() -> Instant {
     Instant::from_ms(ffi::monotonic_us() / 1000)
 }
 
-/// Milliseconds until the wall clock reaches this point, unless it is set. In a script or a transaction the time of a
-/// decision stands still; this does not.
+/// Milliseconds until the wall clock reaches this time, unless it is set. Unlike the decision time, this does not stand
+/// still during a script or a transaction.
 pub fn ms_until(timestamp: Timestamp) -> u64 {
     timestamp.ms_since(Timestamp::from_ms(ffi::wall_ms()))
 }
 
-/// Whether the wall clock was set since the last call.
+/// Whether the wall clock was set since the previous call.
 pub fn was_set() -> bool {
     let ahead_ms = ffi::wall_ms().wrapping_sub(ffi::monotonic_us() / 1000) as i64;
     let before = MAIN.clock.ahead_ms.get();
@@ -132,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_turn_has_what_the_turns_before_it_left_and_a_pause_made_up_for() {
-        // Columns: the time taken before the pause, the pause, the locks that the server has removed in it; then the
-        // time left, and the time that counts as taken.
+        // Columns: time used before the pause, the pause, locks removed by the server during it; then the time left,
+        // and the time that counts as used.
         let rows = [
             (0, 0, 0, 1_000, 0),
             (600, 0, 0, 400, 600),

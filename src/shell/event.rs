@@ -1,4 +1,4 @@
-//! Changes that callbacks see and may not act upon: they note them, and the next turn applies them.
+//! Changes that callbacks see but may not act on. They are recorded, and the next engine pass applies them.
 
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::keyspace_changes::Removal;
@@ -9,40 +9,38 @@ use lock::value::time::Instant;
 use super::ffi::blocked::BlockedId;
 use super::slots::Slots;
 
-/// A noted change.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The key was removed, replaced or renamed; the latest fence of the lock that it held.
+    /// The key was removed, replaced or renamed; the last fencing token of the lock that it held.
     KeyRemoved(Key, Fence),
-    /// Locks have gone from keys of the database: behind so many events they are not noted one by one.
+    /// Locks were removed from keys of the database; beyond a number of events they are not recorded one by one.
     ManyRemoved(i32),
-    /// A lock has gone from a key that no request waits for.
+    /// A lock was removed from a key that no request waits for.
     LockLeft,
-    /// A lock has gone from the key; its latest holder, the fence of that grant, and the reason.
+    /// A lock was removed from the key: its latest holder, the fencing token of that grant, and the reason.
     HoldRemoved(Key, Owner, Fence, Removal),
-    /// RESTORE has brought a lock to the key.
+    /// RESTORE has added a lock to the key.
     KeyTouched(Key),
-    /// Any key of the database, or of all, may have changed.
+    /// Any key of the database, or of all databases, may have changed.
     DbChanged(Option<i32>),
-    /// These slots of the cluster belong to another node now.
+    /// These slots of the cluster now belong to another node.
     SlotsLeft(Slots),
-    /// The connection has ended.
+    /// The connection closed.
     ClientGone(ClientId),
-    /// The reply with the grant was written to the client.
+    /// The reply that contains the grant was written to the client.
     GrantDelivered(RequestId),
-    /// The client had gone before its grant was written.
+    /// The client was gone before its grant was written.
     GrantUndelivered(RequestId),
-    /// `CLIENT UNBLOCK` has answered the blocked client.
+    /// `CLIENT UNBLOCK` has replied to the blocked client.
     Unblocked(BlockedId),
-    /// The server has unblocked the client: its connection ended, or `CLIENT UNBLOCK … ERROR`, or a demotion.
+    /// The server has unblocked the client: its connection closed, or `CLIENT UNBLOCK … ERROR`, or a demotion.
     Disconnected(BlockedId),
     /// The server became a replica.
     Demoted,
-    /// The server started, loaded its data or became the primary.
+    /// The server started, loaded its data or was promoted to primary.
     Began {
-        /// When.
         since: Instant,
-        /// `lock.grace` at that time: a later change begins no grace.
+        /// `lock.grace` at that time: a later change does not start a grace period.
         grace_ms: u64,
     },
     /// The wall clock was set.

@@ -1,19 +1,19 @@
-//! Figures of the last one to two minutes, in bounded memory: durations of waits and holds, the longest turn. And the
-//! pace of log lines of one kind.
+//! Figures of the last one to two minutes in bounded memory: durations of waits and holds, the longest turn. Also rate
+//! limiting for log lines of one kind.
 
 use std::mem;
 
 use hdrhistogram::Histogram;
 use lock::value::time::Instant;
 
-/// How long a window is.
+/// The length of a window.
 const WINDOW_MS: u64 = 60_000;
 
-/// Two windows.
+/// The current and the previous window.
 pub struct Windows<F> {
     current: F,
     previous: F,
-    /// When the current one began.
+    /// When the current window began.
     began: Instant,
 }
 
@@ -23,13 +23,13 @@ impl<F: Default> Windows<F> {
         Windows { current, previous, began: Instant::START }
     }
 
-    /// The window that gathers now.
+    /// The current window.
     pub fn current(&mut self, now: Instant) -> &mut F {
         self.turn(now);
         &mut self.current
     }
 
-    /// Both: of this minute, and of the one before.
+    /// The current and the previous window.
     pub fn both(&mut self, now: Instant) -> [&F; 2] {
         self.turn(now);
         [&self.current, &self.previous]
@@ -46,13 +46,13 @@ impl<F: Default> Windows<F> {
     }
 }
 
-/// A longer one counts as this: a year in ms.
+/// Longer durations count as this: a year in ms.
 const LONGEST_MS: u64 = 31_536_000_000;
 
-/// Percentiles are exact to one in a hundred. One histogram takes 16 KB then.
+/// Percentiles are exact to 1 %, which makes a histogram 16 KB large.
 const DIGITS: u8 = 2;
 
-/// Percentiles in ms; 0 without samples.
+/// Percentiles in ms; 0 if there are no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percentiles {
     pub p50: u64,
@@ -62,7 +62,7 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Durations of one kind. Without any they take no memory.
+/// Durations of one kind. Takes no memory while empty.
 pub struct Durations(Option<Windows<Gathered>>);
 
 struct Gathered {
@@ -78,7 +78,6 @@ impl Default for Gathered {
 }
 
 impl Durations {
-    /// No durations yet.
     pub const fn new() -> Durations {
         Durations(None)
     }
@@ -91,23 +90,23 @@ impl Durations {
         gathered.max = gathered.max.max(ms);
     }
 
-    /// Percentiles of the last one to two minutes.
+    /// The percentiles of the last one to two minutes.
     pub fn percentiles(&mut self, now: Instant) -> Percentiles {
         let Some(windows) = self.0.as_mut() else { return Percentiles::default() };
         let [current, previous] = windows.both(now);
         let mut all = current.histogram.clone();
         all.add(&previous.histogram).expect("both have the same bounds");
         let max = current.max.max(previous.max);
-        // The histogram has the upper end of a range.
+        // The histogram returns the upper end of a bucket.
         let at = |quantile| if all.is_empty() { 0 } else { all.value_at_quantile(quantile).min(max) };
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max }
     }
 }
 
-/// Milliseconds between two lines of one kind.
+/// The shortest time between two lines of one kind, in milliseconds.
 const BETWEEN_MS: u64 = 1_000;
 
-/// The pace of one kind of line: the time of its last line, and how many were left out since.
+/// Rate limiting for one kind of line: the time of the last line, and how many have been omitted since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     last: Option<Instant>,
@@ -115,10 +114,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// There was no line yet.
+    /// No line has been written yet.
     pub const NEVER: Pace = Pace { last: None, left_out: 0 };
 
-    /// How many were left out before this line; `None`: it is left out too.
+    /// How many lines were omitted before this one; `None`: this one is omitted too.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.ms_since(last) < BETWEEN_MS) {
             self.left_out += 1;

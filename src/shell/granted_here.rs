@@ -1,6 +1,6 @@
-//! Which connections were granted locks on keys of `lock.adopt`, and which are blocked in a SET. With `lock.adopt-wait`
-//! a connection that holds a lock must not wait for itself, and an operator looks for the client that holds one; the
-//! stored lock does not tell the connection.
+//! Remembers which connections were granted locks on keys of `lock.adopt`, and which are blocked in a SET. With
+//! `lock.adopt-wait`, a connection that holds a lock must not wait for itself, and an operator wants to find the client
+//! that holds a lock. The stored lock does not contain the connection.
 
 use command::host::GrantedTo;
 use lock::key::ClientId;
@@ -12,8 +12,8 @@ use super::ffi::server::{client_address, client_name};
 use super::main_state::MAIN;
 use super::settings;
 
-/// At most so many grants are remembered, the latest. A connection whose grant is forgotten may wait for itself once:
-/// for `lock.adopt-wait`.
+/// The most grants that are remembered, the newest ones. A connection whose grant is forgotten may wait for itself
+/// once, for at most `lock.adopt-wait`.
 const MOST: usize = 10_000;
 
 /// Whether a SET may wait for this key.
@@ -22,9 +22,9 @@ pub fn may_be_asked(key: &[u8]) -> bool {
     settings::adopt_wait().is_some() && MAIN.adopt.keys.borrow().may_hold_adopted(key)
 }
 
-/// The connection was granted a lock with this fence; `None`: a script was, or a call by another module. Which
-/// connection runs a script the server does not tell. A grant may have several: a request is repeated on another
-/// connection, for one of several keys that have the fence in common.
+/// Records that the connection was granted a lock with this fencing token. `None`: a script or another module was; the
+/// server does not reveal which connection runs a script. A grant may have more than one connection: a request can be
+/// repeated on another connection, for one of multiple keys that share the fencing token.
 pub fn note(fence: Fence, client: Option<ClientId>) {
     let mut grants = MAIN.adopt.granted.borrow_mut();
     grants.insert((fence, client));
@@ -33,12 +33,13 @@ pub fn note(fence: Fence, client: Option<ClientId>) {
     }
 }
 
-/// The same of an adopted lock: LOCK.INFO and LOCK.LOG show the connection.
+/// Records the same for an adopted lock, for which LOCK.INFO and LOCK.LOG show the connection.
 pub fn note_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
     note(fence, client);
     let mut clients = MAIN.adopt.clients.borrow_mut();
     if let Some(client) = client.filter(|client| !clients.contains_key(client)) {
-        // Asked once for each connection: the server asks its socket. It is still known when the connection has gone.
+        // Looked up once per connection, because the server queries its socket. Remains known after the connection has
+        // closed.
         clients.insert(client, GrantedTo { addr: client_address(client.0), name: client_name(ctx, client.0) });
         while clients.len() > MOST {
             clients.pop_first();
@@ -46,7 +47,7 @@ pub fn note_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
     }
 }
 
-/// The connection that was granted an adopted lock with this fence, if it is known.
+/// The connection that was granted an adopted lock with this fencing token, if known.
 pub fn granted_to(fence: Fence) -> Option<(ClientId, GrantedTo)> {
     let granted = MAIN.adopt.granted.borrow();
     let of_fence = granted.range((fence, None)..).take_while(|(of, _)| *of == fence);
@@ -54,18 +55,18 @@ pub fn granted_to(fence: Fence) -> Option<(ClientId, GrantedTo)> {
     Some((client, MAIN.adopt.clients.borrow().get(&client)?.clone()))
 }
 
-/// Whether the connection was granted the lock with this fence, or may have been by a script.
+/// Whether the connection was granted the lock with this fencing token, or may have been, by a script.
 pub fn may_be_by(fence: Fence, client: ClientId) -> bool {
     let granted = MAIN.adopt.granted.borrow();
     granted.contains(&(fence, None)) || granted.contains(&(fence, Some(client)))
 }
 
-/// A client waits in a SET.
+/// A client starts waiting in a SET.
 pub fn begin_to_wait(blocked: BlockedId) {
     MAIN.adopt.waiting.borrow_mut().insert(blocked);
 }
 
-/// It waits no more.
+/// It stops waiting.
 pub fn end_to_wait(blocked: BlockedId) {
     let mut waiting = MAIN.adopt.waiting.borrow_mut();
     if !waiting.is_empty() {

@@ -1,20 +1,19 @@
-//! The name of a key as a string object of the server: an argument of the command that runs, or one made for it.
+//! The name of a key as a string object of the server: an argument of the running command, or a new one.
 
 use command::host::KeyArguments;
 
 use crate::shell::ffi::string::{OwnedStr, Str};
 
-/// The string object of a key's name.
 pub enum StrOfKey<'a> {
     /// An argument of the command.
     Argument(Str<'a>),
-    /// Made for this key.
+    /// Created for this key.
     Own(OwnedStr),
 }
 
 impl<'a> StrOfKey<'a> {
-    /// Of several arguments only the very one is found: comparing each key with the names of 128 keys would cost too
-    /// much.
+    /// If there is more than one argument, compares pointers only: comparing each key with the names of 128 keys would
+    /// cost too much.
     #[inline]
     pub fn find(arguments: &KeyArguments<'a, Str<'a>>, name: &[u8]) -> StrOfKey<'a> {
         let KeyArguments { arguments, names } = arguments;
@@ -29,7 +28,6 @@ impl<'a> StrOfKey<'a> {
         }
     }
 
-    /// The string, borrowed.
     #[inline]
     pub fn as_str(&self) -> Str<'_> {
         match self {

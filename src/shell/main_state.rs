@@ -1,8 +1,8 @@
-//! What the module remembers beside [`State`](super::state::State): everything that callbacks of the server reach while
-//! a turn has the state borrowed, and that commands check before they borrow it. This file has the data; the named
-//! rooms give it its meaning.
+//! The module's state in addition to [`State`](super::state::State): everything that server callbacks access while an
+//! engine pass has the state borrowed, and that commands check before they borrow it. This file has only the data; the
+//! modules named below define its meaning.
 //!
-//! Any other `static` is a setting whose address the server has, or known to other threads.
+//! Every other `static` is a setting whose address the server has, or is shared with other threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,23 +30,22 @@ use super::ffi::time::{TimerCallback, TimerId};
 use super::figures::{Durations, Pace, Windows};
 use super::noticed_stall::NoticedStall;
 
-/// The one value.
 pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
 
-/// What the end of a lock's memory needs: a static of its own, as the server also frees on other threads.
+/// What freeing a lock needs: a separate static, because the server also frees on other threads.
 pub static FREEING: Freeing =
     Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByFamily([const { AtomicI64::new(0) }; 4]) };
 
-/// Locks that are being freed: `keyspace/store`, `keyspace/held_counts`.
+/// Locks being freed: `keyspace/store`, `keyspace/held_counts`.
 pub struct Freeing {
-    /// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal;
-    /// for other locks they may come from anywhere.
+    /// The lock that the module itself is removing. Its `unlink` and `free` are called inside that removal; for other
+    /// locks they may be called from anywhere.
     pub removing: AtomicPtr<Lock>,
     /// How many locks other threads have freed.
     pub elsewhere: ByFamily<AtomicI64>,
 }
 
-/// All of it, by rooms.
+/// The state of each module.
 pub struct MainState {
     pub noted: Noted,
     pub clock: Clock,
@@ -62,45 +61,44 @@ pub struct MainState {
     pub figures: Figures,
     pub exec: Exec,
     pub adopt: Adopt,
-    /// Known connections, by the last digits of their ids. Ids are never used again: a known connection is still one,
-    /// or has ended and sends no more.
+    /// Known connections, indexed by the low digits of their ids. Ids are never reused: a known connection still is
+    /// one, or has closed and sends nothing more.
     pub connections: [Cell<Option<ClientId>>; KNOWN_CONNECTIONS],
-    /// To be called at the moment when all databases are empty.
+    /// Called as soon as all databases are empty.
     pub all_flushed: Cell<fn()>,
 }
 
-/// So many connections are remembered.
 pub const KNOWN_CONNECTIONS: usize = 256;
 
-/// The number of kinds of log lines with a pace.
+/// The number of kinds of rate-limited log lines.
 pub const PACED_LINES: usize = 7;
 
-/// What callbacks have noted: `background/events`.
+/// Recorded by callbacks: `background/events`.
 pub struct Noted {
     pub events: RefCell<VecDeque<Event>>,
-    /// What every command checks: why it has to take the slow path, a bit for each reason. Events are one.
+    /// Checked by every command: why it must take the slow path, one bit per reason. Pending events are one.
     pub slow_path_reasons: Cell<u8>,
-    /// A request waits, a hold is bound to a connection, or a grant is on its way.
+    /// A request waits, a hold is bound to a connection, or the delivery of a grant is pending.
     pub has_waiters_or_sessions: Cell<bool>,
 }
 
 /// `clock`.
 pub struct Clock {
     pub turn: Cell<Turn>,
-    /// By how many milliseconds the wall clock was ahead of the monotonic clock when it was read last.
+    /// By how many milliseconds the wall clock was ahead of the monotonic clock when last read.
     pub ahead_ms: Cell<Option<i64>>,
 }
 
-/// The turn that runs, or the last one. In microseconds of the monotonic clock.
+/// The current or last time slice, in microseconds of the monotonic clock.
 #[derive(Clone, Copy)]
 pub struct Turn {
-    /// `None` between turns.
+    /// `None` between slices.
     pub began_us: Option<u64>,
-    /// When the turn's time is over.
+    /// When the slice ends.
     pub ends_us: u64,
-    /// When the last turn ended.
+    /// When the last slice ended.
     pub ended_us: u64,
-    /// The time of earlier turns that no pause has made up for.
+    /// The time used by earlier slices that no pause has made up for.
     pub taken_us: u64,
     /// The locks that the server has removed since.
     pub removals: u64,
@@ -110,81 +108,79 @@ pub struct Turn {
 pub struct Timer {
     pub setup: Cell<Option<TimerSetup>>,
     pub armed: Cell<Option<ArmedTimer>>,
-    /// The last timer fired early: none is armed before the next round of the event loop.
+    /// The last timer fired early, so none is armed before the next event-loop iteration.
     pub is_held_back: Cell<bool>,
 }
 
-/// What the timer works with, from the module's start to its end.
+/// What the timer needs, from the start of the module to its unloading.
 #[derive(Clone, Copy)]
 pub struct TimerSetup {
     pub ctx: Ctx<'static>,
     pub callback: TimerCallback,
 }
 
-/// A timer that is armed.
 #[derive(Clone, Copy)]
 pub struct ArmedTimer {
     pub timer: TimerId,
     pub fires: Instant,
-    /// Its deadline: it fires no later, as long as the wall clock is not set.
+    /// Its deadline: it fires no later unless the wall clock is set.
     pub next: NextTimer,
 }
 
 /// `background/inspections`.
 pub struct Inspections {
-    /// When the next inspection is due.
     pub due: Cell<Option<Instant>>,
-    /// Whether there was a key to inspect since the last inspection: where a lock changes hands quickly the timer is
-    /// not armed anew for each waiter.
+    /// Whether there was a key to inspect since the last inspection. Where a lock changes hands quickly, this avoids
+    /// rearming the timer for each waiter.
     pub were_needed: Cell<bool>,
-    /// How many inspections there were since the last command that met a waiter.
+    /// The number of inspections since the last command that saw a waiter.
     pub quiet_turns: Cell<u32>,
 }
 
-/// `background/gate`.
+/// The write check: `background/gate`.
 pub struct Gate {
-    /// The LOCK.APPLY that runs now is the gate's own probe.
+    /// The LOCK.APPLY that is running is the probe of the write check.
     pub is_probing: Cell<bool>,
     pub is_in_cluster: Cell<bool>,
-    /// Since when work that is due has been held back.
+    /// Since when due work has been held back.
     pub held_back_since: Cell<Option<Instant>>,
 }
 
-/// Whether the server stood still: `background/stall`.
+/// Whether the server was paused: `background/stall`.
 pub struct Stall {
     /// The last sign of life.
     pub last: Cell<Option<Instant>>,
-    /// How often a sign of life comes.
+    /// The interval between signs of life.
     pub period_ms: Cell<u64>,
     pub replicas: Cell<usize>,
     pub noticed: Cell<Option<NoticedStall>>,
 }
 
-/// Of effects: `replication`.
+/// Consumers of effects: `replication`.
 pub struct Consumers {
     pub is_any: Cell<bool>,
     pub is_backlog_only: Cell<bool>,
 }
 
-/// Locks that the server takes from their keys: `keyspace/removals`.
+/// Locks that the server removes from their keys: `keyspace/removals`.
 pub struct Removals {
-    /// Holds that have ended because their leases did, with their keys.
+    /// The number of holds that ended with their keys because their leases expired.
     pub expired: Cell<u64>,
-    /// Locks that expired when their keys were opened in this turn.
+    /// Locks that expired when their keys were opened in this engine pass.
     pub in_turn: RefCell<Vec<(Key, Owner, Fence)>>,
-    /// How many removals were logged since the last turn ended.
+    /// How many removals were logged since the last engine pass ended.
     pub told: Cell<usize>,
 }
 
 /// How many keys hold a lock: `keyspace/held_counts`.
 pub struct Held {
-    /// Keys that came and went on the main thread, outside the rules.
+    /// Keys added and removed on the main thread, outside the engine.
     pub here: Cell<ByFamily<i64>>,
     /// What was in memory after the last flush of all databases.
     pub flushed: Cell<ByFamily<Flushed>>,
 }
 
-/// The locks in memory when all databases had been flushed.
+/// The locks in memory right after all databases were flushed.
 #[derive(Clone, Copy)]
 pub struct Flushed {
     pub locks: i64,
@@ -194,13 +190,13 @@ pub struct Flushed {
 
 /// The memory of stored locks: `keyspace/store`.
 pub struct LockMemory {
-    /// The server's handle of our data type.
+    /// The server's handle for our data type.
     pub data_type: Cell<*mut raw::RedisModuleType>,
-    /// The memory of locks that were removed, for the next ones.
+    /// The memory of removed locks, for reuse.
     pub spares: RefCell<Vec<NonNull<Lock>>>,
 }
 
-/// Keyspace events that are published when the turn is over: `observe/keyspace_events`.
+/// Keyspace events to be published at the end of the engine pass: `observe/keyspace_events`.
 pub struct KeyEvents {
     pub events: RefCell<VecDeque<(&'static CStr, Key)>>,
     pub is_publishing: Cell<bool>,
@@ -208,46 +204,44 @@ pub struct KeyEvents {
 
 /// Measured durations: `observe`.
 pub struct Figures {
-    /// From queueing to the hand-off.
+    /// From queueing to grant.
     pub waits: RefCell<Durations>,
     pub longest_turn: RefCell<Windows<u64>>,
     pub lines: RefCell<[Pace; PACED_LINES]>,
 }
 
-/// Guards against calls within a call: `commands/exec`.
+/// Guards against recursive calls: `commands/exec`.
 pub struct Exec {
     pub is_running: Cell<bool>,
     pub is_telling: Cell<bool>,
 }
 
-/// Commands of clients that do not know the module: `adopt`.
+/// Commands of other lock libraries: `adopt`.
 pub struct Adopt {
-    /// The patterns.
     pub keys: RefCell<AdoptedKeys>,
     /// The patterns that are only observed.
     pub observed: RefCell<AdoptedKeys>,
-    /// Whether there are any.
+    /// Whether `observed` has patterns.
     pub is_observing: Cell<bool>,
-    /// Whether a key that matches, also one that is only observed, may begin with this byte.
+    /// Whether a matching key, including observed ones, may begin with this byte.
     pub may_begin_with: [Cell<bool>; 256],
-    /// Whether some of them are for locks in a hash.
+    /// Whether any pattern is for locks in a hash.
     pub has_hashes: Cell<bool>,
-    /// The settings in the operator's words.
+    /// The settings as the operator wrote them.
     pub setting: RefCell<Option<OwnedStr>>,
     pub observed_setting: RefCell<Option<OwnedStr>>,
-    /// The originals that the server has, a bit for each.
+    /// The original commands that the server has, one bit each.
     pub known: Cell<u32>,
     /// Whether the filter is registered.
     pub is_filtering: Cell<bool>,
-    /// The next command that the filter sees is the module's own.
+    /// The next command that the filter sees was called by the module itself.
     pub is_calling_original: Cell<bool>,
-    /// How many locks a DEL of such a client has released.
+    /// How many locks were released by DEL.
     pub released: Cell<u64>,
-    /// The connections of the latest grants: `granted_here`.
+    /// The connections of the newest grants: `granted_here`.
     pub granted: RefCell<BTreeSet<(Fence, Option<ClientId>)>>,
     /// The connections that were granted adopted locks: `granted_here`.
     pub clients: RefCell<BTreeMap<ClientId, GrantedTo>>,
-    /// The clients that are blocked in a SET.
     pub waiting: RefCell<BTreeSet<BlockedId>>,
 }
 
@@ -276,7 +270,7 @@ impl MainState {
                 replicas: Cell::new(0),
                 noticed: Cell::new(None),
             },
-            // Until consumers are counted, assume one.
+            // Until consumers have been counted, assume there is one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
             removals: Removals { expired: Cell::new(0), in_turn: RefCell::new(Vec::new()), told: Cell::new(0) },
             held: Held {

@@ -1,21 +1,21 @@
-//! What `background/stall` has noticed.
+//! What `background/stall` has detected.
 
 use lock::value::time::Instant;
 
-/// The server stood still, and has not heard from all of its replicas since.
+/// The server was paused, and not all of its replicas have acknowledged data since.
 #[derive(Clone, Copy)]
 pub struct NoticedStall {
-    /// When it was noticed.
+    /// When it was detected.
     pub since: Instant,
     /// How many replicas there were.
     pub replicas: usize,
     pub asked: Option<AskedReplicas>,
 }
 
-/// The replicas were asked.
+/// The replicas were asked to acknowledge.
 #[derive(Clone, Copy)]
 pub struct AskedReplicas {
     pub last: Instant,
-    /// The offset of replication when they were asked first. A replica with a larger offset has it since.
+    /// The replication offset at the first request. A replica with a larger offset has acknowledged data since.
     pub offset: i64,
 }

@@ -1,18 +1,18 @@
-//! What replicas and the append-only file get: effects, sent at the moment of a decision, if anything consumes them.
-//! `keyspace/effects` applies them.
+//! Replication: effects are sent to replicas and the append-only file when the decision is made, if anything consumes
+//! them. `keyspace/effects` applies them.
 //!
-//! Whether there is a consumer, a replica, its backlog or an append-only file, is known: building an effect for nothing
-//! costs a third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of
-//! these moments, each is an event:
-//! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child:
-//!   whatever was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog
-//!   of an earlier one, which counts as a consumer.
+//! The module knows whether there is a consumer, that is a replica, a replication backlog or an append-only file,
+//! because building an unused effect costs a third of a request. The knowledge must be exact, or replicas would miss a
+//! grant. A consumer can appear only at one of these moments, each of which is an event:
+//! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child,
+//!   which contains whatever was not sent before the fork. A replica that synchronizes partially needs the backlog of
+//!   an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
 //! Consumers are counted again only at these events. A backlog may end without an event: one that no replica reads is
-//! freed after `repl-backlog-ttl`, and one made by a start from an RDB file after the server has reported the end of
-//! loading. So where a backlog is the only consumer, the server's cron checks again. In a cluster, where slots are
-//! moved by streams of effects too, effects always count as consumed.
+//! freed after `repl-backlog-ttl`, and one created by a start from an RDB file is freed after the server has reported
+//! the end of loading. So if a backlog is the only consumer, the server's cron checks again. In a cluster, where
+//! effects are also streamed to move slots, they always count as consumed.
 
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
@@ -25,16 +25,16 @@ use crate::shell::ffi::server::info_field;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// The origin of a change of the keyspace.
+/// The origin of a change to the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A client's command: the server has accepted a write, in this database.
+    /// A client's command: the server has accepted a write in this database.
     Command,
-    /// The timer: no client's write was accepted, any database.
+    /// The timer: no client's write was accepted, and it may be any database.
     Timer,
 }
 
-/// Sends how this owner holds the lock now; `key_until` is the key's own deadline.
+/// Sends the owner's current hold; `key_until` is the key's own deadline.
 #[inline]
 pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
     if must_send_or_count(ctx, scope) {
@@ -42,28 +42,28 @@ pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &
     }
 }
 
-/// Out of line: its stack frame would burden requests that send nothing.
+/// Out of line, because its stack frame would burden requests that send nothing.
 #[inline(never)]
 fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
     let Some(hold) = lock.hold(owner, key_until) else { return };
     encode_hold(lock, &hold, |bytes| ctx.replicate(APPLY, key, Rest::Bytes(bytes)));
 }
 
-/// Sends that this owner holds the lock no more.
+/// Sends that this owner no longer holds the lock.
 pub fn send_drop(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, owner: &[u8]) {
     if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::WordAndBytes(c"DROP", owner));
     }
 }
 
-/// Sends that the holders whose leases were over at this time hold the lock no more.
+/// Sends that the holders whose leases had expired at this time no longer hold the lock.
 pub fn send_ended(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, time: Timestamp) {
     if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::WordAndInteger(c"ENDED", time.signed_ms()));
     }
 }
 
-/// Sends the limit of a semaphore.
+/// Sends a semaphore's limit.
 pub fn send_limit(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock) {
     let Some(limit) = lock.semaphore_limit() else { return };
     if must_send_or_count(ctx, scope) {
@@ -71,14 +71,14 @@ pub fn send_limit(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Sends that no holder ends later than the key, as clients have set its deadline.
+/// Sends that no holder outlives the key, whose deadline was set by clients.
 pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
     if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::Word(c"CLAMP"));
     }
 }
 
-/// Sends that the key is gone.
+/// Sends that the key was deleted.
 #[inline]
 pub fn send_removal(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
     if must_send_or_count(ctx, scope) {
@@ -91,16 +91,16 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
     for hold in lock.stored_holds() {
         encode_hold(lock, &hold, |bytes| aof.emit(APPLY, key, Rest::Bytes(bytes)));
     }
-    // FENCE: the latest holder may have gone. PERSIST: loading a hold sets an expiry; the server adds PEXPIREAT if the
-    // key has one.
+    // FENCE, because the holder with the latest fencing token may be gone. PERSIST, because loading a hold sets an
+    // expiry; the server adds PEXPIREAT if the key has one.
     if let (true, Some(fence)) = (lock.is_shared(), lock.fence()) {
         aof.emit(APPLY, key, Rest::WordAndInteger(c"FENCE", fence.signed()));
         aof.emit(c"PERSIST", key, Rest::Nothing);
     }
 }
 
-/// Whether an effect must be sent. A command's change that nothing consumes is only counted, for the server's save
-/// points. A timer's change is always sent: the module API cannot count it in any other way.
+/// Whether an effect must be sent. A command's change without a consumer is only counted for the server's save points.
+/// A timer's change is always sent, because the module API has no other way to count it.
 #[inline]
 fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
     if scope == Scope::Timer || MAIN.consumers.is_any.get() {
@@ -110,7 +110,7 @@ fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
     false
 }
 
-/// Counts again. To be called at each of the events above.
+/// Counts the consumers. Call it at each of the events listed above.
 pub fn count_consumers(ctx: Ctx<'_>) {
     let always = raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER | raw::REDISMODULE_CTX_FLAGS_SLAVE;
     let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
@@ -120,7 +120,7 @@ pub fn count_consumers(ctx: Ctx<'_>) {
     MAIN.consumers.is_any.set(is_told || is_backlog);
 }
 
-/// The server's cron: checks for a backlog that has ended without an event.
+/// The server's cron: checks for a backlog that ended without an event.
 pub fn cron(ctx: Ctx<'_>) {
     if MAIN.consumers.is_backlog_only.get() {
         count_consumers(ctx);

@@ -1,5 +1,5 @@
-//! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name
-//! value`.
+//! The settings, given as `loadmodule libredis_lock.so name value …`, as `lock.name value` in redis.conf, or with
+//! `CONFIG SET lock.name value`.
 
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
@@ -13,12 +13,12 @@ use lock::value::time::WaitLimit;
 use super::ffi::context::Ctx;
 use super::ffi::module::{load_settings, register_flag, register_number, register_text, Text};
 
-/// A year in ms: the longest lease, and the longest grace.
+/// A year in ms: the longest lease and the longest grace period.
 const YEAR: i64 = MAX_LEASE_MS as i64;
 
-/// A number that an operator may set.
+/// A numeric setting.
 pub struct Setting {
-    /// After `lock.`
+    /// Without the prefix `lock.`
     name: &'static str,
     default: i64,
     bounds: RangeInclusive<i64>,
@@ -43,60 +43,59 @@ impl Setting {
         usize::try_from(self.get()).unwrap_or(usize::MAX)
     }
 
-    /// A value that it takes.
+    /// The number, if it is a valid value.
     fn parse(&self, text: &str) -> Option<i64> {
         integer(text.as_bytes()).filter(|number| self.bounds.contains(number))
     }
 }
 
-/// Something that an operator may switch on.
+/// A boolean setting.
 pub struct Flag {
-    /// After `lock.`
+    /// Without the prefix `lock.`
     name: &'static str,
     value: AtomicBool,
 }
 
-/// All of them.
 struct Settings {
-    /// ms, when a request names no lease.
+    /// ms; the lease if a request names none.
     default_lease: Setting,
     /// ms; a longer lease is an error.
     max_lease: Setting,
-    /// Requests that may wait on the server.
+    /// The most waiting requests on the server.
     max_waiters: Setting,
-    /// The same for one key; 0: no limit of its own.
+    /// The same per key; 0: no separate limit.
     max_waiters_per_key: Setting,
-    /// ms that a request keeps its place while its client is away.
+    /// ms for which a disconnected client's position in the queue stays reserved.
     keep_place: Setting,
-    /// ms after every start and promotion during which a key is granted only to owners that hold it already.
+    /// ms after every start and promotion during which a key is granted only to owners that already hold it.
     grace: Setting,
-    /// ms; a hold that lasts at least so long goes into LOCK.LOG; 0: none.
+    /// ms; a hold of at least this length is logged in LOCK.LOG; 0: none.
     log_hold: Setting,
-    /// ms; a wait that lasts at least so long goes into LOCK.LOG; 0: none.
+    /// ms; a wait of at least this length is logged in LOCK.LOG; 0: none.
     log_wait: Setting,
-    /// Entries of LOCK.LOG.
+    /// The most entries in LOCK.LOG.
     log_max_len: Setting,
-    /// ms that a SET … NX of a held lock waits; 0: not at all.
+    /// ms for which a SET … NX waits for a held lock; 0: not at all.
     adopt_wait: Setting,
-    /// Whether events of keys are published.
+    /// Whether keyspace events are published.
     keyspace_events: Flag,
 }
 
-/// After `lock.`: patterns of keys on which other locks' commands act on native ones.
+/// Without the prefix `lock.`: patterns of keys on which the commands of other lock libraries act on native locks.
 pub const ADOPT: &str = "adopt";
 
-/// After `lock.`: patterns of keys on which clients are only observed.
+/// Without the prefix `lock.`: patterns of keys on which clients are only observed.
 pub const ADOPT_OBSERVE: &str = "adopt-observe";
 
-/// The settings that are patterns.
+/// The settings whose values are patterns.
 const PATTERNS: [&str; 2] = [ADOPT, ADOPT_OBSERVE];
 
-/// Whether the setting is patterns, which may be several words.
+/// Whether the value is patterns, and may therefore have multiple words.
 pub fn is_patterns(name: &str) -> bool {
     PATTERNS.contains(&name)
 }
 
-/// A static, as the server writes to the addresses of these values.
+/// A static because the server writes to the addresses of these values.
 static SETTINGS: Settings = Settings {
     default_lease: Setting::new("default-lease", 30_000, 1..=YEAR),
     max_lease: Setting::new("max-lease", YEAR, 1..=YEAR),
@@ -132,18 +131,19 @@ impl Settings {
     }
 }
 
-/// Whether a setting is called so.
+/// Whether this is the name of a setting.
 pub fn is_name(word: &str) -> bool {
     let numbers = SETTINGS.numbers().map(|setting| setting.name);
     let flags = SETTINGS.flags().map(|flag| flag.name);
     numbers.into_iter().chain(flags).chain(PATTERNS).any(|name| name == word)
 }
 
-/// Registers all settings, `patterns` among them, with the module's arguments as defaults, and gives them their values;
-/// only while the module is being loaded.
+/// Registers all settings, including `patterns`, with the module's arguments as defaults, and initializes them; only
+/// while the module is loading.
 ///
 /// # Errors
-/// An argument is not the name of a setting, or its value is missing or invalid; or a value from elsewhere is invalid.
+/// An argument is not the name of a setting, its value is missing or invalid, or a value from another source is
+/// invalid.
 pub fn register(
     ctx: Ctx<'_>,
     arguments: &[(String, Option<String>)],
@@ -180,7 +180,7 @@ pub fn register(
     }
 }
 
-/// As the server reads it.
+/// Parses a boolean as the server does.
 fn yes_or_no(text: &str) -> Option<bool> {
     match () {
         () if text.eq_ignore_ascii_case("yes") => Some(true),
@@ -189,7 +189,7 @@ fn yes_or_no(text: &str) -> Option<bool> {
     }
 }
 
-/// All names and values, for an error.
+/// All names and values, for an error message.
 fn described() -> String {
     let numbers = SETTINGS
         .numbers()
@@ -205,28 +205,26 @@ pub fn observes_holds() -> bool {
     SETTINGS.log_hold.get() > 0
 }
 
-/// How long a SET … NX of a held lock waits, if it does.
+/// How long a SET … NX waits for a held lock, if it does.
 pub fn adopt_wait() -> Option<WaitLimit> {
     NonZeroU64::new(SETTINGS.adopt_wait.get()).map(WaitLimit::Ms)
 }
 
-/// How many entries LOCK.LOG has at most.
 pub fn log_max_len() -> usize {
     SETTINGS.log_max_len.count()
 }
 
-/// ms of grace after a start.
 pub fn grace_ms() -> u64 {
     SETTINGS.grace.get()
 }
 
-/// The settings under which requests are parsed.
+/// The settings that affect how requests are parsed.
 #[inline]
 pub fn leases() -> LeaseSettings {
     LeaseSettings { default_ms: SETTINGS.default_lease.get(), max_ms: SETTINGS.max_lease.get() }
 }
 
-/// The settings of the rules.
+/// The engine's settings.
 pub fn limits() -> Limits {
     Limits {
         max_waiters: SETTINGS.max_waiters.count(),
@@ -235,7 +233,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// What the rules record beyond rare occurrences.
+/// What the engine records in addition to rare occurrences.
 pub fn observed() -> Observe {
     Observe {
         changes: SETTINGS.keyspace_events.value.load(Ordering::Relaxed),

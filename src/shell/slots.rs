@@ -1,17 +1,17 @@
-//! A cluster's slots: the slot of a key, and sets of slots.
+//! Cluster slots: the slot of a key, and sets of slots.
 
 use std::fmt;
 
-/// So many slots has a cluster.
+/// The number of slots in a cluster.
 const COUNT: usize = 16_384;
 
-/// The slot of a key, as the cluster specification has it: the CRC16 (XMODEM) of the key's hash tag. Computed here: in
-/// Redis 7.0 only a command answers it, which `rename-command` can take away.
+/// The slot of a key according to the cluster specification: the CRC16 (XMODEM) of the key's hash tag. Computed here,
+/// because in Redis 7.0 only a command returns it, which `rename-command` can remove.
 pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % COUNT as u16
 }
 
-/// The bytes between the first `{` and the next `}`, if there are any; otherwise the whole key.
+/// The bytes between the first `{` and the next `}`, if not empty; otherwise the whole key.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let position = |bytes: &[u8], searched| bytes.iter().position(|byte| *byte == searched);
     let tag = position(key, b'{').and_then(|open| {
@@ -22,7 +22,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    /// The CRC of each byte.
+    /// The CRC of each byte value.
     const OF_BYTE: [u16; 256] = {
         let mut of_byte = [0; 256];
         let mut byte = 0;
@@ -43,24 +43,21 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// A set of slots.
 #[derive(Clone, PartialEq)]
 pub struct Slots(Box<[u64; COUNT / 64]>);
 
 impl Slots {
-    /// The empty set.
     pub fn none() -> Slots {
         Slots(Box::new([0; COUNT / 64]))
     }
 
-    /// Adds a slot; an invalid number is left out.
+    /// Adds a slot; ignores an invalid number.
     pub fn add(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
             *word |= 1 << (slot % 64);
         }
     }
 
-    /// Whether the slot is in the set.
     pub fn contains(&self, slot: u16) -> bool {
         self.0.get(usize::from(slot / 64)).is_some_and(|word| word & 1 << (slot % 64) != 0)
     }
@@ -76,7 +73,7 @@ impl fmt::Debug for Slots {
 mod tests {
     use super::*;
 
-    /// As CLUSTER KEYSLOT answers.
+    /// The results of CLUSTER KEYSLOT.
     #[test]
     fn a_key_has_the_slot_of_its_hash_tag() {
         let rows: [(&[u8], u16); 12] = [

@@ -1,8 +1,8 @@
 //! Loads the module.
 //!
-//! A load that fails leaves nothing behind: the server forgets what was registered with it, but Redis 7.0 goes on to
-//! call the module for events, and no server stops its timers. So steps that may be refused come first, events come
-//! last, and no timer is armed: a server that does not like the settings unloads the module right after this.
+//! A failed load must leave nothing behind. The server forgets what was registered, but Redis 7.0 keeps calling the
+//! module for events, and no server stops its timers. So steps that may be refused come first, events come last, and no
+//! timer is armed: a server that rejects a setting unloads the module right after this.
 
 use std::ffi::{c_int, CStr};
 
@@ -21,15 +21,15 @@ use super::observe::info;
 use super::replication;
 use super::{adopt, clock, settings, turn};
 
-/// The module's name, as MODULE LIST tells it.
+/// The module's name in MODULE LIST.
 const NAME: &CStr = c"lock";
 
-/// The module's version, as MODULE LIST tells it: 1.0.0 is 10,000, 1.2.3 is 10,203. It is said once, in Cargo.toml.
+/// The module's version in MODULE LIST: 1.0.0 is 10,000, 1.2.3 is 10,203. Cargo.toml is its only source.
 const VERSION: i32 = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
     + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
     + number(env!("CARGO_PKG_VERSION_PATCH"));
 
-/// Digits, as Cargo checked them.(`str::parse` cannot be called at compile time.)
+/// Parses digits, which Cargo has validated (`str::parse` cannot be called at compile time).
 const fn number(digits: &str) -> i32 {
     let digits = digits.as_bytes();
     let (mut number, mut index) = (0, 0);
@@ -41,13 +41,13 @@ const fn number(digits: &str) -> i32 {
     number
 }
 
-/// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
-/// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
-/// changed, not when they are opened.
+/// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a truncated dump is an error that we return, and does not end the server.
+/// And `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which is missing in the crate's bindings: keys are signaled
+/// when they change, not when they are opened.
 const OPTIONS: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | 1 << 1;
 
 /// # Safety
-/// To be called by the server only, when it loads the module.
+/// Only the server may call it, when it loads the module.
 #[no_mangle]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn RedisModule_OnLoad(
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         return raw::REDISMODULE_ERR as c_int;
     }
     let started = guard("the load", || {
-        // SAFETY: context and arguments of this callback; without arguments there may be no array.
+        // SAFETY: the context and arguments of this callback; without arguments `argv` may be null.
         let (ctx, args) = unsafe { (Ctx::new(ctx), if argc > 0 { arguments(argv, argc) } else { &[] }) };
         let Some(ctx) = ctx else { return false };
         start(ctx, args).inspect_err(|reason| ctx.warn(&format!("redis-lock: not loaded: {reason}"))).is_ok()
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 }
 
 /// # Safety
-/// To be called by the server only, before it unloads the module: Redis 8 after a MODULE LOADEX with settings that the
-/// module does not have. MODULE UNLOAD is refused, because there is a data type.
+/// Only the server may call it, before it unloads the module: Redis 8 does so after a MODULE LOADEX with settings that
+/// the module does not have. MODULE UNLOAD is refused, because the module has a data type.
 #[no_mangle]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut raw::RedisModuleCtx) -> c_int {
@@ -101,7 +101,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     if !server_events::subscribe(ctx, held_counts::all_flushed) {
         return Err("the server refused to subscribe to an event: it must be Redis 7.0.5 or newer, or Valkey".into());
     }
-    // Where the server tells of its slot migrations, it may migrate.
+    // If the server reports slot migrations, they may be allowed.
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { module::MAY_MIGRATE_SLOTS } else { 0 };
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
@@ -117,23 +117,23 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks for commands of the server that `rename-command` can take away.
+/// Checks for required commands that `rename-command` can remove.
 ///
 /// # Errors
-/// One is missing; the error says why the module needs it.
+/// A command is missing; the error says why the module needs it.
 fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
     let knows = |command: &str| {
         let words = [command, "key"].map(|word| OwnedStr::new(word.as_bytes()));
         !keys_of(ctx, &[words[0].as_str(), words[1].as_str()]).is_empty()
     };
-    // Replicas and the append-only file learn by DEL of a release, and of leases that the server ends; a server without
-    // DEL reads no append-only file that has one. So an effect of our own would not help.
+    // Releases, and leases that the server ends, are replicated as DEL. An effect of our own would not help: a server
+    // without DEL cannot load an append-only file that contains one.
     if !knows("DEL") {
         return Err("the server has no DEL command (rename-command), which is needed to replicate releases: \
                     use ACL rules instead of rename-command"
             .into());
     }
-    // A command with several keys finds out by EXISTS whether they are all here, while their slot moves.
+    // While a slot is moving, a command with multiple keys uses EXISTS to find out whether all of them are here.
     if gate::is_in_cluster() && !knows("EXISTS") {
         return Err("the server has no EXISTS command (rename-command), which requests for multiple keys need in a \
                     cluster: \
@@ -143,8 +143,8 @@ fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The arguments as names and values; the last value may be missing. CONFIG REWRITE writes no quotes: the patterns of
-/// `adopt` go on until the name of a setting.
+/// Groups the arguments into names and values; the last value may be missing. CONFIG REWRITE does not quote, so the
+/// patterns of `adopt` extend up to the next name of a setting.
 fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
     let text = |arg: &Str<'_>| String::from_utf8_lossy(arg.bytes()).into_owned();
     let mut words = args.iter().map(text).peekable();
@@ -161,7 +161,7 @@ fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
     pairs
 }
 
-/// Locks have a time to live, so both volatile-* and allkeys-* may evict them.
+/// Locks have an expiry, so both volatile-* and allkeys-* policies may evict them.
 fn warn_of_eviction(ctx: Ctx<'_>) {
     if ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT) {
         ctx.warn("redis-lock: maxmemory-policy may evict held locks. Set it to noeviction if losing a lock matters.");

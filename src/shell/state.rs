@@ -1,4 +1,4 @@
-//! What the module remembers that is not stored with a key.
+//! The module's state that is not stored with a key.
 
 use std::cell::{RefCell, RefMut};
 use std::mem;
@@ -14,26 +14,22 @@ use super::ffi::main_thread::MainThread;
 use super::slots::slot_of;
 use super::{clock, settings};
 
-/// Everything of the module that is not stored with a key.
 #[derive(Default)]
 pub struct State {
-    /// The rules.
     pub manager: LockManager,
-    /// The clients of queued requests.
     pub clients: WaitingClients,
-    /// The entries of LOCK.LOG.
     pub log: LockLog,
 }
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
 
-/// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
-/// a command.
+/// Runs `work` on the state after applying pending events. `None` if the state is in use: a command inside a callback
+/// inside a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     borrow_at(&clock::now(), work)
 }
 
-/// The same at a time that was read already.
+/// The same with a time that was already read.
 pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = borrowed.get_or_insert_with(begin);
@@ -50,9 +46,9 @@ pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Opti
     Some(result)
 }
 
-/// The reply with a grant was written: its delivery is over, whatever other events wait to be applied. Nothing is
-/// decided or written for it, so it is no event itself unless a turn runs: an event would keep the next request from
-/// the fast path.
+/// The reply that contains a grant was written, which completes its delivery whatever events are pending. Nothing is
+/// decided or written for it, so it becomes an event only during an engine pass: an event would keep the next request
+/// off the fast path.
 pub fn note_delivered(request: RequestId) {
     match STATE.try_borrow_mut().as_deref_mut() {
         Ok(Some(State { manager, .. })) => {
@@ -64,13 +60,13 @@ pub fn note_delivered(request: RequestId) {
     }
 }
 
-/// The state for the fast path, if it is not borrowed.
+/// The state for the fast path, unless it is borrowed.
 #[inline(always)]
 pub fn borrow_fast() -> Option<RefMut<'static, State>> {
     RefMut::filter_map(STATE.try_borrow_mut().ok()?, Option::as_mut).ok()
 }
 
-/// Out of line: only the first request takes it.
+/// Out of line, because only the first request calls it.
 #[cold]
 fn begin() -> State {
     State::default()
@@ -81,7 +77,7 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.try_borrow().ok()?.as_ref().map(inspect)
 }
 
-/// Whether a turn runs: then a callback was caused by the module itself. Before the first turn none does.
+/// Whether an engine pass is running: then the module itself caused this callback. False before the first pass.
 pub fn is_in_use() -> bool {
     STATE.try_borrow().is_err()
 }
@@ -115,7 +111,7 @@ impl State {
             Event::GrantUndelivered(request) => manager.undelivered(request),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
-            // The server may have unblocked the blocked clients itself: `demote` handles both cases.
+            // The server may have unblocked the blocked clients itself; `demote` handles both cases.
             Event::Demoted => manager.demote(),
             Event::Configured => {
                 set_limits(manager);
@@ -138,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// One test at a time has the main thread's values.
+    /// Serializes the tests that use the main thread's values.
     static MAIN_THREAD: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -1,4 +1,4 @@
-//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides,
+//! One pass of the engine: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides,
 //! and the timer, go through here.
 
 use std::cell::RefMut;
@@ -31,11 +31,11 @@ use super::main_state::MAIN;
 use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
-/// What the rules work with during a command.
+/// The host of the engine during a command.
 pub type CommandHost<'a> = Host<'a, Store<'a>, TurnClients<'a>>;
 
-/// A turn on behalf of a command with these keys; `opened` is the first that it opens, if it is open already, and
-/// `waiter` its client, if it may wait.
+/// Runs the engine for a command with these keys; `opened` is the first one it opens, if already open, and `waiter` is
+/// its client, if it may wait.
 ///
 /// # Errors
 /// The state is in use: a command inside a callback inside a command.
@@ -49,7 +49,7 @@ pub fn of_command<'c, R>(
     let turn = MeasuredTurn::of_command();
     let decided = state::borrow_at(&turn.now(), |state, now| {
         let State { manager, clients, log } = state;
-        // SAFETY: the state is borrowed, so no other turn has a store.
+        // SAFETY: the state is borrowed, so no other pass has a store.
         let keys = unsafe { Store::of_command(ctx, opened, arguments) };
         let mut host = Host {
             keys,
@@ -68,22 +68,22 @@ pub fn of_command<'c, R>(
     decided.ok_or(errors::BUSY)
 }
 
-/// The turn of a command with one key for which no request waits and which is not observed. Only a hold that is bound
-/// to a connection needs the timer. Otherwise it returns `None` before anything was changed, and the command begins
-/// another turn with [`of_command`].
+/// The fast path of a command with one key that no request waits for and that is not observed. Only a hold that is
+/// bound to a connection needs the timer. If it does not apply, it returns `None` without changing anything, and the
+/// command starts over with [`of_command`].
 pub struct FastTurn<'c> {
     state: RefMut<'static, State>,
     key: CommandKey<'c>,
 }
 
 impl<'c> FastTurn<'c> {
-    /// To be called where [`events`] allow it. `None`: the state is in use.
+    /// Call it only if [`events`] allow it. `None`: the state is in use.
     #[inline(always)]
     pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<FastTurn<'c>> {
         Some(FastTurn { state: state::borrow_fast()?, key: CommandKey { ctx, name } })
     }
 
-    /// As [`LockManager::acquire_uncontended`].
+    /// See [`LockManager::acquire_uncontended`].
     #[inline(always)]
     pub fn acquire(
         self,
@@ -96,7 +96,7 @@ impl<'c> FastTurn<'c> {
         }
     }
 
-    /// As [`LockManager::release_uncontended`].
+    /// See [`LockManager::release_uncontended`].
     #[inline(always)]
     pub fn release(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
         match self.state.manager.bindings().is_empty() {
@@ -105,7 +105,7 @@ impl<'c> FastTurn<'c> {
         }
     }
 
-    /// Out of line, as below: without SESSION a request keeps no register for it.
+    /// Out of line, as below: a request without SESSION then reserves no register for it.
     #[inline(never)]
     fn acquire_bound(
         self,
@@ -130,7 +130,7 @@ impl<'c> FastTurn<'c> {
         session: Option<ClientId>,
     ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
         let FastTurn { key, .. } = self;
-        // SAFETY: the state is borrowed, so no other turn has a key open.
+        // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let granted = self.state.manager.acquire_uncontended(&clock::now(), key, open, request, session);
         self.end(if session.is_some() { Bound::Maybe } else { Bound::No });
@@ -140,14 +140,14 @@ impl<'c> FastTurn<'c> {
     #[inline(always)]
     fn release_with(mut self, owner: &[u8], portion: &Portion, bound: Bound) -> Option<Result<Released, KeyError>> {
         let FastTurn { key, .. } = self;
-        // SAFETY: as above.
+        // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, portion);
         self.end(bound);
         released
     }
 
-    /// An expired key that was deleted when it was opened is an event; a hold that is bound may need the timer.
+    /// An expired key that was deleted on opening is an event; a bound hold may need the timer.
     #[inline(always)]
     fn end(&mut self, bound: Bound) {
         if bound == Bound::Maybe {
@@ -159,14 +159,13 @@ impl<'c> FastTurn<'c> {
     }
 }
 
-/// Whether a turn may have changed which holds are bound to connections.
+/// Whether the engine may have changed which holds are bound to connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bound {
     No,
     Maybe,
 }
 
-/// The key of a command, as the server passed it.
 #[derive(Clone, Copy)]
 struct CommandKey<'c> {
     ctx: Ctx<'c>,
@@ -184,10 +183,10 @@ impl<'c> LateKey<'c> for CommandKey<'c> {
     }
 }
 
-/// A turn that changes no key.
+/// Accesses the state without changing a key.
 ///
 /// # Errors
-/// As [`of_command`].
+/// See [`of_command`].
 pub fn with_state<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Result<R, ErrorReply> {
     let worked = state::borrow(|state, now| {
         let result = work(state, now);
@@ -197,12 +196,12 @@ pub fn with_state<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Result<R, Erro
     worked.ok_or(errors::BUSY)
 }
 
-/// A turn of the timer: decides without a command. Every end of a lock outside the module's own commands is handled
-/// here, where writing is allowed. While the server refuses writes, the turn is repeated after a while, because no
-/// event reports the end of a pause.
+/// The timer callback: decides without a command. Every lock that ends outside the module's own commands is processed
+/// here, where writing is allowed. While the server refuses writes, the timer retries after a while, because no event
+/// reports the end of a pause.
 ///
 /// # Safety
-/// To be called by the server only, as the callback of the one timer.
+/// Only the server may call it, as the callback of the module's timer.
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
     let played = guard("timer", || {
@@ -212,7 +211,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         state::borrow_at(&turn.now(), |state, now| {
             let State { manager, clients, log } = state;
-            // SAFETY: the state is borrowed, so no other turn has a store.
+            // SAFETY: the state is borrowed, so no other pass has a store.
             let keys = unsafe { Store::of_timer(ctx) };
             let arguments = KeyArguments { arguments: &[], names: &[] };
             let mut host = Host {
@@ -220,7 +219,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter: None },
                 now,
             };
-            // What the turn has no time for stays due.
+            // What the slice has no time for stays due.
             now.begin_turn();
             inspections::go_on(manager, &mut host);
             manager.turn(&mut host).tick();
@@ -228,7 +227,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             let is_held_back = manager.has_due() && host.keys.was_refused();
             gate::record_held_back(is_held_back, now.instant());
             if is_held_back {
-                // Waits still end in time.
+                // Waits still time out on time.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));
                 timer::arm(NextTimer { instant: Some(instant), timestamp: None });
@@ -243,7 +242,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         drop(turn);
     });
     if played.is_none() {
-        // After a panic, re-arm the timer: other keys must still be served.
+        // After a panic, rearm the timer, because other keys must still be served.
         timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(GATE_RETRY_MS)), timestamp: None });
     }
 }
@@ -256,14 +255,14 @@ fn schedule(manager: &LockManager) -> Arming {
     timer::arm(next_timer(manager))
 }
 
-/// The next deadline, the inspections among them.
+/// The next deadline, including inspections.
 fn next_timer(manager: &LockManager) -> NextTimer {
     let next = manager.next_timer();
     NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
-/// The same from a command. It may run just before the server sleeps, behind a command with a blocked client, or on
-/// a thread of another module, while the server sleeps.
+/// The same from a command. It may run just before the server sleeps, after a command with a blocked client, or on a
+/// thread of another module while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
     if manager.take_sooner() || manager.has_due() || events::is_any() {
@@ -271,7 +270,7 @@ fn schedule_and_wake(manager: &mut LockManager) {
     }
 }
 
-/// Out of line: an uncontended request has nothing to schedule, or nothing that is sooner than before.
+/// Out of line: an uncontended request has nothing to schedule, or nothing that is due sooner than before.
 #[inline(never)]
 fn wake_in_time(manager: &LockManager) {
     if schedule(manager) == Arming::Anew && (sleeps_past_new_timers() || !main_thread::is_here()) {
@@ -279,30 +278,30 @@ fn wake_in_time(manager: &LockManager) {
     }
 }
 
-/// A turn that is measured: from here to its end.
+/// Measures an engine pass from creation to drop.
 struct MeasuredTurn {
     began_us: Option<u64>,
 }
 
 impl MeasuredTurn {
-    /// A turn of the timer.
     fn of_timer() -> MeasuredTurn {
         MeasuredTurn { began_us: Some(clock::begin_turn()) }
     }
 
-    /// The turn of a command: measured if a request waits, a hold is bound, a grant is on its way, or events are left.
+    /// Measures a command's pass only if a request waits, a hold is bound, the delivery of a grant is pending, or
+    /// events remain.
     fn of_command() -> MeasuredTurn {
         let is_measured = events::has_waiters_or_sessions() || events::is_any();
         MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }
     }
 
-    /// The time of its decisions.
+    /// The time on which its decisions are based.
     fn now(&self) -> Now {
         self.began_us.map_or_else(clock::now, |began_us| clock::now().read_at(began_us))
     }
 }
 
-/// Ends the measurement, also after a panic.
+/// Ends the measurement, even after a panic.
 impl Drop for MeasuredTurn {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };

@@ -1,9 +1,10 @@
-//! Adoption: the settings `lock.adopt` and `lock.adopt-observe`, and the command filter that puts `LOCK.ADOPTED` or
-//! `LOCK.ADOPTED_RO` in front of the commands of other locks.
+//! Adoption: the settings `lock.adopt` and `lock.adopt-observe`, and the command filter that prefixes the commands of
+//! other lock libraries with `LOCK.ADOPTED` or `LOCK.ADOPTED_RO`.
 //!
-//! The filter is called for every command of the server, so it is registered with the first pattern, and most commands
-//! leave it after the first byte of their first argument. It has no context and decides nothing: the command looks at
-//! the key. Once registered it stays: native locks under former patterns are answered until they have ended.
+//! The server calls a filter for every command, so the filter is registered only with the first pattern, and it rejects
+//! most commands by the first byte of their first argument. It has no context and decides nothing: the command itself
+//! looks at the key. Once registered it stays, because native locks under former patterns are served until they have
+//! ended.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -32,16 +33,14 @@ pub mod unlock;
 
 pub use subcommands::register;
 
-/// The setting `lock.adopt`.
 pub static PATTERNS: Text = Text { get: || words_of(&MAIN.adopt.setting), set: set_patterns };
 
-/// The setting `lock.adopt-observe`.
 pub static OBSERVED: Text = Text { get: || words_of(&MAIN.adopt.observed_setting), set: set_observed };
 
-/// Sets the patterns, for all commands from now on.
+/// Sets the patterns, effective from the next command.
 ///
 /// # Errors
-/// What to tell the operator.
+/// The error message for the operator.
 fn set_patterns(setting: &[u8]) -> Result<(), String> {
     let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| in_words(&bad))?;
     MAIN.adopt.has_hashes.set(changed.has_hashes());
@@ -51,10 +50,10 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The same of those that are only observed.
+/// The same for patterns that are only observed.
 ///
 /// # Errors
-/// As `set_patterns`.
+/// See `set_patterns`.
 fn set_observed(setting: &[u8]) -> Result<(), String> {
     let changed = MAIN.adopt.observed.borrow().observe(setting).map_err(|bad| in_words(&bad))?;
     MAIN.adopt.is_observing.set(!changed.is_empty());
@@ -93,10 +92,10 @@ fn changed_patterns(mode: Mode) {
     }
 }
 
-/// At most so many keys are looked at when a pattern is set.
+/// At most this many keys are visited when a pattern is set.
 const MOST_VISITED: usize = 10_000;
 
-/// A pattern that may not be meant so is accepted: LOCK.ADOPTION REPORT says the same.
+/// Warns about patterns that are probably mistakes. They are accepted, and LOCK.ADOPTION REPORT says the same.
 fn warn(ctx: Ctx<'_>, mode: Mode, rows: &[PatternRow]) {
     let set: Vec<_> = rows.iter().filter(|row| row.mode == mode).collect();
     let setting = if mode == Mode::Adopt { "lock.adopt" } else { "lock.adopt-observe" };
@@ -122,16 +121,17 @@ fn warn(ctx: Ctx<'_>, mode: Mode, rows: &[PatternRow]) {
     }
 }
 
-/// A setting in the operator's words, for the server. It owns none of it.
+/// A setting as the operator wrote it. The server only borrows it.
 fn words_of(setting: &RefCell<Option<OwnedStr>>) -> *mut raw::RedisModuleString {
     setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
 }
 
-/// Redis 7.0.6 and 7.0.7: a filter that adds an argument to a command of a script writes behind the end of its
-/// arguments (redis/redis#11652).
+/// Redis 7.0.6 and 7.0.7: a filter that adds an argument to a command of a script writes past the end of its argument
+/// array (redis/redis#11652).
 const FILTER_IS_UNSAFE: [c_int; 2] = [0x0007_0006, 0x0007_0007];
 
-/// Registers the filter, if there is a pattern. The last step of a load: a load that fails leaves no filter behind.
+/// Registers the filter if there is a pattern. This is the last step of a load, so a failed load leaves no filter
+/// behind.
 pub fn begin(ctx: Ctx<'_>) {
     let is_none = MAIN.adopt.keys.borrow().is_empty() && MAIN.adopt.observed.borrow().is_empty();
     if is_none || MAIN.adopt.is_filtering.replace(true) {
@@ -144,7 +144,7 @@ pub fn begin(ctx: Ctx<'_>) {
     }
 }
 
-/// Whether a lock of this family may be granted on the key.
+/// Whether a lock of this type may be granted on the key.
 pub fn adopts(key: &[u8], family: Family) -> bool {
     MAIN.adopt.keys.borrow().adopt(key, family)
 }
@@ -154,12 +154,12 @@ pub fn protects(key: &[u8]) -> bool {
     MAIN.adopt.keys.borrow().is_among(key)
 }
 
-/// Whether the key is or was among the patterns.
+/// Whether a current or former pattern matches the key.
 pub fn may_hold_adopted(key: &[u8]) -> bool {
     MAIN.adopt.keys.borrow().may_hold_adopted(key)
 }
 
-/// Whether the server has this command: `DELIFEQ` and `DELEX` are new, and any may be renamed away.
+/// Whether the server has this command: `DELIFEQ` and `DELEX` are recent, and any command may have been renamed.
 fn is_known(original: Original) -> bool {
     MAIN.adopt.known.get() & bit(original) != 0
 }
@@ -170,9 +170,9 @@ fn bit(original: Original) -> u32 {
 }
 
 unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
-    // SAFETY: it is what the server passed.
+    // SAFETY: the server passed it to this callback.
     let command = unsafe { FilteredCommand::new(command) };
-    // It stands before the guard, which takes as many instructions: nothing in it can panic.
+    // Checked before the panic guard, which takes as many instructions: nothing here can panic.
     if may_be_translated(&command) {
         translate_guarded(command);
     }
@@ -183,7 +183,7 @@ fn translate_guarded(command: FilteredCommand<'_>) {
     guard("command filter", || translate(&command));
 }
 
-/// False of nearly all commands of a server.
+/// False for nearly every command of a server.
 #[inline]
 fn may_be_translated(command: &FilteredCommand<'_>) -> bool {
     if MAIN.adopt.is_calling_original.get() {
@@ -194,9 +194,8 @@ fn may_be_translated(command: &FilteredCommand<'_>) -> bool {
     adopted::may_be_translated(begins, || command.len(), || command.first_byte(0))
 }
 
-/// The filter.
 fn translate(command: &FilteredCommand<'_>) {
-    // The module's own call of an original.
+    // The module itself is calling an original command.
     if MAIN.adopt.is_calling_original.replace(false) {
         return;
     }
@@ -205,7 +204,7 @@ fn translate(command: &FilteredCommand<'_>) {
     if original.is_some_and(|original| put_in_front(command, original)) {
         return;
     }
-    // Not of a command of a module, such as LOCK.ACQUIRE: it costs no more than before.
+    // Skipped for module commands such as LOCK.ACQUIRE, so that they cost no more than without adoption.
     if original.is_none() && !name.contains(&b'.') && seen::has_type(name) {
         see(command, |words| MAIN.adopt.keys.borrow_mut().see_wrong_type(words));
     }
@@ -214,7 +213,7 @@ fn translate(command: &FilteredCommand<'_>) {
     }
 }
 
-/// Puts the container in front of a command that is translated. False: it is not.
+/// Prefixes a command with its container if it is to be translated. False: it is not.
 fn put_in_front(command: &FilteredCommand<'_>, original: Original) -> bool {
     let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return false };
     let Some(container) = keys.container_of(original, || command.len(), |position| command.arg(position)) else {
@@ -229,7 +228,8 @@ fn put_in_front(command: &FilteredCommand<'_>, original: Original) -> bool {
     true
 }
 
-/// Counts a command on keys that are only observed. What comes from a primary or a file was counted there.
+/// Counts a command on keys that are only observed. Commands from a primary or a file were counted where they were
+/// first run.
 fn observe(command: &FilteredCommand<'_>) {
     let caller = match filter::caller() {
         filter::Caller::Log => return,
@@ -242,7 +242,7 @@ fn observe(command: &FilteredCommand<'_>) {
     });
 }
 
-/// The most words of a command that are looked at.
+/// The most arguments of a command that are inspected.
 const MOST_WORDS: usize = 256;
 
 fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
@@ -250,13 +250,13 @@ fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
     see(&words);
 }
 
-/// All patterns, with what was seen.
+/// All patterns with their counters.
 pub fn rows() -> Vec<PatternRow> {
     let (keys, observed) = (MAIN.adopt.keys.borrow(), MAIN.adopt.observed.borrow());
     keys.rows(Mode::Adopt).chain(observed.rows(Mode::Observe)).collect()
 }
 
-/// Counts what a command on a key of `lock.adopt` has come to, which is or would be a lock of this family.
+/// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.
 pub fn count(key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
     if let Ok(mut keys) = MAIN.adopt.keys.try_borrow_mut() {
         if let Some(seen) = keys.seen_mut(key, family) {

@@ -1,4 +1,4 @@
-//! Commands of the server that are run as they came, and the right to them.
+//! Runs server commands without translation, and checks the permission for them.
 
 use command::errors::{self, ErrorReply};
 use command::host::{Ran, VisitedKey};
@@ -11,20 +11,20 @@ use crate::shell::ffi::server::{has_user, may_run_as_caller, User};
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::main_state::MAIN;
 
-/// Checks that the caller may run the command with its keys. The server has checked LOCK.ADOPTED only.
+/// Checks that the caller may run the command with its keys. The server has only checked LOCK.ADOPTED.
 pub fn check_permission(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), ErrorReply> {
-    // A connection always has a user. A call by another module may have none: that module is not restricted.
+    // A connection always has a user. A call by another module may have none, and such a module is not restricted.
     if connection_of(ctx).is_none() && !has_user(ctx, c"lock.exec") {
         return Ok(());
     }
-    // SAFETY: it has a user.
+    // SAFETY: the client has a user.
     match unsafe { may_run_as_caller(ctx, args) } {
         true => Ok(()),
         false => Err(errors::ORIGINAL_NOT_PERMITTED),
     }
 }
 
-/// Runs the command, untranslated. Its reply is the reply.
+/// Runs the command without translation; its reply becomes the reply.
 pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
     let reply = call_original(ctx, args)?;
     if reply.error().is_some_and(|words| words.starts_with(b"WRONGTYPE")) {
@@ -36,7 +36,7 @@ pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
     }
 }
 
-/// Runs the command, untranslated, and leaves its reply out.
+/// Runs the command without translation, and discards its reply.
 pub fn call(ctx: Ctx<'_>, words: &[&[u8]]) -> Result<(), ErrorReply> {
     let words: Vec<_> = words.iter().map(|word| OwnedStr::new(word)).collect();
     let args: Vec<Str<'_>> = words.iter().map(OwnedStr::as_str).collect();
@@ -46,10 +46,10 @@ pub fn call(ctx: Ctx<'_>, words: &[&[u8]]) -> Result<(), ErrorReply> {
     }
 }
 
-/// How many keys the server is asked for at once.
+/// The COUNT of each SCAN.
 const KEYS_AT_ONCE: &[u8] = b"1000";
 
-/// The first keys of the database, at most about `most`, and the types of those that are wanted.
+/// The first keys of the database, at most about `most`, and the data types of the wanted ones.
 ///
 /// # Errors
 /// The server does not run SCAN.
@@ -62,7 +62,7 @@ pub fn keys_and_types(
     loop {
         let scan = || call::scan(ctx, &[&cursor, b"COUNT", KEYS_AT_ONCE]);
         let found = match scan() {
-            // As LOCK.SCAN: a call over several slots may have left its client as it was.
+            // As in LOCK.SCAN: an earlier call with keys of multiple slots may have left its client in a bad state.
             Err(_) if gate::is_in_cluster() => call::call_again(ctx, scan),
             found => found,
         };
@@ -78,7 +78,7 @@ pub fn keys_and_types(
     }
 }
 
-/// The users that may run one of these commands, but none of it in the module's container.
+/// The users that may run one of `commands` but not the same command in the module's container.
 pub fn refused_users(ctx: Ctx<'_>, commands: &[Vec<&[u8]>], containers: &[Vec<&[u8]>]) -> Vec<String> {
     let strings = |words: &[&[u8]]| -> Vec<OwnedStr> { words.iter().map(|word| OwnedStr::new(word)).collect() };
     let pairs: Vec<_> = commands.iter().zip(containers).map(|(one, other)| (strings(one), strings(other))).collect();
@@ -91,7 +91,7 @@ pub fn refused_users(ctx: Ctx<'_>, commands: &[Vec<&[u8]>], containers: &[Vec<&[
     users.map(|name| String::from_utf8_lossy(&name).into_owned()).collect()
 }
 
-/// The elements of an array of strings; `None` in it: nil.
+/// The elements of an array of strings; `None` for nil.
 pub fn strings(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
     let reply = call_original(ctx, args)?;
     let keys = args.iter().skip(1).enumerate();
@@ -103,7 +103,7 @@ fn call_original(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<CallReply, ErrorReply
     let name = std::ffi::CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
     MAIN.adopt.is_calling_original.set(true);
     let reply = call::call(ctx, &name, CallFlags::ORIGINAL, args);
-    // Where no filter is registered, nothing has taken it back.
+    // If no filter is registered, nothing else has reset it.
     MAIN.adopt.is_calling_original.set(false);
     reply.map_err(|_| errors::INTERNAL_ERROR)
 }

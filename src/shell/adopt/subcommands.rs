@@ -1,5 +1,5 @@
-//! `LOCK.ADOPTED` and `LOCK.ADOPTED_RO` as the server knows them: containers with a subcommand for each original, each
-//! with its own keys, flags and arity.
+//! Registers `LOCK.ADOPTED` and `LOCK.ADOPTED_RO` with the server: containers with a subcommand for each original
+//! command, which has its own keys, flags and arity.
 
 use command::adopted::{OriginalCommand, Places, ORIGINALS};
 use command::catalog::Command;
@@ -10,13 +10,13 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::main_state::MAIN;
 
-/// Registers a container with the subcommands of which the server has the original. `None`: the server refuses.
+/// Registers a container with a subcommand for each original command that the server has. `None`: the server refuses.
 pub fn register(ctx: Ctx<'_>, container: &Command, entry: CommandEntry, category: &str) -> Option<()> {
     command_info::register_container(ctx, container, category)?;
     let is_its = |original: &&OriginalCommand| Some(original.container) == container.action.container();
     for original in ORIGINALS.iter().filter(is_its).filter(|original| has(ctx, original)) {
         MAIN.adopt.known.set(MAIN.adopt.known.get() | bit(original.original));
-        // Behind the container's name.
+        // One more for the container's name.
         let arity = original.arity + original.arity.signum();
         let (last, step) = match original.places {
             Places::First => (0, 1),
@@ -29,7 +29,7 @@ pub fn register(ctx: Ctx<'_>, container: &Command, entry: CommandEntry, category
     Some(())
 }
 
-/// Whether the server has the original: it tells the keys of a call.
+/// Whether the server has the original command: it must know the keys of a call.
 fn has(ctx: Ctx<'_>, original: &OriginalCommand) -> bool {
     let words: Vec<_> = (0..original.arity.unsigned_abs().max(2))
         .map(|index| OwnedStr::new(if index == 0 { original.name.as_bytes() } else { b"1" }))

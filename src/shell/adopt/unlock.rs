@@ -1,5 +1,6 @@
-//! Redisson's waiters do not poll: they subscribe to a channel of the lock, and try again at its message. Its own
-//! scripts publish it when they release. The end of such a lock by another command of the module is published here.
+//! Redisson's waiters do not poll. They subscribe to a channel of the lock, to which Redisson's scripts publish on
+//! release, and try again on each message. When the module ends such a lock in another way, it publishes the message
+//! here.
 
 use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;
@@ -7,13 +8,13 @@ use crate::shell::ffi::server::{publish, Audience};
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// `RedissonLock.getChannelName`, Redisson 4: with the slot of the lock.
+/// `RedissonLock.getChannelName` of Redisson 4, which includes the lock's slot.
 const PREFIX: &[u8] = b"redisson_lock__channel:";
 
 /// `LockPubSub.UNLOCK_MESSAGE`.
 const MESSAGE: &[u8] = b"0";
 
-/// A reentrant mutex is gone from the key.
+/// A reentrant mutex has left its key.
 pub fn tell(ctx: Ctx<'_>, key: Str<'_>) {
     let key = key.bytes();
     if !MAIN.adopt.keys.borrow().may_be_a_hash(key) {

@@ -1,7 +1,7 @@
-//! The write gate: tells whether the server would accept a write that no client requested.
+//! The write check: whether the server would accept a write that no client requested.
 //!
-//! The server refuses clients' writes in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that moves. It makes
-//! none of these checks for a grant by the timer, so the module asks before such a grant.
+//! The server refuses writes from clients in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that is moving. It
+//! makes none of these checks for a grant from the timer, so the module asks before such a grant.
 
 use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
@@ -17,40 +17,41 @@ use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::main_state::MAIN;
 use crate::shell::slots::slot_of;
 
-/// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
+/// The argument of LOCK.APPLY that marks it as a probe.
 const PROBE: &[u8] = b"PROBE";
 
 /// `EPERM`: this node does not serve the key's slot, or the slot is moving.
 const NOT_MY_SLOT: i32 = 1;
 
-/// So many keys are tried for INFO until one is found whose slot this node has. A cluster of 20 nodes takes some 20.
+/// The most keys that INFO tries to find one whose slot this node serves. A cluster of 20 nodes takes about 20
+/// attempts.
 const KEYS_TO_TRY: u32 = 200;
 
-/// Which keys an answer of the gate holds for.
+/// Which keys the result of a write check applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldsFor {
-    /// Only the key that was asked about: other keys may have other slots.
+    /// Only the key that was checked: other keys may be in other slots.
     ThisKey,
     /// All keys of the server.
     EveryKey,
 }
 
-/// At the module's start. Cluster mode does not change while the server runs.
+/// Call at module start. Cluster mode does not change while the server runs.
 pub fn start(ctx: Ctx<'_>) {
     MAIN.gate.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
 
-/// Whether the server is in cluster mode: keys have slots, which can move.
+/// Whether the server is in cluster mode, where keys have slots that can move.
 pub fn is_in_cluster() -> bool {
     MAIN.gate.is_in_cluster.get()
 }
 
-/// Whether the LOCK.APPLY that runs now is the gate's probe.
+/// Whether the LOCK.APPLY that is running is the probe.
 pub fn is_probing() -> bool {
     MAIN.gate.is_probing.get()
 }
 
-/// Asks the server whether it accepts a write to the key, by a command on it. The key must not be open meanwhile.
+/// Asks the server whether it accepts a write to the key, by running a probe command on it. The key must not be open.
 pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & LOADING != 0 || ctx.avoids_replica_traffic() {
@@ -78,7 +79,7 @@ fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), Refused> {
 }
 
 /// Why the server would refuse a request for a free lock now: `no`, `PAUSED`, or the code of the error that the client
-/// would get. For INFO, which is asked for about the server as a whole: in a cluster a slot may still be elsewhere.
+/// would get. Used by INFO for the server as a whole: in a cluster, a particular slot may still be on another node.
 pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
     let flags = ctx.flags();
     if flags & LOADING != 0 {
@@ -90,11 +91,11 @@ pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
     if ctx.avoids_replica_traffic() {
         return "PAUSED";
     }
-    // The probe's key may have a slot that no node serves.
+    // The slot of the probe's key may be one that no node serves.
     if is_in_cluster() && is_cluster_down(ctx) {
         return "CLUSTERDOWN";
     }
-    // The probe is refused for every reason but this: a hand-off needs no memory.
+    // The probe detects every reason but this one, because a hand-off needs no memory.
     if flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
         return "OOM";
     }
@@ -108,7 +109,8 @@ pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
     }
 }
 
-/// Asks for a key of this node. Valkey 9.1 finds that a key is another node's before it finds that it refuses writes.
+/// Probes with a key of this node, because Valkey 9.1 checks whether a key belongs to another node before it checks
+/// whether writes are refused.
 fn probe_own_slot(ctx: Ctx<'_>) -> Result<(), Refused> {
     let probe_name = |number: u32| probe(ctx, OwnedStr::new(number.to_string().as_bytes()).as_str());
     let is_elsewhere =
@@ -119,10 +121,10 @@ fn probe_own_slot(ctx: Ctx<'_>) -> Result<(), Refused> {
 
 fn code_of(Refused { errno, message }: &Refused) -> &'static str {
     match *errno {
-        // All keys that were tried belong to other nodes: this one has few slots, or none.
+        // All keys that were tried belong to other nodes: this node has few slots or none.
         NOT_MY_SLOT if is_in_cluster() => "no",
         libc::ENETDOWN | libc::EROFS => "CLUSTERDOWN",
-        // Some servers put `ERR` before the code.
+        // Some servers prefix the code with `ERR`.
         _ => ["MISCONF", "NOREPLICAS"]
             .into_iter()
             .find(|code| message.windows(code.len()).any(|part| part == code.as_bytes()))
@@ -130,21 +132,21 @@ fn code_of(Refused { errno, message }: &Refused) -> &'static str {
     }
 }
 
-/// Records whether work that is due is held back, because the gate is closed: after each turn of the timer.
+/// Records, after each timer callback, whether due work is held back by the write check.
 pub fn record_held_back(is_held_back: bool, now: Instant) {
     let since = MAIN.gate.held_back_since.get().unwrap_or(now);
     MAIN.gate.held_back_since.set(is_held_back.then_some(since));
 }
 
-/// For how many milliseconds work that is due has been held back; 0: none is.
+/// For how many milliseconds due work has been held back; 0: none is.
 pub fn held_back_ms(now: Instant) -> u64 {
     MAIN.gate.held_back_since.get().map_or(0, |since| now.ms_since(since))
 }
 
-/// Checks that a command may use all of these keys in a cluster: the server has checked only the first.
+/// Checks that a command may use all of these keys in a cluster: the server has only checked the first one.
 ///
 /// # Errors
-/// The keys have different slots, or their slot is moving and some of them are at the other node.
+/// The keys have different slots, or their slot is moving and some of them are on the other node.
 pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     if keys.len() < 2 || !is_in_cluster() {
         return Ok(());
@@ -153,8 +155,7 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     check_node(ctx, keys)
 }
 
-/// Checks that these keys of a cluster have one slot. Do so before the module calls the server with them: see
-/// [`call_again`].
+/// Checks that these keys share a slot. Do this before the module calls the server with them: see [`call_again`].
 ///
 /// # Errors
 /// The keys have different slots.
@@ -170,11 +171,11 @@ pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Whether this node serves all of these keys, which have one slot of a cluster. As a side effect the server's internal
-/// client is repaired for the next call, if that call has no keys or keys of this slot: see [`call_again`].
+/// Whether this node serves all of these keys, which share a slot. As a side effect this repairs the server's internal
+/// client for the next call, if that call has no keys or keys of this slot: see [`call_again`].
 ///
 /// # Errors
-/// Their slot is moving, and some of them are at the other node.
+/// Their slot is moving, and some of them are on the other node.
 pub fn check_node(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     if keys.is_empty() || may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {
         return Ok(());

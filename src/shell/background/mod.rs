@@ -1,4 +1,4 @@
-//! What happens without a command: the server's events, the one timer, the write gate. `turn` decides.
+//! What happens without a command: server events, the timer, the write check. The decisions are made in `turn`.
 
 pub mod events;
 pub mod gate;

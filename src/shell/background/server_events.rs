@@ -1,4 +1,5 @@
-//! Translates events of the server into our own. Nothing is written here: events are noted, and a turn follows.
+//! Translates server events into the module's own. Nothing is written here: an event is recorded, and an engine pass
+//! follows.
 
 use std::ffi::c_void;
 
@@ -14,8 +15,8 @@ use crate::shell::replication;
 use crate::shell::slots::Slots;
 use crate::shell::{clock, settings};
 
-/// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
-/// `all_flushed` is told at once that all databases are empty.
+/// Subscribes to everything that can remove or move a lock, or add a consumer of effects. False: the server refuses.
+/// `all_flushed` is called as soon as all databases are empty.
 pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
     MAIN.all_flushed.set(all_flushed);
     const EVENTS: [u64; 9] = [
@@ -31,17 +32,17 @@ pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
     ];
     let are_subscribed = EVENTS.into_iter().all(|id| subscribe_to_event(ctx, id, on_event));
     if !are_subscribed {
-        // The load fails: Redis 7.0 would still call a module that is not there any more.
+        // The load fails, and Redis 7.0 would keep calling an unloaded module.
         EVENTS.into_iter().for_each(|id| unsubscribe_from_event(ctx, id));
     }
     are_subscribed
 }
 
-/// Subscribes to the end of slot migrations, where the server can move slots in one step. False: this server cannot.
+/// Subscribes to the end of slot migrations, if the server can migrate slots atomically. False: this server cannot.
 ///
-/// Nothing else of a migration is of interest. The source works on as before: its effects go to the target too. The
-/// target stores what comes, and is asked for none of it before the slots are its own: clients are redirected, and the
-/// gate says so of every key. An aborted migration has moved nothing.
+/// Nothing else about a migration matters. The source keeps working; its effects also go to the target. The target
+/// stores what it receives, and grants nothing from it before it owns the slots: clients are redirected, and the write
+/// check reports every such key as served by another node. An aborted migration has moved nothing.
 pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>) -> bool {
     module::subscribe_to_slot_migrations(ctx, on_slot_migration)
 }
@@ -55,7 +56,7 @@ unsafe extern "C" fn on_slot_migration(
     if sub == module::EXPORT_COMPLETED && events::has_waiters_or_sessions() {
         guard("slot migration", || {
             let mut slots = Slots::none();
-            // SAFETY: it came with the event.
+            // SAFETY: the server passed it with this event.
             unsafe { module::each_slot(data, |slot| slots.add(slot)) };
             note_if_relevant(Event::SlotsLeft(slots));
         });
@@ -71,7 +72,7 @@ unsafe extern "C" fn on_event(
     // The server reports every connection; usually there is nothing to do.
     if event.id == raw::REDISMODULE_EVENT_CLIENT_CHANGE {
         if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && events::has_waiters_or_sessions() {
-            // SAFETY: with this event comes this structure.
+            // SAFETY: the server passes this structure with this event.
             guard("disconnection", || on_disconnection(unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() }));
         }
         return;
@@ -83,15 +84,15 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
                 on_role(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
             }
-            // The next turn is shorter by what the server takes: milliseconds for ten thousand locks.
+            // Shortens the next time slice by what the flush takes: milliseconds for ten thousand locks.
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_turn(),
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 clock::end_turn();
-                // SAFETY: with this event comes this structure.
+                // SAFETY: the server passes this structure with this event.
                 on_flushed(unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() });
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
-                // SAFETY: with this event comes this structure.
+                // SAFETY: the server passes this structure with this event.
                 on_swapped(unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() });
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
@@ -105,7 +106,7 @@ unsafe extern "C" fn on_event(
                 timer::wake();
             }
             (raw::REDISMODULE_EVENT_CRON_LOOP, _) => {
-                // SAFETY: with this event comes this structure.
+                // SAFETY: the server passes this structure with this event.
                 let hz = unsafe { data.cast::<raw::RedisModuleCronLoopV1>().as_ref() }.map_or(1, |info| info.hz);
                 on_cron(ctx, u64::try_from(hz).unwrap_or(1));
             }
@@ -129,7 +130,8 @@ fn on_role(ctx: Ctx<'_>, is_replica: bool) {
     replication::count_consumers(ctx);
     events::set_replica(is_replica);
     if is_replica {
-        // Also without waiters: a grant on its way may still be lost, and cannot be taken back here.
+        // Recorded even without waiters: a grant whose delivery is pending may still be lost, and cannot be revoked
+        // here.
         events::note(Event::Demoted);
         timer::wake();
     } else {
@@ -137,7 +139,7 @@ fn on_role(ctx: Ctx<'_>, is_replica: bool) {
     }
 }
 
-/// One database, or all of them, were flushed.
+/// One database or all of them were flushed.
 fn on_flushed(info: Option<&raw::RedisModuleFlushInfoV1>) {
     let db = info.map(|info| info.dbnum).filter(|db| *db >= 0);
     if db.is_none() || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
@@ -152,12 +154,13 @@ fn on_swapped(info: Option<&raw::RedisModuleSwapDbInfoV1>) {
     }
 }
 
-/// The server's cron, ten times a second unless `hz` says otherwise: checks for changes that have no event.
+/// The server's cron, ten times a second unless `hz` is set: checks for changes that have no event.
 fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     replication::cron(ctx);
     if events::is_any() {
-        // The module's start arms no timer, but a grace that begins with it is logged, also if no request comes.
+        // No timer is armed when the module starts, but a grace period that begins then must be logged even if no
+        // request comes.
         timer::wake();
     }
     if clock::was_set() {
@@ -170,12 +173,12 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     }
 }
 
-/// The server started, loaded its data or became the primary.
+/// The server started, loaded its data or was promoted to primary.
 pub fn note_begin() {
     events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
-/// Notes the event if a request waits, a hold is bound to a connection, or a grant is on its way.
+/// Records the event if a request waits, a hold is bound to a connection, or the delivery of a grant is pending.
 fn note_if_relevant(event: Event) {
     if events::has_waiters_or_sessions() {
         events::note(event);

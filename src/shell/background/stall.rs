@@ -1,14 +1,14 @@
-//! Whether the server stood still, and has heard from its replicas since.
+//! Detects whether the server was paused, and whether its replicas have acknowledged data since.
 //!
-//! While a server is stopped, or its machine is, a replica may take over and grant locks that have ended. The server
-//! learns of that some time after it goes on. In between its clients ask at their own risk, but grants that it makes by
-//! itself were not asked for: the new grant's fence would be above that of the real holder. So it holds back such
-//! grants until each replica that it had has acknowledged data that was sent after the stop: acknowledgements from
-//! before prove nothing, they may have been on their way for as long as the stop lasted. A server that is acknowledged
-//! as a primary was not replaced. In a cluster only the replicas of a node take over its slots, so this holds there
-//! too.
+//! While a server or its machine is paused, a replica may take over and grant locks that have expired. The paused
+//! server learns of that only some time after it resumes. Until then, clients that send requests do so at their own
+//! risk, but nobody asked for the hand-offs that the server makes by itself, and their fencing tokens would be above
+//! that of the real holder. So the server holds such hand-offs back until each replica that it had has acknowledged
+//! data sent after the pause. Earlier acknowledgements prove nothing, because they may have been in transit during the
+//! whole pause. A server that is acknowledged as a primary was not replaced. This holds in a cluster too, where only
+//! the replicas of a node take over its slots.
 //!
-//! A replica that has gone acknowledges nothing: then the grants come when a limit is over.
+//! A replica that is gone acknowledges nothing, so the hand-offs proceed after a time limit.
 
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
@@ -16,22 +16,21 @@ use crate::shell::ffi::server::{info_field, OnlineReplicas};
 use crate::shell::main_state::MAIN;
 use crate::shell::noticed_stall::{AskedReplicas, NoticedStall};
 
-/// A sign of life that comes later than expected by more than this means that the server stood still.
+/// A sign of life that is late by more than this means that the server was paused.
 const TOLERANCE_MS: u64 = 500;
 
-/// Grants are held back for at most so long.
+/// The longest time for which hand-offs are held back.
 const LIMIT_MS: u64 = 2_000;
 
-/// Replicas are asked to acknowledge no more often than this.
+/// The shortest time between two requests for acknowledgement.
 const ASK_AGAIN_MS: u64 = 25;
 
-/// The server's cron, `hz` times a second.
 pub fn cron(hz: u64) {
     note_life();
     MAIN.stall.period_ms.set(1_000 / hz.max(1));
 }
 
-/// A sign of life: notices if the last one is too long ago. To be called before anything is granted without a command.
+/// A sign of life: checks how long ago the last one was. Call it before granting anything without a command.
 pub fn note_life() {
     let now = clock::instant();
     let Some(last) = MAIN.stall.last.replace(Some(now)) else { return };
@@ -42,13 +41,13 @@ pub fn note_life() {
     }
 }
 
-/// At the module's start, and whenever a replica has come or gone.
+/// Call at module start and whenever a replica connects or disconnects.
 pub fn count_replicas(ctx: Ctx<'_>) {
     note_life();
     MAIN.stall.replicas.set(OnlineReplicas::of(ctx).count);
 }
 
-/// Whether the server may have been replaced. Asks its replicas if so; the next call may know more.
+/// Whether the server may have been replaced. If so, asks its replicas; a later call may have the result.
 pub fn holds_back(ctx: Ctx<'_>) -> bool {
     let Some(stall) = MAIN.stall.noticed.get() else { return false };
     let now = clock::instant();
@@ -59,13 +58,13 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
         let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
         MAIN.stall.noticed.set(Some(NoticedStall { asked: Some(AskedReplicas { last: now, offset }), ..stall }));
-        // An acknowledgement covers only data from before the question. So one question is not enough.
+        // An acknowledgement only covers data from before the request for it, so one request is not enough.
         ctx.ask_replicas();
     }
     !is_over
 }
 
-/// Whether all replicas have acknowledged what was sent after the stop.
+/// Whether all replicas have acknowledged data that was sent after the pause.
 fn has_heard(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
     stall.asked.is_some_and(|asked| {
         let replicas = OnlineReplicas::of(ctx);

@@ -1,4 +1,4 @@
-//! The commands of the catalog: the server is told about them, and calls their entries.
+//! Registers the commands of the catalog, and contains their entry points.
 
 use std::ffi::c_int;
 
@@ -22,7 +22,7 @@ const CATEGORY: &str = "lock";
 /// Registers all commands.
 ///
 /// # Errors
-/// The name of the command that the server refused.
+/// The name of the command that the server rejected.
 pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
     if !add_acl_category(ctx, CATEGORY) {
         ctx.warn(
@@ -39,9 +39,9 @@ pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
     })
 }
 
-// The server passes no data to a command's function, so each command of the catalog has one of its own.
+// The server passes no data to a command's function, so each command of the catalog needs its own function.
 seq!(INDEX in 0..29 {
-    /// The entry of every command of the catalog, in its order.
+    /// The entry points, in the order of the catalog.
     const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });
 
@@ -59,7 +59,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
             exec::report_keys(ctx, strings);
             return;
         }
-        // The gate probes whether a write would be accepted now: nothing is written.
+        // The probe of the write check: nothing is written.
         if CATALOG[INDEX].action == Action::Apply && gate::is_probing() {
             ctx.status("OK");
             return;

@@ -1,7 +1,7 @@
-//! `LOCK.EXEC key token command [arg …]`: the server runs a command, if the token holds the lock.
+//! `LOCK.EXEC key token command [arg …]`: runs a server command if the token holds the lock.
 //!
-//! The command may be any of the module's own, and may release, delete or overwrite the lock: while it runs, neither
-//! the state is borrowed nor a key open. Its changes are noticed as if a client had sent it.
+//! The command may be one of the module's own, and may release, delete or overwrite the lock. So while it runs, the
+//! state is not borrowed and no key is open. Its changes are noticed like those of a client's command.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -25,10 +25,9 @@ use crate::shell::main_state::MAIN;
 /// The index of the command's name.
 const COMMAND_ARGUMENT: usize = 3;
 
-/// Runs the command.
 pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let _innermost = Innermost::enter(&MAIN.exec.is_running).ok_or(errors::EXEC_WITHIN_EXEC)?;
-    // With `replica-read-only no` the server runs it here.
+    // With `replica-read-only no` the server runs LOCK.EXEC on a replica.
     if events::is_replica() {
         return Err(errors::READ_ONLY);
     }
@@ -54,10 +53,10 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     }
 }
 
-/// The server asks for the keys of a LOCK.EXEC: the lock's, then its command's.
+/// Reports the keys of a LOCK.EXEC to the server: the lock's, then its command's.
 pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     ctx.report_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
-    // A command may have keys of a further LOCK.EXEC, directly or by way of another module: the server would call us
+    // The command may contain another LOCK.EXEC, directly or by way of another module. The server would then call us
     // recursively, as deep as there are arguments.
     let (Some(_outermost), Some(command)) = (Innermost::enter(&MAIN.exec.is_telling), strings.get(COMMAND_ARGUMENT..))
     else {
@@ -68,7 +67,7 @@ pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     }
 }
 
-/// The keys of a command. If a command counts its keys (`numkeys`), the server knows the first only: see `key_specs`.
+/// The keys of a command. If the command takes `numkeys`, the server knows only the first key: see `key_specs`.
 fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let is_named =
         |name: &str| command.first().is_some_and(|first| first.bytes().eq_ignore_ascii_case(name.as_bytes()));
@@ -82,12 +81,13 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     }
 }
 
-/// In a cluster: the lock's key, then the keys of the command. Elsewhere none.
+/// In a cluster: the lock's key, then the keys of the command. Otherwise none.
 ///
-/// The server compares the slots of the keys that it knows, and checks that they are here. On some servers these are
-/// not all keys ([`may_be_asked`](crate::shell::ffi::command_info::may_be_asked)). The call would find the rest only in
-/// part: it is made with the client's ASKING, which was meant for the lock, and would write a key here that is still at
-/// the slot's old node. And its refusal would look like an error that the inner command passes on after it ran.
+/// The server compares the slots of the keys that it knows, and checks that they are on this node. On some servers
+/// these are not all keys ([`may_be_asked`](crate::shell::ffi::command_info::may_be_asked)). The call itself would not
+/// check the rest properly: it inherits the client's ASKING, which was meant for the lock, and would write a key here
+/// that is still on the slot's old node. Also, its refusal would look like an error that the inner command returned
+/// after it ran.
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {
     if !gate::is_in_cluster() {
         return Vec::new();
@@ -96,22 +96,22 @@ fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>>
     std::iter::once(key).chain(inner).collect()
 }
 
-/// Calls the command, once: its reply is the reply.
+/// Calls the command once; its reply becomes the reply.
 fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     let (name, args) = command.split_first().ok_or(errors::UNKNOWN_COMMAND)?;
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
-    // A connection always has a user. A call by another module may have none: that module is not restricted.
+    // A connection always has a user. A call by another module may have none, and such a module is not restricted.
     let has_user = connection_of(ctx).is_some() || has_user(ctx, c"lock.exec");
     let flags = if has_user { CallFlags::EXEC } else { CallFlags::EXEC_WITHOUT_USER };
-    // Without a reply the server does not know one of the flags.
+    // No reply means that the server does not know one of the flags.
     call::call(ctx, &name, flags, args).map_err(|_| errors::INTERNAL_ERROR)
 }
 
-/// Guards against recursion for as long as it lives.
+/// Prevents recursion while it exists.
 struct Innermost(&'static Cell<bool>);
 
 impl Innermost {
-    /// `None`: it is a recursive call.
+    /// `None`: this is a recursive call.
     fn enter(happens: &'static Cell<bool>) -> Option<Innermost> {
         (!happens.replace(true)).then_some(Innermost(happens))
     }

@@ -1,4 +1,4 @@
-//! The server as the host of a command.
+//! The real server as the host of a command.
 
 use std::ffi::CStr;
 
@@ -35,7 +35,7 @@ use crate::shell::state::State;
 use crate::shell::turn::{self, FastTurn};
 use crate::shell::{clock, granted_here, settings};
 
-/// `EPERM`: in a cluster, for a key of another node; SCAN has none.
+/// `EPERM`: in a cluster, the key belongs to another node; SCAN has no key.
 const NOT_MY_SLOT: i32 = 1;
 
 impl<'a> CommandHost<'a> for Ctx<'a> {
@@ -136,7 +136,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn note(self, note: impl FnOnce(&mut LockManager)) {
-        // Left out while a turn runs.
+        // Skipped during an engine pass.
         _ = turn::with_state(|state, _| note(&mut state.manager));
     }
 
@@ -144,7 +144,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         turn::with_state(|state, now| inspect(&state.manager, &state.clients, now))
     }
 
-    /// LOCK.LOG has what has happened until now.
+    /// Applies pending events first, so that LOCK.LOG is up to date.
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
         let worked = turn::with_state(|State { manager, clients, log }, now| {
             report::take(self, now, manager, clients, log);
@@ -174,8 +174,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         }
     }
 
-    /// The module API's own scan (`RedisModule_Scan`) does not do: its cursor cannot be given to a client and taken
-    /// back.
+    /// Does not use the module API's own scan (`RedisModule_Scan`): a client cannot pass its cursor back.
     fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
         let mut words = vec![command.cursor, b"TYPE", datatype::NAME.to_bytes()];
         words.extend(command.pattern.into_iter().flat_map(|pattern| [b"MATCH", pattern]));
@@ -187,7 +186,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         found.map_err(|_| errors::NO_SCAN)
     }
 
-    /// A replica passes the effects of its primary on to its own replicas and its own append-only file.
+    /// A replica forwards the effects of its primary to its own replicas and append-only file.
     fn receive(self, key: Str<'a>, effect: Received<'_>) {
         effects::apply(self, key, effect);
         self.replicate_verbatim();
@@ -249,7 +248,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn is_from_log(self) -> bool {
-        /// The client of an append-only file that is being loaded.
+        /// The client that loads an append-only file.
         const AOF: u64 = u64::MAX;
         self.client_id() == AOF || (events::is_replica() || gate::is_in_cluster()) && self.is_replicated()
     }
@@ -280,7 +279,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 }
 
 fn read<R>(ctx: Ctx<'_>, key: Str<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
-    // SAFETY: the command that runs opens no other key.
+    // SAFETY: the running command has no other key open.
     match unsafe { ReadKey::open(ctx, key) } {
         ReadContent::Lock(key) => Ok(look(Some(ReadLock { lock: key.lock(), until: key.until() }))),
         ReadContent::Free => Ok(look(None)),

@@ -1,4 +1,4 @@
-//! The entries of the commands, and the parts of them that only a server has. Their work is in crate `command`.
+//! The entry points of the commands, and the parts of them that need a real server. The rest is in the crate `command`.
 
 pub mod dispatch;
 mod exec;

@@ -1,19 +1,21 @@
-//! The server's allocator, so that locks count in its memory, with the alignment that Rust asks for.
+//! The server's allocator, so that locks count toward its memory, with the alignment that Rust requires.
 //!
-//! A server whose allocator does not tell the size of a block keeps it in the eight bytes before the block: one built
-//! with `MALLOC=libc` on musl, say (zmalloc.c, `PREFIX_SIZE`; Redis 7.0 to 8.6, Valkey). Blocks are then aligned to
-//! eight bytes and no more, and a hash table on x86-64, which is read sixteen aligned bytes at a time, ends the server.
+//! If the allocator that the server was built with cannot report the size of a block, the server keeps the size in the
+//! eight bytes before the block. This is the case with `MALLOC=libc` on musl, for example (zmalloc.c, `PREFIX_SIZE`;
+//! Redis 7.0 to 8.6, Valkey). Blocks are then aligned to only eight bytes, and a hash table on x86-64, which is read in
+//! aligned units of sixteen bytes, crashes the server.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
 
 use redis_module::alloc::RedisAlloc;
 
-/// What every server aligns its blocks to.
+/// The alignment that every server guarantees.
 const SERVERS_ALIGN: usize = 8;
 
-/// Asks for more where more alignment is wanted, and keeps the address of the server's block in the eight bytes before
-/// the aligned one: sixteen bytes for each hash table, on every server, so that a block is freed as it was allocated.
+/// For a larger alignment, allocates a larger block and stores the address of the server's block in the eight bytes
+/// before the aligned one. This costs sixteen bytes per hash table. It applies to every server, so that a block is
+/// always freed the way it was allocated.
 pub struct ServerAllocator<A = RedisAlloc>(A);
 
 #[cfg(not(test))]
@@ -23,11 +25,11 @@ impl ServerAllocator {
     }
 }
 
-// SAFETY: a block is as large and as aligned as its layout says, and freed by the allocator that it is from.
+// SAFETY: a block has the size and alignment of its layout, and is freed by the allocator it came from.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for ServerAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= SERVERS_ALIGN {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.0.alloc(layout) };
         }
         let Some(larger) = larger(layout) else { return null_mut() };
@@ -36,9 +38,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for ServerAllocator<A> {
         if block.is_null() {
             return null_mut();
         }
-        // From an address that is a multiple of eight, the next multiple of the alignment is eight bytes away or more.
+        // The server's block is aligned to eight bytes, so the next multiple of the alignment is at least eight bytes
+        // away.
         let skipped = layout.align() - (block as usize) % layout.align();
-        // SAFETY: `larger` has room for all that can be skipped: the block and the eight bytes before it are in it.
+        // SAFETY: `larger` includes the skipped bytes, so the block and the eight bytes before it are inside it.
         unsafe {
             let aligned = block.add(skipped);
             aligned.cast::<*mut u8>().sub(1).write(block);
@@ -48,7 +51,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for ServerAllocator<A> {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if layout.align() <= SERVERS_ALIGN {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.0.dealloc(block, layout) };
         }
         let larger = larger(layout).expect("the block was allocated");
@@ -57,7 +60,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for ServerAllocator<A> {
     }
 }
 
-/// The server's block. None: no such size exists.
+/// The layout of the server's block. `None`: that size does not exist.
 fn larger(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(layout.size().checked_add(layout.align())?, SERVERS_ALIGN).ok()
 }
@@ -68,10 +71,10 @@ mod tests {
 
     use super::*;
 
-    /// As zmalloc without `malloc_usable_size`: the size is kept in eight bytes before the block.
+    /// Like zmalloc without `malloc_usable_size`: keeps the size in the eight bytes before the block.
     struct Prefixed;
 
-    // SAFETY: the block is the system's, less its first eight bytes.
+    // SAFETY: the block is the system's, without its first eight bytes.
     unsafe impl GlobalAlloc for Prefixed {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             // SAFETY: the layout is larger than its prefix.
@@ -101,7 +104,8 @@ mod tests {
         for align in [1, 8, 16, 32, 4096] {
             for size in [1, 8, 100, 4096] {
                 let layout = Layout::from_size_align(size, align).expect("there is such a layout");
-                // SAFETY: the size is not zero; the block is written to within its size, and freed by the same layout.
+                // SAFETY: the size is not zero; the block is written to within its size, and freed with the same
+                // layout.
                 unsafe {
                     let block = allocator.alloc(layout);
                     assert_eq!((block as usize) % align, 0, "{layout:?}");

@@ -1,4 +1,5 @@
-//! Blocked clients. Each has to be unblocked exactly once: the type prevents a second time, its owner must not drop it.
+//! Blocked clients. Each must be unblocked exactly once: the type prevents a second time, and its owner must not drop
+//! it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -10,32 +11,31 @@ use super::context::Ctx;
 
 /// The server's callbacks for a blocked client.
 pub struct BlockCallbacks {
-    /// Its reply is to be written.
+    /// Writes the reply.
     pub reply: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
-    /// `CLIENT UNBLOCK`, the only time-out that the server itself can cause.
+    /// `CLIENT UNBLOCK`, the only timeout that the server itself can cause.
     pub timeout: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
-    /// The last call: frees the data with which the client was unblocked.
+    /// The last call: frees the data that was passed to `unblock`.
     pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void),
-    /// The client was unblocked by the server.
+    /// The server has unblocked the client.
     pub disconnect: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient),
 }
 
-/// A client that is blocked.
 #[derive(Debug)]
 #[must_use = "every blocked client has to be unblocked"]
 pub struct BlockedClient(*mut raw::RedisModuleBlockedClient);
 
-/// Identifies the blocked client of a callback. Unique among clients that are not unblocked yet.
+/// Identifies the blocked client in a callback. Unique among the clients that are still blocked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockedId(usize);
 
 impl BlockedClient {
-    /// The id by which callbacks know it.
+    /// The id that callbacks use.
     pub fn id(&self) -> BlockedId {
         BlockedId::of(self.0)
     }
 
-    /// Unblocks the client; the callbacks get `data`, and the last of them, `free`, owns it.
+    /// Unblocks the client. The callbacks get `data`; the last of them, `free`, owns it.
     pub fn unblock<T>(self, data: Option<Box<T>>) {
         let data = data.map_or(null_mut(), Box::into_raw);
         // SAFETY: the handle came from `block` and is consumed here, so it was not unblocked yet.
@@ -44,15 +44,15 @@ impl BlockedClient {
 }
 
 impl BlockedId {
-    /// The id of the handle that a callback got.
+    /// The id of the handle passed to a callback.
     pub fn of(blocked: *mut raw::RedisModuleBlockedClient) -> BlockedId {
         BlockedId(blocked as usize)
     }
 }
 
 impl<'c> Ctx<'c> {
-    /// Blocks the client without a time-out of the server: on 7.0 time-outs are exact to 100 ms only, and can end a
-    /// client in the turn in which it was unblocked. Ask first whether the client may block. `None`: the server
+    /// Blocks the client without a server timeout: on 7.0 timeouts have a resolution of 100 ms and can end a client in
+    /// the same iteration in which it was unblocked. Check first whether the client may block. `None`: the server
     /// refuses.
     pub fn block(self, callbacks: &BlockCallbacks) -> Option<BlockedClient> {
         let BlockCallbacks { reply, timeout, free, disconnect } = *callbacks;
@@ -67,18 +67,18 @@ impl<'c> Ctx<'c> {
         }
     }
 
-    /// The blocked client that a reply or timeout callback is about.
+    /// The blocked client that a reply or timeout callback concerns.
     pub fn blocked_id(self) -> BlockedId {
         // SAFETY: the context is valid.
         BlockedId::of(unsafe { api!(RedisModule_GetBlockedClientHandle(self.raw())) })
     }
 
-    /// In the reply callback: the data with which the client was unblocked.
+    /// In the reply callback: the data that was passed to `unblock`.
     ///
     /// # Safety
     /// The blocked client was unblocked with a `Box<T>` or nothing, and the context is that of its reply callback.
     pub unsafe fn blocked_data<T>(self) -> Option<&'c T> {
-        // SAFETY: `free`, which owns the data, comes later; the caller vouches for the type.
+        // SAFETY: `free`, which owns the data, runs later; the caller guarantees the type.
         unsafe { api!(RedisModule_GetBlockedClientPrivateData(self.raw())).cast::<T>().as_ref() }
     }
 

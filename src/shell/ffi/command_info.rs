@@ -1,5 +1,5 @@
-//! Commands: registering one with its name, flags, categories, keys and documentation; and key arguments, the server's
-//! answer for any command, and our answer for LOCK.EXEC.
+//! Registers commands with their names, flags, categories, keys and documentation. Also key arguments: asking the
+//! server for those of any command, and reporting those of LOCK.EXEC.
 
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::ptr::{null, null_mut, NonNull};
@@ -14,36 +14,36 @@ use super::module::is_valkey;
 use super::string::Str;
 use super::{api, probe};
 
-/// The function that the server calls for a command.
+/// The function that the server calls to run a command.
 pub type CommandEntry =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// Adds an ACL category; only while the module is being loaded. False: the server refuses it. On 7.0, where modules
-/// cannot add one, there is nothing to refuse.
+/// Adds an ACL category; only while the module is loading. False: the server refuses. On 7.0 modules cannot add
+/// categories, so the result is true.
 pub fn add_acl_category(ctx: Ctx<'_>, category: &str) -> bool {
     let Ok(category) = CString::new(category) else { return false };
-    // SAFETY: the name ends with a NUL.
+    // SAFETY: the name is NUL-terminated.
     probe!(RedisModule_AddACLCategory).is_none_or(|add| unsafe { add(ctx.raw(), category.as_ptr()) } == 0)
 }
 
 /// Sets the ACL categories of a command, separated by spaces. False: the server does not know one of them. On 7.0
-/// commands of modules have none.
+/// module commands have none.
 fn set_acl_categories(command: *mut raw::RedisModuleCommand, categories: &str) -> bool {
     let Some(set) = probe!(RedisModule_SetCommandACLCategories) else { return true };
     let Ok(categories) = CString::new(categories) else { return false };
-    // SAFETY: the command was just created; the string ends with a NUL and is copied.
+    // SAFETY: the command was just created; the string is NUL-terminated and copied.
     unsafe { set(command, categories.as_ptr()) == raw::REDISMODULE_OK as c_int }
 }
 
-/// Registers a command; only while the module is being loaded. It is in the ACL category too, where the server knows
-/// it. `None`: the server refuses the command.
+/// Registers a command, and adds it to the ACL category if the server supports that; only while the module is loading.
+/// `None`: the server refuses the command.
 pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: &str) -> Option<()> {
-    // Redis names its commands in small letters, and says them so in its errors.
+    // Redis names its commands in lower case, including in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
     let asks_for_keys = command.action.has_keys_of_another() && may_be_asked(ctx);
     let getkeys = if asks_for_keys { " getkeys-api" } else { "" };
     let flags = CString::new(format!("{}{getkeys}", command.flags)).ok()?;
-    // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
+    // SAFETY: the strings are NUL-terminated and copied; the entry point is a function of this module.
     let registered = unsafe {
         let (key, step) = if command.access.is_some() { (command.action.first_key(), 1) } else { (0, 0) };
         let created =
@@ -59,18 +59,18 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     set_categories(registered, command.categories, category)?;
     let mut keys = key_specs(command);
     if asks_for_keys {
-        // Without it the server believes the spec, and asks for no others.
+        // Without this flag the server relies on the spec and does not ask for further keys.
         keys[0].flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
     }
     let Command { summary, complexity, arity, args, .. } = *command;
     describe(registered, Description { summary, complexity, since: command.since(), arity, args }, &mut keys)
 }
 
-/// Registers a command that has subcommands, and does nothing itself. `None`: the server refuses it.
+/// Registers a command that only has subcommands. `None`: the server refuses.
 pub fn register_container(ctx: Ctx<'_>, command: &Command, category: &str) -> Option<()> {
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
     let flags = CString::new(command.flags).ok()?;
-    // SAFETY: the strings end with a NUL and are copied.
+    // SAFETY: the strings are NUL-terminated and copied.
     let registered = unsafe {
         if api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), None, flags.as_ptr(), 0, 0, 0))
             != raw::REDISMODULE_OK as c_int
@@ -84,23 +84,23 @@ pub fn register_container(ctx: Ctx<'_>, command: &Command, category: &str) -> Op
     }
     set_categories(registered, command.categories, category)?;
     let Command { summary, complexity, .. } = *command;
-    // SAFETY: plain data, of which zero is a valid value.
+    // SAFETY: plain data, for which zero is valid.
     let mut keys = unsafe { [std::mem::zeroed(); 3] };
     describe(registered, Description { summary, complexity, since: command.since(), arity: -2, args: &[] }, &mut keys)
 }
 
-/// The keys of a subcommand, its container's name being argument 0.
+/// The keys of a subcommand; its container's name is argument 0.
 #[derive(Clone, Copy)]
 pub struct KeyRange {
-    /// The first.
+    /// The first key.
     pub first: c_int,
-    /// The last: 0 for the first, -1 for the last argument.
+    /// The last key: 0 for the first argument, -1 for the last one.
     pub last: c_int,
-    /// From one to the next.
+    /// The distance between two keys.
     pub step: c_int,
 }
 
-/// Registers a subcommand. `None`: the server refuses it.
+/// Registers a subcommand. `None`: the server refuses.
 pub fn register_subcommand(
     ctx: Ctx<'_>,
     container: &Command,
@@ -115,7 +115,7 @@ pub fn register_subcommand(
     let name = CString::new(original.name.to_ascii_lowercase()).ok()?;
     let full_name = CString::new(format!("{}|{}", container.name, original.name).to_ascii_lowercase()).ok()?;
     let flags = CString::new(original.flags).ok()?;
-    // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
+    // SAFETY: the strings are NUL-terminated and copied; the entry point is a function of this module.
     let registered = unsafe {
         let parent = api!(RedisModule_GetCommand(ctx.raw(), parent.as_ptr()));
         if parent.is_null() {
@@ -148,21 +148,21 @@ pub fn register_subcommand(
     };
     let (summary, complexity) = (original.summary, container.complexity);
     let since = container.since();
-    // SAFETY: plain data, of which zero is a valid value.
+    // SAFETY: plain data, for which zero is valid.
     let end = unsafe { std::mem::zeroed() };
     let mut keys = [range_of_keys(key_flags(original.access), keys), end, end];
     describe(registered, Description { summary, complexity, since, arity, args }, &mut keys)
 }
 
-/// Where there is no place for another category, the command is still in the server's own: without `admin` and
-/// `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
+/// If the command cannot get another category, it is still added to the server's own ones. Otherwise `+@all -@admin
+/// -@dangerous` would allow LOCK.BREAK.
 fn set_categories(registered: *mut raw::RedisModuleCommand, categories: &str, category: &str) -> Option<()> {
     let are_set = set_acl_categories(registered, &format!("{categories} {category}"))
         || set_acl_categories(registered, categories);
     are_set.then_some(())
 }
 
-/// What `COMMAND DOCS` tells.
+/// The data for `COMMAND DOCS`.
 struct Description {
     summary: &'static str,
     complexity: &'static str,
@@ -171,7 +171,7 @@ struct Description {
     args: &'static [Arg],
 }
 
-/// `keys` end with a spec of zeros.
+/// `keys` must end with an all-zero spec.
 fn describe(
     registered: *mut raw::RedisModuleCommand,
     description: Description,
@@ -202,11 +202,11 @@ fn describe(
     (set == raw::REDISMODULE_OK as c_int).then_some(())
 }
 
-/// The places of the command's keys, and the access to them; a spec of zeros is the end mark.
+/// The positions of the command's keys and how it accesses them; an all-zero spec ends the array.
 ///
-/// Keys that are counted are no reason for `getkeys-api`, which is a race in a cluster of Valkeys ([`may_be_asked`]).
+/// `getkeys-api` is not used for counted keys, because it is a race in a Valkey cluster ([`may_be_asked`]).
 fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
-    // SAFETY: plain data, of which zero is a valid value.
+    // SAFETY: plain data, for which zero is valid.
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let Some(access) = command.access else { return [end; 3] };
     let (flags, one) = (key_flags(access), |first| KeyRange { first, last: 0, step: 1 });
@@ -217,13 +217,13 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
     keys.fk.keynum =
         raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
-    // A cluster routes a module's command by keys at fixed places only. So the first key is declared twice; `NOT_KEY`
-    // keeps it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` checks the other keys.
+    // A cluster routes a module's command only by keys at fixed positions. So the first key is declared twice;
+    // `NOT_KEY` keeps it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` checks the other keys.
     [keys, range_of_keys(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY, one(2)), end]
 }
 
 fn range_of_keys(flags: u32, keys: KeyRange) -> raw::RedisModuleCommandKeySpec {
-    // SAFETY: plain data, of which zero is a valid value.
+    // SAFETY: plain data, for which zero is valid.
     let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let KeyRange { first, last, step } = keys;
     spec.flags = u64::from(flags);
@@ -235,7 +235,7 @@ fn range_of_keys(flags: u32, keys: KeyRange) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-/// Keeps what the structures of the API point to until the server has copied it.
+/// Owns what the API structures point to until the server has copied it.
 #[derive(Default)]
 struct Texts {
     texts: Vec<CString>,
@@ -250,10 +250,10 @@ impl Texts {
         Some(start)
     }
 
-    /// The arguments as the API wants them: an array that ends with an empty one.
+    /// The arguments in the form of the API: an array that ends with an empty element.
     fn args(&mut self, args: &[Arg]) -> Option<Vec<raw::RedisModuleCommandArg>> {
         let mut all = args.iter().map(|arg| self.arg(arg)).collect::<Option<Vec<_>>>()?;
-        // SAFETY: plain data, of which zero is the end mark.
+        // SAFETY: plain data; zero is the end mark.
         all.push(unsafe { std::mem::zeroed() });
         Some(all)
     }
@@ -298,13 +298,13 @@ impl Texts {
 /// An argument of a command that is a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyArgument {
-    /// Which argument, the command's name being argument 0.
+    /// The index of the argument; the command's name is argument 0.
     pub position: usize,
-    /// What the command does to it: `REDISMODULE_CMD_KEY_…`. 0: the server does not tell modules.
+    /// How the command accesses it: `REDISMODULE_CMD_KEY_…`. 0: the server does not tell modules.
     pub flags: u32,
 }
 
-/// How the API says what a command does to a key.
+/// The API's flags for an access to a key.
 pub fn key_flags(access: Access) -> u32 {
     match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -318,18 +318,17 @@ pub fn key_flags(access: Access) -> u32 {
     }
 }
 
-/// The first Redis that may ask on another thread than its main one. Prereleases of 8.2 are numbered 8.1.
+/// The first Redis version that may ask on a thread other than the main one. Prereleases of 8.2 are numbered 8.1.
 const FIRST_UNKNOWN_REDIS: c_int = 0x0008_0100;
 
-/// The first such Valkey; in a cluster every Valkey asks on other threads.
+/// The first Valkey version that may; in a cluster every Valkey asks on other threads.
 const FIRST_UNKNOWN_VALKEY: c_int = 0x0009_0200;
 
-/// Whether this server is known to ask for keys on its main thread only. Redis from 8.2 on and Valkey in a cluster ask
-/// on their I/O threads, before AUTH too, and their own code around that callback is a race already. No function or
-/// flag of the API tells on which thread the server asks, and the callback cannot tell by itself: so versions are
-/// compared.
+/// Whether this server is known to ask for keys only on its main thread. Redis from 8.2 and Valkey in a cluster ask on
+/// their I/O threads, even before AUTH, and their own code around that callback already has a data race. The API does
+/// not say on which thread the server asks, and the callback cannot find out, so versions are compared.
 pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
-    // SAFETY: takes nothing.
+    // SAFETY: the function has no preconditions.
     let version = unsafe { api!(RedisModule_GetServerVersion()) };
     match is_valkey() {
         false => version < FIRST_UNKNOWN_REDIS,
@@ -337,7 +336,7 @@ pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
     }
 }
 
-/// The keys of a command, by which the server routes it. None for an unknown command, or one with too few arguments.
+/// The keys of a command, by which the server routes it. Empty for an unknown command or one with too few arguments.
 pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let (mut count, mut flags) = (0, null_mut());
     let Ok(argc) = c_int::try_from(command.len()) else { return Vec::new() };
@@ -363,24 +362,24 @@ pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 }
 
 /// # Safety
-/// The server made it for us, and there is no other pointer to it.
+/// The server allocated it for us, and no other pointer to it exists.
 unsafe fn free(made: *mut c_void) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { api!(RedisModule_Free(made)) };
 }
 
 impl Ctx<'_> {
-    /// Whether the server does not run the command, but asks for its keys. Such a context has no client: only
+    /// Whether the server asks for the command's keys instead of running it. Such a context has no client: only
     /// [`Ctx::report_key`] may be called with it.
     pub fn is_asked_for_keys(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }
     }
 
-    /// Tells a key that the server asks for.
+    /// Reports a key that the server asks for.
     pub fn report_key(self, key: KeyArgument) {
         let (Ok(position), Ok(flags)) = (c_int::try_from(key.position), c_int::try_from(key.flags)) else { return };
-        // SAFETY: the context is valid; the server ignores it where it has not asked.
+        // SAFETY: the context is valid; the server ignores the call if it has not asked.
         unsafe { api!(RedisModule_KeyAtPosWithFlags(self.raw(), position, flags)) };
     }
 }

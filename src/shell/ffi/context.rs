@@ -1,5 +1,5 @@
-//! A callback: its context with client, database and flags; its replies; and the guard against a panic, which would end
-//! the server if it left through C.
+//! The context of a callback: client, database, flags and replies. Also the panic guard: a panic that left through C
+//! would crash the server.
 
 use std::borrow::Cow;
 use std::ffi::{c_int, c_long, CStr, CString};
@@ -14,10 +14,10 @@ use redis_module::raw;
 use super::api;
 use super::string::Str;
 
-/// Flags of [`Ctx::flags`]: the server loads a file, or the data of its primary.
+/// Flags of [`Ctx::flags`]: the server is loading a file or the data of its primary.
 pub const LOADING: u32 = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
 
-/// The context of a callback, for as long as it runs.
+/// The context of a callback, valid while the callback runs.
 #[derive(Clone, Copy)]
 pub struct Ctx<'c> {
     ctx: NonNull<raw::RedisModuleCtx>,
@@ -28,31 +28,30 @@ impl<'c> Ctx<'c> {
     /// `None` for a null pointer.
     ///
     /// # Safety
-    /// `ctx` is what the server passed to the callback that is running, or a context that the module made, and is valid
-    /// for `'c`.
+    /// The server passed `ctx` to the running callback, or the module created it; it is valid for `'c`.
     pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Option<Ctx<'c>> {
         Some(Ctx { ctx: NonNull::new(ctx)?, callback: PhantomData })
     }
 
-    /// For calls of the API.
+    /// For calls to the API.
     pub fn raw(self) -> *mut raw::RedisModuleCtx {
         self.ctx.as_ptr()
     }
 
-    /// Flags of the context's client and of the server: `REDISMODULE_CTX_FLAGS_…`. The server inspects its memory and
-    /// threads for it: not on the hot path.
+    /// The flags of the context's client and of the server: `REDISMODULE_CTX_FLAGS_…`. Not for the hot path, because
+    /// the server inspects its memory and threads for it.
     pub fn flags(self) -> u32 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetContextFlags(self.raw())) as u32 }
     }
 
-    /// Whether one of these flags is set.
+    /// Whether any of these flags is set.
     pub fn has_flag(self, flags: u32) -> bool {
         self.flags() & flags != 0
     }
 
-    /// The server's number for the client; in a script it is the number of the script's own client, in a call by
-    /// another module of a temporary one.
+    /// The server's id of the client. In a script it is the id of the script's own client, in a call by another module
+    /// that of a temporary one.
     pub fn client_id(self) -> u64 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetClientId(self.raw())) }
@@ -64,14 +63,14 @@ impl<'c> Ctx<'c> {
         unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
     }
 
-    /// Selects a database. False: there is no such database. Only on the context of a timer, or to be set back:
-    /// elsewhere it may change the client's own database.
+    /// Selects a database. False: it does not exist. Use it only on the context of a timer, or restore the old one
+    /// afterwards; elsewhere it may change the client's own database.
     pub fn select_db(self, db: i32) -> bool {
         // SAFETY: the context is valid; a database that is out of range is refused.
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == raw::REDISMODULE_OK as c_int }
     }
 
-    /// Works in another database. The client's own is selected again afterwards, whatever happens.
+    /// Runs `work` in another database, and then selects the client's own again, even after a panic.
     pub fn in_db<R>(self, db: i32, work: impl FnOnce() -> R) -> R {
         struct SelectAgain<'c>(Ctx<'c>, i32);
 
@@ -86,7 +85,7 @@ impl<'c> Ctx<'c> {
         work()
     }
 
-    /// Whether no database has any key. Only on the module's own context: it leaves another database selected.
+    /// Whether all databases are empty. Only for the module's own context: it leaves another database selected.
     pub fn are_all_dbs_empty(self) -> bool {
         // SAFETY: the context is valid.
         let is_empty = || unsafe { api!(RedisModule_DbSize(self.raw())) } == 0;
@@ -96,38 +95,38 @@ impl<'c> Ctx<'c> {
         are_empty
     }
 
-    /// Tells WATCH and client-side caching that the key has changed.
+    /// Signals to WATCH and client-side caching that the key has changed.
     pub fn signal_modified(self, key: Str<'_>) {
         // SAFETY: both are valid.
         unsafe { api!(RedisModule_SignalModifiedKey(self.raw(), key.raw())) };
     }
 
-    /// A warning in the server's log.
+    /// Logs a warning in the server's log.
     pub fn warn(self, message: &str) {
         self.log(LogLevel::Warning, message);
     }
 
-    /// A line in the server's log.
+    /// Writes a line to the server's log.
     pub fn log(self, level: LogLevel, message: &str) {
         log(self.raw(), level, message);
     }
 
-    /// Publishes an event of a key in the selected database, of the class `d`. Other modules may receive it too: they
-    /// may call commands of ours in the middle of this.
+    /// Publishes a keyspace event of class `d` for a key of the selected database. Other modules may subscribe to it,
+    /// and may call our commands during this call.
     pub fn notify(self, event: &CStr, key: Str<'_>) {
         let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
-        // SAFETY: all are valid, the name ends with a NUL.
+        // SAFETY: all arguments are valid, and the name is NUL-terminated.
         unsafe { api!(RedisModule_NotifyKeyspaceEvent(self.raw(), class, event.as_ptr(), key.raw())) };
     }
 
-    /// Whether the server may not send replication traffic now: a pause, a failover, a shutdown.
+    /// Whether the server must not send replication traffic now: a pause, a failover, a shutdown.
     pub fn avoids_replica_traffic(self) -> bool {
-        // SAFETY: takes nothing.
+        // SAFETY: the function has no preconditions.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 }
 
-/// Each adds to the reply of the context's client.
+/// Each method appends to the reply to the context's client.
 impl ReplyWriter for Ctx<'_> {
     fn array(&mut self, len: usize) {
         // SAFETY: the context is valid.
@@ -150,9 +149,9 @@ impl ReplyWriter for Ctx<'_> {
     }
 
     fn status(&mut self, line: &str) {
-        // `OK` without a copy of the word: each effect that a replica applies is answered so.
+        // Avoids copying `OK`, which is the reply to each effect that a replica applies.
         let line = if line == "OK" { Cow::from(c"OK") } else { CString::new(line).unwrap_or_default().into() };
-        // SAFETY: the string ends with a NUL and is copied.
+        // SAFETY: the string is NUL-terminated and copied.
         unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw(), line.as_ptr())) };
     }
 
@@ -168,34 +167,34 @@ impl ReplyWriter for Ctx<'_> {
 
     fn error(&mut self, error: &ErrorReply) {
         let text = CString::new(error.as_str()).unwrap_or_default();
-        // SAFETY: the string ends with a NUL and is copied.
+        // SAFETY: the string is NUL-terminated and copied.
         unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
     }
 }
 
-/// Runs a callback; `None` when it panicked, which is logged.
+/// Runs a callback; `None` if it panicked, which is logged.
 pub fn guard<R>(what: &str, work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work))
         .inspect_err(|_| log(null_mut(), LogLevel::Warning, &format!("redis-lock: a bug in {what}, please report it")))
         .ok()
 }
 
-/// The level of a line in the server's log: `loglevel` leaves lines out.
+/// The level of a line in the server's log; `loglevel` filters by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Left out at `warning`.
+    /// Omitted at `warning`.
     Notice,
-    /// Never left out, but for Redis 8's `nothing`.
+    /// Omitted only at `nothing`, which Redis 8 has.
     Warning,
 }
 
-/// A line in the server's log.
+/// Writes a line to the server's log.
 fn log(ctx: *mut raw::RedisModuleCtx, level: LogLevel, message: &str) {
     let text = CString::new(message.replace('\0', "?")).unwrap_or_default();
     let level = match level {
         LogLevel::Notice => c"notice",
         LogLevel::Warning => c"warning",
     };
-    // SAFETY: the format takes one string, which ends with a NUL; a null context is allowed.
+    // SAFETY: the format takes one NUL-terminated string; a null context is allowed.
     unsafe { api!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
 }

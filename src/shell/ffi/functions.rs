@@ -1,14 +1,14 @@
-//! Which functions of the module API the module needs, and the check that the server has them.
+//! The functions of the module API that the module requires, and the check that the server has them.
 //!
-//! The server fills a pointer for each function that it knows, and leaves the others empty. `api!` calls only functions
-//! of this table, so the table cannot fall behind the code: a call of any other function does not compile, and an entry
-//! that no code uses is a warning. Functions that only some servers have are probed with `probe!`.
+//! The server sets a pointer for each function that it has, and leaves the others null. `api!` calls only functions of
+//! this table, so the table cannot become outdated: calling any other function does not compile, and an unused entry
+//! causes a warning. Functions that only some servers have are probed with `probe!`.
 
 use std::ffi::{c_void, CStr};
 
 use redis_module::raw;
 
-/// Calls a function that every supported server has. It was found when the module was loaded.
+/// Calls a function that every supported server has. It was checked when the module was loaded.
 macro_rules! api {
     ($name:ident($($arg:expr),* $(,)?)) => {{
         const _: () = $crate::shell::ffi::functions::required::$name;
@@ -16,10 +16,10 @@ macro_rules! api {
     }};
 }
 
-/// As `api!`, without the check of the pointer: for code that runs with every command of the server.
+/// Like `api!` without checking the pointer, for code that runs with every command of the server.
 ///
 /// # Safety
-/// What the function itself asks; and the module must be loaded, so that the pointer is filled.
+/// The function's own requirements; and the module must be loaded, so that the pointer is set.
 macro_rules! api_unchecked {
     ($name:ident($($arg:expr),* $(,)?)) => {{
         const _: () = $crate::shell::ffi::functions::required::$name;
@@ -27,28 +27,28 @@ macro_rules! api_unchecked {
     }};
 }
 
-/// A function that not every supported server has, if this one has it.
+/// A function that only some supported servers have; `None` if this one does not.
 macro_rules! probe {
     ($name:ident) => {
-        // SAFETY: the pointer is read on the main thread, after the server has filled it.
+        // SAFETY: the pointer is read on the main thread, after the server has set it.
         unsafe { redis_module::raw::$name }
     };
 }
 
 pub(crate) use {api, api_unchecked, probe};
 
-/// A function without which the module is not loaded.
+/// A function without which the module does not load.
 struct Required {
-    /// Where the server has written its address.
+    /// The pointer that the server sets.
     pointer: *const *const c_void,
-    /// The line in the log if it is missing. Made at compile time: nothing can be allocated before the check.
+    /// The log line if it is missing. Built at compile time, because nothing can be allocated before the check.
     refusal: &'static [u8],
 }
 
-/// Each version of Redis, with the functions that it added. Every Valkey has all of them.
+/// The functions that each Redis version added. Every Valkey has all of them.
 macro_rules! table {
     ($($since:literal: $($name:ident)+;)+) => {
-        /// The names of the table, for [`api!`].
+        /// The names in the table, for [`api!`].
         #[allow(non_upper_case_globals)]
         pub mod required {
             $($(pub const $name: () = ();)+)+
@@ -119,18 +119,18 @@ table! {
         RedisModule_GetAbsExpire RedisModule_SetAbsExpire;
 }
 
-// The crate's allocator calls it.
+// Called by the crate's allocator.
 const _: () = required::RedisModule_Alloc;
 
-/// The first function that is missing on this server, if any. To be called before everything else: neither the
-/// allocator nor the log can be used before.
+/// The first function that is missing on this server, if any. Call it before everything else: neither the allocator nor
+/// the log can be used earlier.
 fn first_missing() -> Option<&'static CStr> {
-    // SAFETY: the pointers are statics, which the server has filled; a missing function is a null pointer.
+    // SAFETY: the pointers are statics that the server has set; a missing function is a null pointer.
     let missing = table().into_iter().find(|function| unsafe { function.pointer.read().is_null() })?;
     CStr::from_bytes_with_nul(missing.refusal).ok()
 }
 
-/// Whether the server has all functions of the table; if not, its log says which one is missing.
+/// Whether the server has all functions of the table. If not, logs which one is missing.
 ///
 /// # Safety
 /// The server passed `ctx` to the callback that loads the module.
@@ -138,7 +138,7 @@ pub unsafe fn find(ctx: *mut raw::RedisModuleCtx) -> bool {
     redis_module::init_api(&redis_module::Context::new(ctx));
     let Some(refusal) = first_missing() else { return true };
     if let Some(log) = probe!(RedisModule_Log) {
-        // SAFETY: the format takes one string, which ends with a NUL.
+        // SAFETY: the format takes one NUL-terminated string.
         unsafe { log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), refusal.as_ptr()) };
     }
     false
@@ -151,11 +151,11 @@ mod tests {
 
     use super::*;
 
-    /// No server has filled any pointer here.
+    /// In the tests no server has set any pointer.
     #[test]
     fn each_function_is_missed_where_the_server_lacks_it() {
         let some = ptr::from_ref(&COUNT).cast::<c_void>();
-        // SAFETY: nothing calls these functions here, and no other test touches them.
+        // SAFETY: nothing calls these functions here, and no other test accesses them.
         let set = |function: &Required, address| unsafe { function.pointer.cast_mut().write(address) };
         table().iter().for_each(|function| set(function, some));
         assert_eq!(first_missing(), None);
@@ -180,7 +180,7 @@ mod tests {
         );
     }
 
-    /// Only `api!` and `probe!` may read a pointer: elsewhere it may be empty on some server.
+    /// Only `api!` and `probe!` may read a pointer, because it may be null on some server.
     #[test]
     fn no_other_file_reads_a_pointer_of_the_api() {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

@@ -17,10 +17,9 @@ pub struct OpenKey<'c> {
     callback: PhantomData<&'c ()>,
 }
 
-/// What is under an open key.
+/// The content of an open key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawContent {
-    /// Nothing.
     Empty,
     /// A value of our type.
     Ours(NonNull<c_void>),
@@ -29,7 +28,8 @@ pub enum RawContent {
 }
 
 impl<'c> OpenKey<'c> {
-    /// Opens for reading and writing. This deletes an expired key, with keyspace events and a call of `unlink2` inside.
+    /// Opens for reading and writing. Deletes an expired key, which triggers keyspace events and `unlink2` inside this
+    /// call.
     #[inline(always)]
     pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> OpenKey<'c> {
         let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
@@ -46,7 +46,7 @@ impl<'c> OpenKey<'c> {
         Some(OpenKey { key: NonNull::new(key)?, callback: PhantomData })
     }
 
-    /// The value under the key; `ours` is the server's handle of our data type.
+    /// The value under the key; `ours` is the server's handle for our data type.
     #[inline(always)]
     pub fn content(&self, ours: *mut raw::RedisModuleType) -> RawContent {
         // SAFETY: the key is open; a value of our type is a pointer that we stored.
@@ -63,34 +63,34 @@ impl<'c> OpenKey<'c> {
         }
     }
 
-    /// Stores a value of our type, without a time to live, in place of the old value.
+    /// Replaces the value with one of our type, without expiry.
     ///
     /// # Safety
-    /// The key is open for writing; `value` is what the data type's `free` takes, and is not freed elsewhere.
+    /// The key is open for writing; `value` is what the data type's `free` expects, and nothing else frees it.
     #[inline]
     pub unsafe fn set(&self, ours: *mut raw::RedisModuleType, value: NonNull<c_void>) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { api!(RedisModule_ModuleTypeSetValue(self.raw(), ours, value.as_ptr())) };
     }
 
     /// Deletes the key and frees its value.
     ///
     /// # Safety
-    /// The key is open for writing, and there is no reference to its value any more.
+    /// The key is open for writing, and no reference to its value exists.
     #[inline]
     pub unsafe fn delete(&self) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { api!(RedisModule_DeleteKey(self.raw())) };
     }
 
-    /// When the key ends. Not of a free key: Redis 8.2 would read a null pointer.
+    /// The key's deadline. Do not call it for an empty key: Redis 8.2 would dereference a null pointer.
     pub fn until(&self) -> Deadline {
         // SAFETY: the key is open.
         let ms = u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw())) });
         ms.map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
     }
 
-    /// Sets when the key ends. Does nothing to a key that is open for reading.
+    /// Sets the key's deadline. Has no effect on a key that is open for reading.
     #[inline]
     pub fn set_until(&self, until: Deadline) {
         let never = raw::REDISMODULE_NO_EXPIRE as c_longlong;
@@ -107,7 +107,7 @@ impl<'c> OpenKey<'c> {
 impl Drop for OpenKey<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: the key is open, and is not closed elsewhere.
+        // SAFETY: the key is open, and nothing else closes it.
         unsafe { api!(RedisModule_CloseKey(self.raw())) };
     }
 }

@@ -1,31 +1,31 @@
-//! The server's main thread, and values that only it touches.
+//! The server's main thread, and values that are accessed only there.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of the main thread: a static, as other threads read it.
+/// The id of the main thread. A plain static because other threads read it.
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
-/// At the module's start, which is on the main thread.
+/// Call at module start, which happens on the main thread.
 pub fn start() {
     MAIN.store(thread_id(), Ordering::Relaxed);
 }
 
-/// Whether the main thread runs this.
+/// Whether this code runs on the main thread.
 pub fn is_here() -> bool {
     thread_id() == MAIN.load(Ordering::Relaxed)
 }
 
 fn thread_id() -> usize {
-    // SAFETY: takes nothing.
+    // SAFETY: the function has no preconditions.
     (unsafe { libc::pthread_self() }) as usize
 }
 
-/// A value that only the server's main thread touches.
+/// A value that is accessed only by the server's main thread.
 pub struct MainThread<T>(T);
 
 impl<T> MainThread<T> {
-    /// To be a `static`.
+    /// For use in a `static`.
     pub const fn new(value: T) -> MainThread<T> {
         MainThread(value)
     }
@@ -40,8 +40,8 @@ impl<T> Deref for MainThread<T> {
     }
 }
 
-// SAFETY: the server runs commands, callbacks, events and timers of a module on its main thread, one after the other.
-// Another module may run a command on a thread of its own, while it has the server's lock and the main thread sleeps:
-// that too is one after the other. The exceptions (`free` of a value, see `keyspace::datatype`) touch no such value
-// from another thread.
+// SAFETY: the server runs the commands, callbacks, events and timers of a module on its main thread, one after the
+// other. Another module may run a command on its own thread, but holds the server's lock while the main thread sleeps,
+// so access is still serialized. The exception (`free` of a value, see `keyspace::datatype`) does not access such a
+// value from another thread.
 unsafe impl<T> Sync for MainThread<T> {}

@@ -1,28 +1,28 @@
-//! The module API behind safe, typed wrappers. Nothing here decides anything. Other rooms have unsafe code only in the
-//! callbacks that the server calls, and where they vouch for what a wrapper asks.
+//! Safe, typed wrappers around the module API. Nothing here decides anything. Other directories contain unsafe code
+//! only in the callbacks that the server calls, and where they meet the requirements of a wrapper.
 //!
-//! Of the crate `redis-module` (2.0.8) the bindings, the allocator and the registration of settings are used. Functions
-//! that its wrappers call have to be named in `functions` by hand: otherwise, on a server without one, the load would
-//! succeed and the first call end the server. Apart from that:
+//! The crate `redis-module` (2.0.8) provides the bindings, the allocator and the registration of settings. Functions
+//! that its wrappers call must be listed in `functions` by hand. Otherwise, on a server without such a function, the
+//! load would succeed and the first call would crash the server. Everything else of the crate is replaced:
 //!
-//! | ours                     | the crate's                | why it does not do                                      |
+//! | ours                     | the crate's                | why the crate's is unsuitable                           |
 //! | ------------------------ | -------------------------- | ------------------------------------------------------- |
-//! | `Ctx`                    | `Context`                  | copyable, with a lifetime; no client id, `SelectDb`,    |
-//! |                          |                            | `SignalModifiedKey` or `PublishMessage` there           |
-//! | `Str`, `OwnedStr`        | `RedisString`              | it retains each string; `decode_args` allocates besides |
-//! | `ReplyWriter` for `Ctx`  | `Context::reply`           | it makes a tree of values of each reply                 |
-//! | `OpenKey`                | `RedisKeyWritable`         | its values are `&mut` of any lifetime; no `SetAbsExpire` |
-//! | `blocked`                | `block_client`             | without callbacks, and its drop unblocks                |
+//! | `Ctx`                    | `Context`                  | ours is copyable, with a lifetime; no client id,        |
+//! |                          |                            | `SelectDb`, `SignalModifiedKey` or `PublishMessage`     |
+//! | `Str`, `OwnedStr`        | `RedisString`              | retains each string; `decode_args` also allocates       |
+//! | `ReplyWriter` for `Ctx`  | `Context::reply`           | builds a tree of values for each reply                  |
+//! | `OpenKey`                | `RedisKeyWritable`         | values are `&mut` of any lifetime; no `SetAbsExpire`    |
+//! | `blocked`                | `block_client`             | no callbacks, and dropping it unblocks                  |
 //! | `time`                   | `create_timer`             | `stop_timer` frees the data as another type             |
-//! | `replicate`              | `Context::replicate`       | it makes a string object of each argument                |
-//! | `rdb_io`                 | `save_slice` and the like  | the same; digests and the rewriting of an AOF are there |
-//! |                          |                            | only as bindings                                        |
-//! | `call`                   | `call_ext`                 | no `errno`; the reply is made a tree of values          |
-//! | `server`                 | `get_current_user`, …      | ends Redis 7.0 where the caller has no user             |
-//! | `command_info`, `module` | macros                     | commands need descriptions and ACL categories; one      |
-//! |                          |                            | listener for all events of a kind, without its database |
-//! | `main_thread`            | `RedisGILGuard`            | it hands out `&mut` without a borrow check              |
-//! | `context::guard`         | none                       | no wrapper catches a panic                              |
+//! | `replicate`              | `Context::replicate`       | creates a string object for each argument               |
+//! | `rdb_io`                 | `save_slice` and similar   | the same; digests and AOF rewriting exist only as       |
+//! |                          |                            | bindings                                                |
+//! | `call`                   | `call_ext`                 | no `errno`; converts the reply to a tree of values      |
+//! | `server`                 | `get_current_user`, …      | crashes Redis 7.0 if the caller has no user             |
+//! | `command_info`, `module` | macros                     | no descriptions and ACL categories for commands; one    |
+//! |                          |                            | listener for all events of a kind, without the database |
+//! | `main_thread`            | `RedisGILGuard`            | hands out `&mut` without a borrow check                 |
+//! | `context::guard`         | none                       | no wrapper catches panics                               |
 
 pub mod allocator;
 pub mod blocked;

@@ -1,4 +1,4 @@
-//! The module's registrations: options, the data type, subscriptions to events, a section of INFO, settings.
+//! Registers the module's options, data type, event subscriptions, INFO section and settings.
 
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use super::context::{guard, Ctx};
 use super::functions::required;
 use super::string::{OwnedStr, Str};
 
-/// The callback for an event of the server.
+/// The callback for a server event.
 pub type EventCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
 /// Sets `REDISMODULE_OPTIONS_…`.
@@ -22,16 +22,16 @@ pub fn set_options(ctx: Ctx<'_>, options: u32) {
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options as c_int)) };
 }
 
-/// Whether the server is Valkey: only Valkey has functions with names that begin so.
+/// Whether the server is Valkey: only Valkey has API functions with this name prefix.
 pub fn is_valkey() -> bool {
     let mut function: *mut c_void = null_mut();
     let name = c"ValkeyModule_SubscribeToServerEvent";
-    // SAFETY: the server writes the function's address into what the second argument points to.
+    // SAFETY: the server writes the function's address to the second argument.
     let found = unsafe { api!(RedisModule_GetApi(name.as_ptr(), (&raw mut function).cast())) };
     found == raw::REDISMODULE_OK as c_int && !function.is_null()
 }
 
-/// Tells the server the module's name and version. False: a module of that name is loaded.
+/// Registers the module's name and version. False: a module with this name is already loaded.
 pub fn introduce(ctx: Ctx<'_>, name: &CStr, version: i32) -> bool {
     // SAFETY: the context is that of the load; the server copies the name.
     unsafe {
@@ -43,18 +43,18 @@ pub fn introduce(ctx: Ctx<'_>, name: &CStr, version: i32) -> bool {
     true
 }
 
-/// Registers a data type; only while the module is being loaded. `None`: the server refuses it.
+/// Registers a data type; only while the module is loading. `None`: the server refuses.
 pub fn register_data_type(
     ctx: Ctx<'_>,
     name: &CStr,
     version: c_int,
     mut methods: raw::RedisModuleTypeMethods,
 ) -> Option<NonNull<raw::RedisModuleType>> {
-    // SAFETY: the server copies name and methods, which are functions of this module.
+    // SAFETY: the server copies the name and the methods, which are functions of this module.
     NonNull::new(unsafe { api!(RedisModule_CreateDataType(ctx.raw(), name.as_ptr(), version, &mut methods)) })
 }
 
-/// The version of the data of every event that is used, as `redismodule.h` has it, and Valkey's for slot migrations.
+/// The data version of every event we use, as in `redismodule.h`, and of Valkey's slot migration event.
 const DATAVER: u64 = 1;
 
 /// Subscribes to a server event. False: the server refuses.
@@ -65,32 +65,31 @@ pub fn subscribe_to_event(ctx: Ctx<'_>, id: u64, callback: EventCallback) -> boo
     subscribed == raw::REDISMODULE_OK as c_int
 }
 
-/// Ends a subscription to a server event. Never to be called out of a server event, not even of another module: the
-/// server walks its list of subscriptions then.
+/// Ends a subscription to a server event. Never call it during a server event, not even another module's, because the
+/// server is then iterating over its list of subscriptions.
 pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64) {
     let event = raw::RedisModuleEvent { id, dataver: DATAVER };
-    // SAFETY: the context is valid; no callback ends the subscription.
+    // SAFETY: the context is valid, and this is not called from an event callback.
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, None)) };
 }
 
-/// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
-/// option that allows it. The number of the event; Redis counts other events up to that number.
+/// The number of the event for Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`. The crate's bindings have
+/// neither this event nor the module option that allows it. Redis uses other events up to this number.
 const SLOT_MIGRATION: u64 = 19;
 
-/// The subevent: the slots of an export belong to the target now.
+/// The subevent: the slots of an export now belong to the target.
 pub const EXPORT_COMPLETED: u64 = 5;
 
 /// The module option without which Valkey refuses to migrate slots: `…_HANDLE_ATOMIC_SLOT_MIGRATION`.
 pub const MAY_MIGRATE_SLOTS: u32 = 1 << 5;
 
-/// From one slot to another, both included.
+/// A range of slots, both ends included.
 #[repr(C)]
 struct SlotRange {
     first: c_int,
     last: c_int,
 }
 
-/// The data of the event.
 #[repr(C)]
 struct Migration {
     version: u64,
@@ -99,18 +98,18 @@ struct Migration {
     count: u32,
 }
 
-/// Subscribes to the event. False: this server has none of that kind.
+/// Subscribes to the event. False: this server does not have it.
 pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>, callback: EventCallback) -> bool {
-    // Redis may have another event under this number.
+    // Redis may use this number for another event.
     is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION, callback)
 }
 
 /// Calls `tell` with each slot of an event.
 ///
 /// # Safety
-/// `data` came with the event to the callback that is running.
+/// The server passed `data` with the event to the running callback.
 pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
-    // SAFETY: with this event comes this structure, and its ranges live as long.
+    // SAFETY: the server passes this structure with this event, and its ranges live as long.
     let ranges = unsafe {
         match data.cast::<Migration>().as_ref() {
             Some(migration) if !migration.ranges.is_null() => {
@@ -122,40 +121,40 @@ pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
     ranges.iter().flat_map(|range| range.first..=range.last).flat_map(u16::try_from).for_each(&mut tell);
 }
 
-/// The callback that collects INFO; its second argument is not 0 in a crash report.
+/// The callback that collects INFO; its second argument is nonzero in a crash report.
 pub type InfoCallback = unsafe extern "C" fn(*mut raw::RedisModuleInfoCtx, i32);
 
-/// The server asks for a section of INFO from now on. False: it refuses.
+/// Registers a section of INFO. False: the server refuses.
 pub fn register_info(ctx: Ctx<'_>, callback: InfoCallback) -> bool {
     // SAFETY: the callback is a function of this module.
     let registered = unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(callback))) };
     registered == raw::REDISMODULE_OK as i32
 }
 
-/// The section that has the module's name.
+/// The INFO section named after the module.
 pub struct Section {
     info: *mut raw::RedisModuleInfoCtx,
 }
 
 impl Section {
-    /// `None`: it was not asked for.
+    /// `None`: the section was not requested.
     ///
     /// # Safety
-    /// It is what the server passed to the callback that is running, and is not used after it.
+    /// The server passed it to the running callback, and it is not used after that callback.
     pub unsafe fn begin(info: *mut raw::RedisModuleInfoCtx) -> Option<Section> {
-        // SAFETY: the caller vouches for it; the name is left out.
+        // SAFETY: guaranteed by the caller; a null name is allowed.
         let begun = unsafe { api!(RedisModule_InfoAddSection(info, std::ptr::null())) };
         (begun == raw::REDISMODULE_OK as i32).then_some(Section { info })
     }
 
-    /// A field, under the module's name and this one.
+    /// Adds a field with the module's name as its prefix.
     pub fn number(&self, name: &str, number: u64) {
         let Ok(name) = CString::new(name) else { return };
         // SAFETY: the section is open, the name is copied.
         unsafe { api!(RedisModule_InfoAddFieldULongLong(self.info, name.as_ptr(), number)) };
     }
 
-    /// The same with a word.
+    /// The same for a text field.
     pub fn text(&self, name: &str, text: &str) {
         let (Ok(name), Ok(text)) = (CString::new(name), CString::new(text)) else { return };
         // SAFETY: the section is open, both are copied.
@@ -163,13 +162,13 @@ impl Section {
     }
 }
 
-// The crate calls them.
+// Called by the crate.
 const _: () = required::RedisModule_RegisterBoolConfig;
 const _: () = required::RedisModule_RegisterNumericConfig;
 
-/// Registers a number that is a setting; only while the module is being loaded. The server checks and keeps settings,
-/// `CONFIG` reads and changes them. The crate registers them: its callbacks read and write the atomics. It does not
-/// report a refusal of the server, which has no reason for one: the names begin with the module's.
+/// Registers a numeric setting; only while the module is loading. The server validates and stores settings; `CONFIG`
+/// reads and changes them. The crate does the registration, and its callbacks access the atomics. It does not report a
+/// refusal, but the server has no reason for one, because it prefixes the names with the module's.
 pub fn register_number(
     ctx: Ctx<'_>,
     name: &str,
@@ -181,21 +180,21 @@ pub fn register_number(
     register_i64_configuration(&ctx, name, value, default, min, max, ConfigurationFlags::DEFAULT, None);
 }
 
-/// Registers something that is on or off; only while the module is being loaded.
+/// Registers a boolean setting; only while the module is loading.
 pub fn register_flag(ctx: Ctx<'_>, name: &str, default: bool, value: &'static AtomicBool) {
     let ctx = Context::new(ctx.raw());
     register_bool_configuration(&ctx, name, value, default, ConfigurationFlags::DEFAULT, None);
 }
 
-/// A setting that is a text.
+/// A text setting.
 pub struct Text {
-    /// Its value, which the server copies.
+    /// Returns its value, which the server copies.
     pub get: fn() -> *mut raw::RedisModuleString,
-    /// Changes it, or says why not.
+    /// Changes it, or returns the error.
     pub set: fn(&[u8]) -> Result<(), String>,
 }
 
-/// Registers a setting that is a text; only while the module is being loaded.
+/// Registers a text setting; only while the module is loading.
 pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static Text) {
     let (Ok(name), Ok(default)) = (CString::new(name), CString::new(default)) else { return };
     let (flags, data) = (raw::REDISMODULE_CONFIG_DEFAULT, (&raw const *text).cast_mut().cast());
@@ -215,7 +214,7 @@ pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static Tex
 }
 
 unsafe extern "C" fn get_text(_: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
-    // SAFETY: as `register_text` says.
+    // SAFETY: see `register_text`.
     let text = unsafe { &*data.cast::<Text>() };
     guard("a setting", text.get).unwrap_or(null_mut())
 }
@@ -226,7 +225,7 @@ unsafe extern "C" fn set_text(
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: as `register_text` says; the value lives as long as the callback, and the server owns the error.
+    // SAFETY: see `register_text`; the value lives as long as the callback, and the server owns the error.
     let set = guard("a setting", || unsafe {
         let value = Str::new(value).map_or(&[][..], Str::bytes);
         let text = &*data.cast::<Text>();
@@ -243,9 +242,8 @@ unsafe extern "C" fn set_text(
     }
 }
 
-/// Gives the registered settings their values: from the configuration file, the command that loads the module, or their
-/// defaults. Only while the module is being loaded. False: a setting does not take its value; the server's log names
-/// it.
+/// Initializes the registered settings from the configuration file, the command that loads the module, or their
+/// defaults. Only while the module is loading. False: a value is invalid; the server's log names the setting.
 pub fn load_settings(ctx: Ctx<'_>) -> bool {
     // SAFETY: the context is valid.
     let loaded = unsafe { api!(RedisModule_LoadConfigs(ctx.raw())) };

@@ -1,4 +1,4 @@
-//! Dumps: RDB files, DUMP and RESTORE, replication snapshots. The bytes read may be anything.
+//! RDB input and output: RDB files, DUMP and RESTORE, replication snapshots. The input may be arbitrary bytes.
 
 use std::ffi::c_char;
 
@@ -8,14 +8,14 @@ use super::api;
 use super::context::Ctx;
 use super::string::Str;
 
-/// A dump that is being written or read by the callback that is running.
+/// The RDB stream that the running callback reads or writes.
 #[derive(Clone, Copy)]
 pub struct Rdb(*mut raw::RedisModuleIO);
 
 impl Rdb {
     /// # Safety
-    /// The server passed `rdb` to the callback that is running. The module has set
-    /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a read that fails returns, and does not end the server.
+    /// The server passed `rdb` to the running callback. The module has set `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`, so
+    /// that a failed read returns instead of ending the server.
     pub unsafe fn new(rdb: *mut raw::RedisModuleIO) -> Rdb {
         Rdb(rdb)
     }
@@ -28,11 +28,11 @@ impl Rdb {
 
     /// Writes a number.
     pub fn save_unsigned(self, number: u64) {
-        // SAFETY: the dump is being written.
+        // SAFETY: the stream is open for writing.
         unsafe { api!(RedisModule_SaveUnsigned(self.0, number)) };
     }
 
-    /// Reads a string, copied; `None` where the dump is cut short.
+    /// Reads a string, copied; `None` if the input is truncated.
     pub fn load_bytes(self) -> Option<Vec<u8>> {
         let mut len = 0;
         // SAFETY: the buffer is ours to free.
@@ -47,20 +47,20 @@ impl Rdb {
         }
     }
 
-    /// Reads a number; `None` where the dump is cut short.
+    /// Reads a number; `None` if the input is truncated.
     pub fn load_unsigned(self) -> Option<u64> {
-        // SAFETY: the dump is being read.
+        // SAFETY: the stream is open for reading.
         let number = unsafe { api!(RedisModule_LoadUnsigned(self.0)) };
         (!self.is_broken()).then_some(number)
     }
 
     /// The context of the load or save.
     pub fn context(&self) -> Option<Ctx<'_>> {
-        // SAFETY: the context belongs to the callback that is running.
+        // SAFETY: the context belongs to the running callback.
         unsafe { Ctx::new(api!(RedisModule_GetContextFromIO(self.0))) }
     }
 
-    /// The key that is loaded or saved, and its database; `None` where the server does not report them.
+    /// The key being loaded or saved, and its database; `None` if the server does not report them.
     pub fn key(&self) -> Option<(i32, Str<'_>)> {
         // SAFETY: the name lives as long as the load or save.
         unsafe {
@@ -71,26 +71,27 @@ impl Rdb {
     }
 
     fn is_broken(self) -> bool {
-        // SAFETY: the dump is being read.
+        // SAFETY: the stream is open for reading.
         unsafe { api!(RedisModule_IsIOError(self.0)) != 0 }
     }
 }
 
-/// The digest of a value, which the server is computing (`DEBUG DIGEST`).
+/// The digest of a value, computed for `DEBUG DIGEST`.
 #[derive(Clone, Copy)]
 pub struct Digest(*mut raw::RedisModuleDigest);
 
 impl Digest {
     /// # Safety
-    /// The server passed `digest` to the callback that is running.
+    /// The server passed `digest` to the running callback.
     pub unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Digest {
         Digest(digest)
     }
 
-    /// Adds a sequence. The digest depends on the order of its strings, and not on the order of the sequences.
+    /// Adds a sequence. The digest depends on the order of the strings in a sequence, but not on the order of the
+    /// sequences.
     pub fn add_sequence<const N: usize>(self, strings: [&[u8]; N]) {
         for bytes in strings {
-            // SAFETY: the server reads the bytes now.
+            // SAFETY: the server reads the bytes during this call.
             unsafe { api!(RedisModule_DigestAddStringBuffer(self.0, bytes.as_ptr().cast::<c_char>(), bytes.len())) };
         }
         // SAFETY: the digest is valid.

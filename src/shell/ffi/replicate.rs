@@ -1,4 +1,4 @@
-//! Commands sent to replicas and the append-only file. The crate's own function takes only strings without a NUL and
+//! Sends commands to replicas and the append-only file. The crate's own function accepts only strings without NUL, and
 //! builds a vector for each call.
 
 use std::ffi::{c_longlong, CStr};
@@ -9,7 +9,7 @@ use super::api;
 use super::context::Ctx;
 use super::string::Str;
 
-/// What follows the key of a replicated command.
+/// What follows the key in a replicated command.
 #[derive(Clone, Copy)]
 pub enum Rest<'a> {
     /// Nothing.
@@ -24,15 +24,17 @@ pub enum Rest<'a> {
     WordAndInteger(&'a CStr, i64),
 }
 
-/// A file that is being rewritten.
+/// An append-only file that is being rewritten.
 #[derive(Clone, Copy)]
 pub struct AofRewrite(pub(super) *mut raw::RedisModuleIO);
 
-/// The option by which Valkey does not look up the name of each command that the module sends: two lookups for each
-/// pair of a lock. `VALKEYMODULE_OPTIONS_SKIP_COMMAND_VALIDATION`; under its number Redis may have another.
+/// The option `VALKEYMODULE_OPTIONS_SKIP_COMMAND_VALIDATION`: Valkey then does not look up the name of each command
+/// that the module sends, which saves two lookups per acquire/release pair. Redis may use this number for another
+/// option.
 pub const UNCHECKED_ON_VALKEY: u32 = 1 << 4;
 
-/// Calls a function that takes a command in parts: formats and arguments agree, and the server copies what it keeps.
+/// Calls an API function that takes a command in parts: format and arguments match, and the server copies what it
+/// keeps.
 macro_rules! pass_command {
     ($function:ident, $target:expr, $command:expr, $key:expr, $rest:expr) => {{
         let (target, command, key) = ($target, $command.as_ptr(), $key.raw());
@@ -52,7 +54,7 @@ macro_rules! pass_command {
 
 impl AofRewrite {
     /// # Safety
-    /// The server passed it to the `aof_rewrite` callback that is running.
+    /// The server passed it to the running `aof_rewrite` callback.
     pub unsafe fn new(aof: *mut raw::RedisModuleIO) -> AofRewrite {
         AofRewrite(aof)
     }
@@ -72,18 +74,18 @@ impl Ctx<'_> {
         unsafe { pass_command!(RedisModule_Replicate, self.raw(), command, key, rest) };
     }
 
-    /// Asks the replicas to acknowledge at once what they have received; otherwise they do once a second.
+    /// Asks the replicas to acknowledge immediately what they have received; otherwise they do so once a second.
     pub fn ask_replicas(self) {
-        // `A`: not to the append-only file. This is how WAIT asks.
-        // SAFETY: format and arguments agree; the server copies what it keeps.
+        // `A`: not to the append-only file. WAIT asks in the same way.
+        // SAFETY: format and arguments match; the server copies what it keeps.
         unsafe {
             let (getack, every) = (c"GETACK".as_ptr(), c"*".as_ptr());
             api!(RedisModule_Replicate(self.raw(), c"REPLCONF".as_ptr(), c"Acc".as_ptr(), getack, every));
         }
     }
 
-    /// Sends the command that is running as it came; without a consumer, the server only counts the change, for its
-    /// save points. Only on the context of a command: a timer's has none to send.
+    /// Replicates the running command unchanged. Without a consumer, the server only counts the change for its save
+    /// points. Call it only with the context of a command: a timer has no command to send.
     pub fn replicate_verbatim(self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplicateVerbatim(self.raw())) };

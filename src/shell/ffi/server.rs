@@ -1,4 +1,4 @@
-//! What the server knows: fields of INFO, addresses of clients, permissions; and channels.
+//! Information from the server: INFO fields, client addresses, permissions. Also publishing to channels.
 
 use std::ffi::{c_int, CStr, CString};
 use std::marker::PhantomData;
@@ -11,10 +11,10 @@ use super::call::{call, CallFlags};
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
 
-/// An integer field of `INFO section`, as the server has it now; `None` where it has none of that name.
+/// The current value of an integer field of `INFO section`; `None` if the server has no such field.
 pub fn info_field(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> Option<i64> {
     let mut error: c_int = 0;
-    // SAFETY: the section's data is freed in the end; the field is searched in it only.
+    // SAFETY: the section's data is freed at the end, and the field is only looked up in it.
     let value = unsafe {
         let info = api!(RedisModule_GetServerInfo(ctx.raw(), section.as_ptr()));
         let value = api!(RedisModule_ServerInfoGetFieldSigned(info, field.as_ptr(), &mut error));
@@ -24,27 +24,27 @@ pub fn info_field(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> Option<i64> {
     (error == 0).then_some(value)
 }
 
-/// Whether the cluster is down for this node: it serves no key then. False where the node cannot be asked.
+/// Whether this node considers the cluster down, so that it serves no keys. False if the node cannot be asked.
 pub fn is_cluster_down(ctx: Ctx<'_>) -> bool {
     let info = OwnedStr::new(b"INFO");
     let reply = call(ctx, c"CLUSTER", CallFlags::PLAIN, &[info.as_str()]);
     reply.is_ok_and(|reply| reply.text(&[]).is_some_and(|text| text.starts_with(b"cluster_state:fail")))
 }
 
-/// The replicas that are fed with all that is replicated.
+/// The replicas that are online.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnlineReplicas {
     /// How many there are.
     pub count: usize,
-    /// Each of them has acknowledged at least this offset of replication.
+    /// The smallest replication offset that all of them have acknowledged.
     pub least_offset: i64,
 }
 
 impl OnlineReplicas {
-    /// As `INFO replication` tells them: `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
+    /// As reported by `INFO replication`: `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
     pub fn of(ctx: Ctx<'_>) -> OnlineReplicas {
         let mut online = OnlineReplicas { count: 0, least_offset: i64::MAX };
-        // SAFETY: the section's data is freed in the end; what is read of it is read before.
+        // SAFETY: the section's data is freed at the end, after everything has been read from it.
         unsafe {
             let info = api!(RedisModule_GetServerInfo(ctx.raw(), c"replication".as_ptr()));
             for number in 0.. {
@@ -70,9 +70,9 @@ impl OnlineReplicas {
     }
 }
 
-/// The address of a client, as `CLIENT LIST` shows it; empty when it is gone.
+/// The address of a client, as in `CLIENT LIST`; empty if it is gone.
 pub fn client_address(id: u64) -> String {
-    // SAFETY: the structure is plain data, of the version that we set, and filled by the server.
+    // SAFETY: the structure is plain data of the version that we set, filled in by the server.
     unsafe {
         let mut info: raw::RedisModuleClientInfo = std::mem::zeroed();
         info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
@@ -87,43 +87,43 @@ pub fn client_address(id: u64) -> String {
     }
 }
 
-/// Whether the server is going to close the client when the turn is over, before the event of its end: the end of a
-/// connection that was read in this turn. Only CLIENT LIST shows it, by the flag `A`.
+/// Whether the server will close the client at the end of this event-loop iteration, before its disconnect event,
+/// because it has read the end of the connection. Only the flag `A` in CLIENT LIST shows this.
 pub fn is_closing(ctx: Ctx<'_>, id: u64) -> bool {
     let args = [&b"LIST"[..], b"ID", id.to_string().as_bytes()].map(OwnedStr::new);
     let reply = call(ctx, c"CLIENT", CallFlags::PLAIN, &args.each_ref().map(OwnedStr::as_str));
     reply.is_ok_and(|reply| reply.text(&[]).is_some_and(has_close_flag))
 }
 
-/// Whether a line of CLIENT LIST has the flag `A`: to be closed as soon as possible.
+/// Whether a line of CLIENT LIST has the flag `A`: close as soon as possible.
 fn has_close_flag(line: &[u8]) -> bool {
     let mut fields = line.split(|byte| *byte == b' ');
     fields.any(|field| field.strip_prefix(b"flags=").is_some_and(|flags| flags.contains(&b'A')))
 }
 
-/// The name that a connection has by CLIENT SETNAME; empty where it has none.
+/// The name of a connection, set by CLIENT SETNAME; empty if it has none.
 pub fn client_name(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
-    // SAFETY: the name is ours to free, which `OwnedStr` does.
+    // SAFETY: we own the name, and `OwnedStr` frees it.
     let name = unsafe { OwnedStr::of_server(api!(RedisModule_GetClientNameById(ctx.raw(), id))) };
     name.map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
 }
 
-/// The name of a connection's user; empty where it has none.
+/// The user of a connection; empty if it has none.
 pub fn client_user(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
     user_name(ctx, id).map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
 }
 
-/// Whether the client is a connection. The temporary client of another module's call is none: the server has it in no
-/// table. `GetClientInfoById` does not do: Valkey 9.1 takes a call's temporary client for a connection there, and reads
-/// its address through a null pointer.
+/// Whether the client is a connection. The temporary client of another module's call is not: it is not in the server's
+/// client table. `GetClientInfoById` is unsuitable: Valkey 9.1 mistakes a call's temporary client for a connection and
+/// reads its address through a null pointer.
 pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
-    // A connection that has no user is another error.
+    // A connection without a user produces a different error.
     user_name(ctx, id).is_some() || last_errno() != Some(libc::ENOENT)
 }
 
-/// `None`: there is no such connection, or it has no user.
+/// `None`: the connection does not exist or has no user.
 fn user_name(ctx: Ctx<'_>, id: u64) -> Option<OwnedStr> {
-    // SAFETY: the name is ours to free, which `OwnedStr` does.
+    // SAFETY: we own the name, and `OwnedStr` frees it.
     unsafe { OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id))) }
 }
 
@@ -136,23 +136,23 @@ pub fn may_publish(ctx: Ctx<'_>, id: u64, channel: Str<'_>) -> bool {
     User::of_connection(ctx, id).is_some_and(|user| user.may_publish(channel))
 }
 
-/// The permissions to read keys.
+/// Who reads keys, which determines the permissions.
 pub enum Reader<'c> {
     /// A user, with its key patterns.
     User(User<'c>),
-    /// A module on its own behalf: it may read everything.
+    /// A module that acts for itself: it may read everything.
     Module,
-    /// A user that has been deleted meanwhile: it may read nothing.
+    /// A user that has been deleted: it may read nothing.
     DeletedUser,
 }
 
 impl<'c> Reader<'c> {
-    /// The reader on behalf of which the command runs. `command` is one of the module's own that wants arguments.
+    /// The reader for which the command runs. `command` is one of the module's own commands that requires arguments.
     pub fn of(ctx: Ctx<'c>, command: &CStr) -> Reader<'c> {
         if !has_user(ctx, command) {
             return Reader::Module;
         }
-        // SAFETY: it has a user.
+        // SAFETY: the client has a user.
         unsafe { User::of(ctx) }.map_or(Reader::DeletedUser, Reader::User)
     }
 
@@ -166,51 +166,52 @@ impl<'c> Reader<'c> {
     }
 }
 
-/// The server's version, a byte each for major, minor and patch; of Valkey that of the Redis which it stands for.
+/// The server's version, with one byte each for major, minor and patch. For Valkey, the Redis version it is compatible
+/// with.
 pub fn version() -> c_int {
-    // SAFETY: takes nothing.
+    // SAFETY: the function has no preconditions.
     unsafe { api!(RedisModule_GetServerVersion()) }
 }
 
-/// Whether the context's client has a user: a connection or a script has one, a call by another module need not.
-/// `command` is one of the module's own that wants arguments.
+/// Whether the context's client has a user. A connection or a script has one; a call by another module may not.
+/// `command` is one of the module's own commands that requires arguments.
 ///
-/// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. But when it is to run a
-/// command as that user, it reports a missing user before it finds that the command lacks its arguments. Redis 7.0.5
-/// alone checks the arguments first: there the command is PING, which needs none, and ACL LOG names a user without
-/// PING.
+/// Redis 7.0 dereferences a null pointer if asked for the user of a client without one. However, when asked to run a
+/// command as that user, it reports a missing user before it notices missing arguments. Redis 7.0.5 alone checks the
+/// arguments first, so there the command is PING, which needs none; a user without permission for PING then appears in
+/// ACL LOG.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     const REDIS_7_0_5: c_int = 0x0007_0005;
     let command = if version() == REDIS_7_0_5 { c"ping" } else { command };
     !matches!(call(ctx, command, CallFlags::AS_CALLER, &[]), Err(libc::ENOTSUP))
 }
 
-/// A user of the server, for as long as the callback runs.
+/// A server user, valid while the callback runs.
 pub struct User<'c>(NonNull<raw::RedisModuleUser>, PhantomData<&'c ()>);
 
 impl<'c> User<'c> {
-    /// The user of the context's client; `None`: it has been deleted.
+    /// The user of the context's client; `None`: it was deleted.
     ///
     /// # Safety
     /// The client has a user.
     unsafe fn of(ctx: Ctx<'c>) -> Option<User<'c>> {
-        // SAFETY: the caller vouches for the user; the name is ours to free, which `OwnedStr` does.
+        // SAFETY: the caller guarantees a user; we own the name, and `OwnedStr` frees it.
         User::named(unsafe { OwnedStr::of_server(api!(RedisModule_GetCurrentUserName(ctx.raw()))) }?)
     }
 
-    /// The user that a connection has now; `None`: the connection has ended, or its user was deleted.
+    /// The current user of a connection; `None`: the connection closed, or its user was deleted.
     pub fn of_connection(ctx: Ctx<'c>, id: u64) -> Option<User<'c>> {
         User::named(user_name(ctx, id)?)
     }
 
-    /// A user of this name; `None`: there is none.
+    /// The user with this name; `None`: it does not exist.
     pub fn named(name: OwnedStr) -> Option<User<'c>> {
-        // SAFETY: the server reads the name only; the user is ours to free.
+        // SAFETY: the server only reads the name; we own the user.
         let user = unsafe { api!(RedisModule_GetModuleUserFromUserName(name.as_str().raw())) };
         Some(User(NonNull::new(user)?, PhantomData))
     }
 
-    /// Whether it may run this command; an error other than a refusal counts as yes.
+    /// Whether the user may run this command; any error other than a denied permission counts as yes.
     pub fn may_run(&self, command: &[Str<'_>]) -> bool {
         let Ok(count) = c_int::try_from(command.len()) else { return false };
         // SAFETY: the user is valid; `Str` is a transparent wrapper of a pointer, which the server only reads.
@@ -223,7 +224,7 @@ impl<'c> User<'c> {
 
     /// Whether it may publish on the channel.
     pub fn may_publish(&self, channel: Str<'_>) -> bool {
-        /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which the crate's bindings leave out.
+        /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which is missing in the crate's bindings.
         const PUBLISH: c_int = 1 << 1;
         // SAFETY: both are valid.
         let allowed = unsafe { api!(RedisModule_ACLCheckChannelPermissions(self.0.as_ptr(), channel.raw(), PUBLISH)) };
@@ -240,18 +241,19 @@ impl<'c> User<'c> {
 
 impl Drop for User<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is ours to free.
+        // SAFETY: we own it.
         unsafe { api!(RedisModule_FreeModuleUser(self.0.as_ptr())) };
     }
 }
 
-/// Whether the user of the context's client may run this command with its keys; an error other than a refusal counts as
-/// yes. A refusal is in ACL LOG, as one of the command: the API does not tell whether a key was the reason.
+/// Whether the user of the context's client may run this command with its keys; any error other than a denied
+/// permission counts as yes. A denial is logged in ACL LOG as one of the command, because the API does not say whether
+/// a key caused it.
 ///
 /// # Safety
 /// The client has a user: see [`has_user`].
 pub unsafe fn may_run_as_caller(ctx: Ctx<'_>, command: &[Str<'_>]) -> bool {
-    // SAFETY: the caller vouches for the user.
+    // SAFETY: guaranteed by the caller.
     let Some(user) = (unsafe { User::of(ctx) }) else { return false };
     let is_allowed = user.may_run(command);
     if let (false, Some(name)) = (is_allowed, command.first()) {
@@ -265,13 +267,12 @@ pub unsafe fn may_run_as_caller(ctx: Ctx<'_>, command: &[Str<'_>]) -> bool {
 /// The subscribers that get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// All subscribers of the server, and of the cluster's bus.
+    /// All subscribers of the server, and of the cluster bus.
     All,
-    /// Subscribers of the shard: the channel has a slot.
+    /// The subscribers of the shard: the channel has a slot.
     Shard,
 }
 
-/// Publishes a message.
 pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience) {
     let (channel, message) = (OwnedStr::new(channel), OwnedStr::new(message));
     let (channel, message) = (channel.as_str().raw(), message.as_str().raw());

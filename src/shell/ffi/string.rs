@@ -1,4 +1,4 @@
-//! String objects of the server: arguments of a command, names of keys, and strings of our own.
+//! The server's string objects: arguments of a command, names of keys, and strings that the module creates.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::api;
 
-/// A string object of the server that is neither freed nor changed for `'s`.
+/// A server string object that is neither freed nor modified for `'s`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Str<'s> {
@@ -17,28 +17,27 @@ pub struct Str<'s> {
     owner: PhantomData<&'s ()>,
 }
 
-/// A string object of our own, freed when dropped.
+/// A string object that we own, freed when dropped.
 pub struct OwnedStr(NonNull<raw::RedisModuleString>);
 
 impl<'s> Str<'s> {
     /// `None` for a null pointer.
     ///
     /// # Safety
-    /// The string is neither freed nor changed for `'s`.
+    /// The string is neither freed nor modified for `'s`.
     pub unsafe fn new(string: *mut raw::RedisModuleString) -> Option<Str<'s>> {
         Some(Str { string: NonNull::new(string)?, owner: PhantomData })
     }
 
-    /// For calls of the API.
+    /// For calls to the API.
     pub fn raw(self) -> *mut raw::RedisModuleString {
         self.string.as_ptr()
     }
 
-    /// The bytes.
     #[inline]
     pub fn bytes(self) -> &'s [u8] {
         let mut len = 0;
-        // SAFETY: the string is valid and unchanged for 's, and so are its bytes.
+        // SAFETY: the string is valid and unmodified for 's, and so are its bytes.
         unsafe {
             let start = api!(RedisModule_StringPtrLen(self.raw(), &mut len));
             match NonNull::new(start.cast_mut()) {
@@ -56,35 +55,34 @@ impl<'s> Argument<'s> for Str<'s> {
     }
 }
 
-/// The arguments of a command, its name the first.
+/// The arguments of a command, beginning with its name.
 ///
 /// # Safety
-/// The server passed both to the callback that is running: its arguments are neither freed nor changed for `'c`, and
-/// none of them is null.
+/// The server passed both to the running callback: the arguments are neither freed nor modified for `'c`, and none is
+/// null.
 pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'c [Str<'c>] {
     let len = usize::try_from(argc).unwrap_or(0);
-    // SAFETY: `Str` is a transparent wrapper of a pointer that is not null; the caller vouches for the rest.
+    // SAFETY: `Str` is a transparent wrapper of a non-null pointer; the caller guarantees the rest.
     unsafe { std::slice::from_raw_parts(argv.cast::<Str<'c>>(), len) }
 }
 
 impl OwnedStr {
-    /// A string object with these bytes.
+    /// Creates a string object with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedStr {
-        // SAFETY: the server copies the bytes; without a context the string is ours alone. It ends itself rather than
-        // to return null.
+        // SAFETY: the server copies the bytes; without a context we are the only owner. The server aborts rather than
+        // returning null.
         let string = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
         OwnedStr(NonNull::new(string).expect("the server never returns null"))
     }
 
-    /// A string that the server has made for us; `None` for a null pointer.
+    /// A string that the server created for us; `None` for a null pointer.
     ///
     /// # Safety
-    /// It is ours to free, and there is no other pointer to it.
+    /// We own it, and no other pointer to it exists.
     pub unsafe fn of_server(string: *mut raw::RedisModuleString) -> Option<OwnedStr> {
         NonNull::new(string).map(OwnedStr)
     }
 
-    /// The string, borrowed.
     pub fn as_str(&self) -> Str<'_> {
         Str { string: self.0, owner: PhantomData }
     }

@@ -1,6 +1,6 @@
 //! The callbacks of the data type `redislock`: save, load, rewrite, free, unlink, digest.
 //!
-//! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
+//! COPY is refused by not providing its callback: it would create two locks with the same grant and fencing token.
 
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::{null_mut, NonNull};
@@ -25,10 +25,10 @@ use crate::shell::ffi::string::Str;
 use crate::shell::replication;
 use crate::shell::state;
 
-/// The name of the data type, as `TYPE` and `SCAN … TYPE` have it.
+/// The name of the data type, as in `TYPE` and `SCAN … TYPE`.
 pub const NAME: &CStr = c"redislock";
 
-/// Registers the data type; only while the module is being loaded. False: the server refuses it.
+/// Registers the data type; only while the module is loading. False: the server refuses.
 pub fn register(ctx: Ctx<'_>) -> bool {
     let registered = register_data_type(ctx, NAME, rdb_codec::FORM, METHODS);
     registered.map(|data_type| store::start(data_type.as_ptr())).is_some()
@@ -53,13 +53,13 @@ const METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
     free_effort2: None,
     unlink2: Some(unlink),
     copy2: None,
-    // Without a fence nothing is saved, so that the file loads on a server without the module.
+    // Writes nothing if no fencing token was assigned, so that the file also loads on a server without the module.
     aux_save2: Some(save_fence_if_any),
 };
 
 unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard("rdb_save", || {
-        // SAFETY: the server passes a value of our type and what it is to be written to.
+        // SAFETY: the server passes a value of our type and the stream to write to.
         let (lock, rdb) = unsafe { (value.cast::<Lock>().as_ref(), Rdb::new(rdb)) };
         rdb.save_bytes(&lock.and_then(rdb_codec::encode).unwrap_or_default());
     });
@@ -67,7 +67,7 @@ unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
 
 unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_void {
     guard("rdb_load", || {
-        // SAFETY: the server passes what is to be read.
+        // SAFETY: the server passes the stream to read from.
         let rdb = unsafe { Rdb::new(rdb) };
         if !is_read(rdb, form) {
             return null_mut();
@@ -86,8 +86,8 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_v
     .unwrap_or(null_mut())
 }
 
-/// Whether values in this form are read. If not, the server does not load the data, and its log says why; RESTORE has a
-/// reply.
+/// Whether values with this format version can be loaded. If not, the server refuses to load the data, and its log says
+/// why; RESTORE replies with an error.
 fn is_read(rdb: Rdb, form: c_int) -> bool {
     if form != rdb_codec::FORM {
         let loading = rdb.context().filter(|ctx| ctx.has_flag(LOADING));
@@ -96,8 +96,8 @@ fn is_read(rdb: Rdb, form: c_int) -> bool {
     form == rdb_codec::FORM
 }
 
-/// The holder of a waited-for key has to be known at once, for a deadlock. The key is read as soon as it can be opened:
-/// a RESTORE is followed by a turn.
+/// Deadlock detection must know the holder of a key with waiters at once. The key is read as soon as it can be opened:
+/// an engine pass follows each RESTORE.
 fn note_loaded(rdb: Rdb) {
     let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING));
     let Some((db, name)) = rdb.key().filter(|_| is_restored && events::has_waiters_or_sessions()) else { return };
@@ -105,7 +105,7 @@ fn note_loaded(rdb: Rdb) {
     timer::wake();
 }
 
-/// Whether this is a RESTORE by a client of this server, and not the server's own data or its primary's.
+/// Whether this is a RESTORE by a client of this server, as opposed to its own or its primary's data.
 fn is_restored_here(rdb: Rdb) -> bool {
     rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING | raw::REDISMODULE_CTX_FLAGS_SLAVE))
 }
@@ -126,7 +126,7 @@ unsafe extern "C" fn memory(value: *const c_void) -> usize {
     guard("mem_usage", || unsafe { value.cast::<Lock>().as_ref() }.map_or(0, Lock::memory_bytes)).unwrap_or(0)
 }
 
-/// Two servers with the same holders have the same digest, in whatever order they came.
+/// Two servers with the same holders compute the same digest, whatever the order of the holders.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard("digest", || {
         // SAFETY: the server passes a value of our type and its digest.
@@ -139,14 +139,14 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     });
 }
 
-/// May run on another thread, and for values that never were in the keyspace: touches nothing but the value.
+/// May run on another thread, and for values that were never in the keyspace, so it accesses nothing but the value.
 unsafe extern "C" fn free(value: *mut c_void) {
     let Some(lock) = NonNull::new(value.cast::<Lock>()) else { return };
-    // SAFETY: the server passes a value that `LockKey::set` or `load` gave it, and forgets it.
+    // SAFETY: the server passes a value that it got from `LockKey::set` or `load`, and forgets it.
     guard("free", || unsafe { store::free(lock) });
 }
 
-/// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
+/// One of our keys leaves the keyspace for any reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     if store::is_removing(value) {
         return;
@@ -174,7 +174,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
 unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {
     guard("aux_save", || {
         let fence = state::peek(|state| state.manager.fences.last()).flatten().map_or(0, Fence::get);
-        // SAFETY: the server passes what is to be written to.
+        // SAFETY: the server passes the stream to write to.
         unsafe { Rdb::new(rdb) }.save_unsigned(fence);
     });
 }
@@ -182,14 +182,14 @@ unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {
 unsafe extern "C" fn save_fence_if_any(rdb: *mut raw::RedisModuleIO, when: c_int) {
     let any = guard("aux_save2", || state::peek(|state| state.manager.fences.last()).flatten());
     if any.flatten().is_some() {
-        // SAFETY: as we were called.
+        // SAFETY: these are our own arguments.
         unsafe { save_fence(rdb, when) };
     }
 }
 
 unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, form: c_int, _: c_int) -> c_int {
     guard("aux_load", || {
-        // SAFETY: the server passes what is to be read.
+        // SAFETY: the server passes the stream to read from.
         let rdb = unsafe { Rdb::new(rdb) };
         let number = is_read(rdb, form).then(|| rdb.load_unsigned()).flatten();
         let Some(number) = number else { return raw::REDISMODULE_ERR as c_int };

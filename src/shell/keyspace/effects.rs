@@ -11,9 +11,9 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
 use crate::shell::state;
 
-/// Applies an effect, unconditionally.
+/// Applies an effect unconditionally.
 pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
-    // SAFETY: the command that runs opens no other key.
+    // SAFETY: the running command has no other key open.
     let mut key = unsafe { LockKey::open(ctx, name) };
     let before = key.lock().and_then(|lock| lock.held_family());
     if matches!(effect, Received::Hold(..)) && key.lock().is_none() {
@@ -37,7 +37,7 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     held_counts::changed(before, key.lock().and_then(|lock| lock.held_family()));
 }
 
-/// Raises the fences of our own future grants above it.
+/// Makes our own future fencing tokens larger than this one.
 fn raise_fences(fence: Fence) {
     state::borrow(|state, _| state.manager.fences.raise(fence));
 }

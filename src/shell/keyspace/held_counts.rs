@@ -1,11 +1,11 @@
-//! How many keys hold a lock, by family: the rules count the locks that they store and remove; this file counts locks
-//! from files and effects, and locks that the server removes. Never scanned.
+//! How many keys hold a lock, by lock type, without scanning. The engine counts the locks that it stores and removes;
+//! this file counts locks from files and effects, and locks that the server removes.
 //!
-//! A lock that leaves the keyspace is counted when it is freed. The server frees at once, on its main thread, except
-//! after an asynchronous flush: then another thread frees later, in the order of the flushes. When all databases are
-//! flushed, the locks still in memory are subtracted at once; locks that the other thread frees from then on belonged
-//! to the flush, and are not subtracted again. FLUSHDB of the only database with keys counts as a flush of all. Keys
-//! that FLUSHDB ASYNC takes from one of several databases count until they are freed.
+//! A lock that leaves the keyspace is counted when it is freed. The server frees it at once on its main thread, except
+//! after an asynchronous flush: then another thread frees it later, in the order of the flushes. When all databases are
+//! flushed, the locks still in memory are subtracted at once; locks that the other thread frees afterwards belonged to
+//! the flush and are not subtracted again. FLUSHDB of the only database with keys counts as a flush of all. Keys that
+//! FLUSHDB ASYNC removes from one of multiple databases count until they are freed.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ fn left(flushed: Flushed, freed: i64) -> i64 {
     (flushed.locks - (freed - flushed.freed_before)).max(0)
 }
 
-/// A key's lock changed from `before` to `after`, but not by the rules. Main thread only.
+/// A key's lock changed from `before` to `after` outside the engine. Main thread only.
 pub fn changed(before: Option<Family>, after: Option<Family>) {
     let mut here = MAIN.held.here.get();
     before.into_iter().for_each(|family| *here.of_mut(family) -= 1);
@@ -28,7 +28,7 @@ pub fn changed(before: Option<Family>, after: Option<Family>) {
     MAIN.held.here.set(here);
 }
 
-/// The server frees a lock with holders, on any thread.
+/// The server frees a lock that has holders, on any thread.
 pub fn freed(family: Family) {
     if main_thread::is_here() {
         changed(Some(family), None);
@@ -46,7 +46,7 @@ pub fn all_flushed() {
     }));
 }
 
-/// How many keys hold a lock of each family; `by_rules`: as the rules count.
+/// How many keys hold a lock of each type; `by_rules` is the count of the engine.
 pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
     ByFamily::make(|family| {
         let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! Locks that leave their keys without a command of ours, by expiry, DEL, eviction, RENAME and so on: counted, and
-//! noted for the log, for the requests that wait for the key, and for the connection that a hold is bound to.
+//! Locks that leave their keys without one of our commands, by expiry, DEL, eviction, RENAME and so on. They are
+//! counted, and recorded for the log, for the requests that wait for the key, and for the connection that a hold is
+//! bound to.
 
 use command::adopted::seen::Act;
 use lock::key::{Key, KeyRef};
@@ -19,27 +20,27 @@ use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
 
-/// The most removals that are noted outside of turns: a flush, or the server's expiry, removes thousands at once.
+/// The most removals recorded outside engine passes: a flush or the server's expiry removes thousands at once.
 const MOST_TOLD: usize = 1_000;
 
-/// How many holds have ended with their keys because their leases were over.
+/// How many holds ended with their keys because their leases expired.
 pub fn expired() -> u64 {
     MAIN.removals.expired.get()
 }
 
-/// A lock leaves its key. Not on a replica, which does what its primary says, nor out of an append-only file.
+/// A lock leaves its key. Ignored on a replica, which follows its primary, and while an append-only file is loaded.
 pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if timer::own_context().is_none_or(|ctx| ctx.has_flag(LOADING | raw::REDISMODULE_CTX_FLAGS_SLAVE)) {
         return;
     }
-    // In a turn the module removes a lock only by opening its key after it has expired. Outside of a turn the reason
-    // for a removal is unknown: if the lease is over, the lock has expired, as a rule.
+    // During an engine pass the module removes a lock only by opening its key after it has expired. Outside one, the
+    // reason for a removal is unknown; if the lease is past its deadline, the lock has normally expired.
     let is_in_turn = state::is_in_use();
     let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
-    // An old client releases by DEL.
+    // An old client releases with DEL.
     let is_release = !has_expired && is_released_by_del(name, lock);
     let Some((owner, fence)) = lock.latest_holder() else { return };
     if is_release {
@@ -57,7 +58,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
             return;
         }
     }
-    // Neither the fast path nor an inspection takes over the removals of its own turn.
+    // Neither the fast path nor an inspection processes the removals of its own pass.
     timer::wake();
     MAIN.removals.told.set(told + 1);
     let key = Key::new(db, name.bytes());
@@ -73,18 +74,18 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether a removal by a command counts as a release: the lock is one of an exclusive family on a key of `lock.adopt`.
-/// `unlink` does not tell DEL from RENAME, eviction and so on, which are rare on such keys.
+/// Whether a removal by a command counts as a release: the lock is of an exclusive type on a key of `lock.adopt`.
+/// `unlink` cannot distinguish DEL from RENAME, eviction and so on, which are rare on such keys.
 fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
     lock.family().is_some_and(Family::is_exclusive) && adopt::may_hold_adopted(name.bytes())
 }
 
-/// Notes that a lock has left its key, for the requests that wait for the key and the connection that its hold is bound
-/// to.
+/// Records that a lock has left its key, for the requests that wait for the key and the connection that its hold is
+/// bound to.
 pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
     let Some(last) = lock.fence() else { return };
     let key = KeyRef { db, name: name.bytes() };
-    // During a turn it is unknown; it is one key then.
+    // Unknown during an engine pass, where it concerns only one key.
     let is_bound = || state::peek(|state| state.manager.bindings().has_key(key)).unwrap_or(true);
     let may_be_waited_for = || state::peek(|state| state.manager.queues().may_have(key.name)).unwrap_or(true);
     if !events::are_many() || is_bound() {
@@ -97,7 +98,7 @@ pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
     timer::wake();
 }
 
-/// The lock that expired when this key was opened, if that was not asked yet.
+/// The lock that expired when this key was opened, unless it was already taken.
 pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
     let mut expired = MAIN.removals.in_turn.borrow_mut();
     let position = expired.iter().position(|(other, ..)| other.as_ref() == key)?;
@@ -105,7 +106,7 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
     Some((owner, fence))
 }
 
-/// A turn is over: the removals that were not asked for.
+/// At the end of an engine pass: the removals that were not taken.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
     MAIN.removals.told.set(0);
     MAIN.removals.in_turn.take()

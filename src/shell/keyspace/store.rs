@@ -1,7 +1,7 @@
-//! The server's keyspace as the rules see it: opens keys, stores, expires, replicates, signals.
+//! The server's keyspace for the engine: opens keys; stores, expires, replicates and signals.
 //!
-//! Below it the open key with its lock, and the memory of stored locks: 64 bytes each, made where the server can keep
-//! them. A reference to a lock never outlives the key's being open.
+//! Below it are the open key with its lock, and the memory of stored locks, 64 bytes each, allocated by the server's
+//! allocator. A reference to a lock never outlives the open key.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -28,25 +28,25 @@ use crate::shell::key_name::StrOfKey;
 use crate::shell::main_state::{FREEING, MAIN};
 use crate::shell::replication::{self, Scope};
 
-/// The keyspace of a command or of a turn of the timer.
+/// The keyspace of a command or of the timer.
 pub struct Store<'a> {
     ctx: Ctx<'a>,
     scope: Scope,
     /// The selected database: the timer works in any, a command stays in its own.
     selected: Option<i32>,
-    /// The command's own arguments: they need no new string object.
+    /// The command's own arguments, which need no new string object.
     arguments: KeyArguments<'a, Str<'a>>,
-    /// A key of the command that was open before the turn: the first that it opens.
+    /// A key of the command that was already open before the engine pass: the first one it opens.
     opened: Option<StoredKey<'a>>,
-    /// The gate's answer in this turn of the timer, where it is the same for all keys.
+    /// The result of the write check in this timer callback, if it applies to all keys.
     gate: Option<Gate>,
     was_refused: bool,
 }
 
 impl<'a> Store<'a> {
     /// # Safety
-    /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile, but
-    /// for `opened`.
+    /// It is the only one in the running callback, and no key that it opens is open elsewhere at the same time, except
+    /// `opened`.
     #[inline]
     pub unsafe fn of_command(
         ctx: Ctx<'a>,
@@ -57,14 +57,14 @@ impl<'a> Store<'a> {
     }
 
     /// # Safety
-    /// As [`Store::of_command`].
+    /// See [`Store::of_command`].
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
         let arguments = KeyArguments { arguments: &[], names: &[] };
         let selected = Some(ctx.db());
         Store { ctx, scope: Scope::Timer, selected, arguments, opened: None, gate: None, was_refused: false }
     }
 
-    /// Whether the gate was closed for some key: due queues are tried again later.
+    /// Whether the write check refused some key, so that due queues must be retried later.
     pub fn was_refused(&self) -> bool {
         self.was_refused
     }
@@ -91,14 +91,14 @@ impl Keys for Store<'_> {
         }
         self.select(key.db);
         let name = StrOfKey::find(&self.arguments, key.name);
-        // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
+        // SAFETY: only one key is open at a time, because it borrows the store, which is the only one.
         unsafe { StoredKey::open(self.ctx, self.scope, name) }
     }
 
     fn gate(&mut self, key: KeyRef<'_>) -> Gate {
-        // The server has accepted the command that runs: in a cluster for its own keys, otherwise for any key.
+        // The server has accepted the running command: in a cluster for its own keys, otherwise for any key.
         if self.scope == Scope::Command && (!gate::is_in_cluster() || self.arguments.names.contains(&key.name)) {
-            // Only a transaction that paused the server itself comes here during a pause.
+            // Only a transaction that itself paused the server gets here during a pause.
             return if self.ctx.avoids_replica_traffic() { Gate::Closed } else { Gate::Open };
         }
         if let Some(gate) = self.gate {
@@ -115,9 +115,9 @@ impl Keys for Store<'_> {
     }
 }
 
-/// A key of the store, open for the rules.
+/// An open key of the store, for the engine.
 pub struct StoredKey<'e> {
-    // Closed before its name is freed.
+    // First, because it must be closed before its name is freed.
     lock_key: LockKey<'e>,
     name: StrOfKey<'e>,
     ctx: Ctx<'e>,
@@ -125,28 +125,28 @@ pub struct StoredKey<'e> {
 }
 
 impl<'e> StoredKey<'e> {
-    /// The key of a command, without a store.
+    /// The key of a command that runs without a store.
     ///
     /// # Safety
-    /// As [`LockKey::open`].
+    /// See [`LockKey::open`].
     #[inline(always)]
     pub unsafe fn of_command(ctx: Ctx<'e>, key: Str<'e>) -> StoredKey<'e> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { StoredKey::open(ctx, Scope::Command, StrOfKey::Argument(key)) }
     }
 
     /// # Safety
-    /// As [`LockKey::open`].
+    /// See [`LockKey::open`].
     #[inline(always)]
     unsafe fn open(ctx: Ctx<'e>, scope: Scope, name: StrOfKey<'e>) -> StoredKey<'e> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         let lock_key = unsafe { LockKey::open(ctx, name.as_str()) };
         StoredKey { lock_key, name, ctx, scope }
     }
 }
 
 impl StoredKey<'_> {
-    /// Whether a reentrant mutex is or was under the key: a vacant lock does not tell its family.
+    /// Whether the key holds or held a reentrant mutex: a vacant lock does not have its lock type.
     #[inline(never)]
     fn is_reentrant(&mut self) -> bool {
         matches!(self.lock_key.content(), Content::Lock(lock) if lock.family().is_none_or(|it| it == Family::Reentrant))
@@ -217,7 +217,7 @@ impl Entry for StoredKey<'_> {
 pub struct LockKey<'c> {
     key: OpenKey<'c>,
     content: RawContent,
-    /// When the key ends, once it was read: each reading makes the server search the key.
+    /// The key's deadline, once it was read: each reading makes the server look the key up.
     until: Cell<Option<Deadline>>,
 }
 
@@ -233,14 +233,13 @@ impl<'c> LockKey<'c> {
         LockKey { key, content, until: Cell::new(None) }
     }
 
-    /// What is under the key.
     #[inline]
     pub fn content(&mut self) -> Content<'_> {
         match self.content {
             RawContent::Empty => Content::Free,
             RawContent::Foreign => Content::Foreign,
-            // SAFETY: values of our type are locks, and this is the only reference to it: the key is open once, and we
-            // are borrowed for as long as it lives.
+            // SAFETY: values of our type are locks, and this is the only reference to it: the key is open only once,
+            // and the reference borrows us.
             RawContent::Ours(value) => Content::Lock(unsafe { value.cast::<Lock>().as_mut() }),
         }
     }
@@ -253,12 +252,12 @@ impl<'c> LockKey<'c> {
         }
     }
 
-    /// Stores a lock in place of what was there, without a time to live.
+    /// Replaces the key's value with a lock, without expiry.
     #[inline(always)]
     pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
         let spare = MAIN.lock_memory.spares.borrow_mut().pop();
         let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
-        // SAFETY: it is memory for a lock, without one in it.
+        // SAFETY: the memory is for a lock and holds none.
         unsafe { memory.write(lock()) };
         let value = memory.cast();
         // SAFETY: the key is open for writing, and the server owns the lock from now on.
@@ -267,7 +266,7 @@ impl<'c> LockKey<'c> {
         self.until.set(None);
     }
 
-    /// Removes the key and frees its lock. `unlink` notes no event for it: the caller knows what follows.
+    /// Removes the key and frees its lock. `unlink` records no event for it, because the caller knows what follows.
     #[inline]
     pub fn remove(&mut self) {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
@@ -279,7 +278,7 @@ impl<'c> LockKey<'c> {
         }
     }
 
-    /// When the key ends; a free key never does.
+    /// The key's deadline; an empty key has none.
     pub fn until(&self) -> Deadline {
         let until = match self.content {
             RawContent::Empty => Deadline::Never,
@@ -289,7 +288,6 @@ impl<'c> LockKey<'c> {
         until
     }
 
-    /// Sets when the key ends.
     #[inline]
     pub fn set_until(&mut self, until: Deadline) {
         self.key.set_until(until);
@@ -305,7 +303,7 @@ pub struct ReadKey<'c> {
 
 /// What is under a key that was opened for reading.
 pub enum ReadContent<'c> {
-    /// Nothing, or nothing that has not expired.
+    /// Nothing, or an expired value.
     Free,
     /// A lock.
     Lock(ReadKey<'c>),
@@ -317,7 +315,7 @@ impl<'c> ReadKey<'c> {
     /// Opens a key for reading.
     ///
     /// # Safety
-    /// No [`LockKey`] of the same key is open before what is returned is dropped.
+    /// No [`LockKey`] of the same key is open before the result is dropped.
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> ReadContent<'c> {
         let Some(key) = OpenKey::read(ctx, name) else { return ReadContent::Free };
         match key.content(data_type()) {
@@ -327,49 +325,48 @@ impl<'c> ReadKey<'c> {
         }
     }
 
-    /// The lock under the key.
     pub fn lock(&self) -> &Lock {
-        // SAFETY: values of our type are locks; the key is open, and is not open for writing elsewhere.
+        // SAFETY: values of our type are locks; the key is open, and not open for writing elsewhere.
         unsafe { self.lock.as_ref() }
     }
 
-    /// When the key ends.
     pub fn until(&self) -> Deadline {
         self.key.until()
     }
 }
 
-/// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
-/// counts what it gives and takes, which would cost an uncontended pair 370 instructions, 2 %.
+/// The memory of at most this many removed locks, 64 bytes each, is kept for reuse: the server's allocator does
+/// accounting, which would cost an uncontended acquire/release pair 370 instructions, 2 %.
 const MOST_SPARES: usize = 1024;
 
-/// At the module's start, when the data type was registered.
+/// Call at module start, after the data type was registered.
 pub fn start(data_type: *mut raw::RedisModuleType) {
     MAIN.lock_memory.data_type.set(data_type);
 }
 
-/// The server's handle of our data type.
+/// The server's handle for our data type.
 #[inline]
 fn data_type() -> *mut raw::RedisModuleType {
     MAIN.lock_memory.data_type.get()
 }
 
-/// Whether the module itself removes this value now.
+/// Whether the module itself is removing this value.
 pub fn is_removing(value: *const c_void) -> bool {
     FREEING.removing.load(Ordering::Relaxed).cast_const().cast() == value
 }
 
-/// Frees a lock, or keeps its memory. May run on another thread, and for values that never were in the keyspace.
+/// Frees a lock, or keeps its memory for reuse. May run on another thread, and for values that were never in the
+/// keyspace.
 ///
 /// # Safety
 /// The lock came from [`LockKey::set`] or a `Box`, and the server has forgotten it.
 #[inline(always)]
 pub unsafe fn free(lock: NonNull<Lock>) {
-    // No other thread has this lock: it is the main thread, inside [`LockKey::remove`].
+    // No other thread has this lock: this is the main thread, inside [`LockKey::remove`].
     if is_removing(lock.as_ptr().cast()) {
         let mut spares = MAIN.lock_memory.spares.borrow_mut();
         if spares.len() < MOST_SPARES {
-            // SAFETY: the lock is ours.
+            // SAFETY: we own the lock.
             unsafe { lock.drop_in_place() };
             return spares.push(lock);
         }

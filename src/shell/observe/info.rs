@@ -1,4 +1,4 @@
-//! The section `lock` of INFO: counted as it happens, never scanned. The names are the contract.
+//! The INFO section `lock`, counted as things happen, never scanned. The field names are API.
 
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
@@ -13,21 +13,21 @@ use crate::shell::keyspace::{held_counts, removals};
 use crate::shell::main_state::MAIN;
 use crate::shell::state::{self, State};
 
-/// The server collects INFO.
+/// The server is collecting INFO.
 ///
 /// # Safety
-/// To be called by the server only.
+/// Only the server may call it.
 pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_report: i32) {
-    // In a crash report this is a signal handler, on any thread, at any point.
+    // In a crash report this runs in a signal handler, on any thread, at any point.
     if for_crash_report != 0 {
         return;
     }
     guard("INFO", || {
-        // SAFETY: it is what the server passed.
+        // SAFETY: the server passed it to this callback.
         let Some(section) = (unsafe { Section::begin(info) }) else { return };
         section.text("version", env!("CARGO_PKG_VERSION"));
         let may_schedule = events::is_any();
-        // A request in the middle of a turn gets the version only.
+        // An INFO during an engine pass gets only the version.
         state::borrow(|state, _| write(&section, state));
         if may_schedule {
             timer::wake();

@@ -1,7 +1,8 @@
-//! lock.keyspace-events: changes of locks, published as keyspace events of the class `d`.
+//! lock.keyspace-events: publishes changes of locks as keyspace events of class `d`.
 //!
-//! Other modules may receive an event and call a command of ours in the middle of it. So events are published when the
-//! turn is over and the state is free; events of such a command come after all of the turn that it interrupts.
+//! Other modules may subscribe to an event and call our commands while it is published. So events are published at the
+//! end of an engine pass, when the state is free. Events caused by such a command are published after all events of the
+//! pass that it interrupts.
 
 use std::ffi::CStr;
 
@@ -11,18 +12,17 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::OwnedStr;
 use crate::shell::main_state::MAIN;
 
-/// An event of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyEvent {
-    /// An owner was granted it, or holds it more often or longer.
+    /// An owner was granted the lock, or its hold count or lease grew.
     Acquire,
-    /// A request has started a lease again.
+    /// A request renewed the lease.
     Renew,
-    /// Holds were given back, or taken back with a connection that ended.
+    /// Holds were released, or removed because a connection closed.
     Release,
     /// LOCK.BREAK.
     Break,
-    /// The module has ended a lease.
+    /// The module removed an expired hold.
     Expire,
 }
 
@@ -38,12 +38,12 @@ impl KeyEvent {
     }
 }
 
-/// Notes an event, to be published when the turn is over.
+/// Records an event, to be published at the end of the engine pass.
 pub fn note(event: KeyEvent, key: Key) {
     MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
 }
 
-/// Publishes the noted events. The state must be free.
+/// Publishes the recorded events. The state must not be borrowed.
 #[inline]
 pub fn publish(ctx: Ctx<'_>) {
     if !MAIN.key_events.events.borrow().is_empty() {
@@ -66,7 +66,7 @@ fn publish_all(ctx: Ctx<'_>) {
     ctx.select_db(db);
 }
 
-/// Ends with the publishing, also by a panic.
+/// Reset when publishing ends, even by a panic.
 struct Publishing;
 
 impl Drop for Publishing {

@@ -1,25 +1,25 @@
-//! Reports the occurrences of a turn when it is over, while its command or timer may still publish: an entry of
-//! LOCK.LOG, a line in the server's log, a keyspace event.
+//! Reports what happened in an engine pass at its end, while its command or the timer may still publish: entries of
+//! LOCK.LOG, lines in the server's log, keyspace events.
 //!
 //! | occurrence           | LOCK.LOG                  | line        | keyspace event                |
 //! | -------------------- | ------------------------- | ----------- | ----------------------------- |
 //! | granted              | wait, after a long one    |             | lock.acquire                  |
 //! | renewed by a request |                           |             | lock.renew                    |
-//! | fewer holds          |                           |             | lock.release                  |
+//! | partially released   |                           |             | lock.release                  |
 //! | released             | hold, of a long one       |             | lock.release                  |
-//! | its connection ended | the same                  |             | lock.release                  |
-//! | lease ended          | the same, and expired (1) |             | lock.expire (2)               |
+//! | connection closed    | the same                  |             | lock.release                  |
+//! | lease expired        | the same, and expired (1) |             | lock.expire (2)               |
 //! | broken               | the same, and broken      | broken      | lock.break                    |
 //! | undelivered          | undelivered               | undelivered | lock.release                  |
 //! | refused              | deadlock                  | the same (3)|                               |
 //! | protected            | protected                 | protected   |                               |
-//! | grace                |                           | its two ends|                               |
+//! | grace period         |                           | start, end  |                               |
 //!
-//! (1) where others waited for the key. (2) where the module has ended it; the server publishes `expired` for a key.
-//! (3) of a deadlock, and where lock.max-waiters or lock.max-waiters-per-key is reached.
+//! (1) If other requests waited for the key. (2) If the module removed the hold; if the server removed the key, it
+//! publishes `expired`. (3) For a deadlock, and if lock.max-waiters or lock.max-waiters-per-key is reached.
 //!
-//! There is at most one line a second of each kind, with the number of lines left out. Names in it are quoted, escaped
-//! and cut.
+//! At most one line per second is logged of each kind, with the number of omitted lines. Names in it are quoted,
+//! escaped and truncated.
 
 use std::fmt::{self, Display};
 
@@ -42,7 +42,7 @@ use crate::shell::keyspace::removals;
 use crate::shell::main_state::{MAIN, PACED_LINES};
 use crate::shell::settings;
 
-/// Takes the occurrences of a turn from the rules.
+/// Takes what the engine recorded during a pass.
 #[inline]
 pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut WaitingClients, log: &mut LockLog) {
     for (key, owner, fence) in removals::take_rest() {
@@ -63,28 +63,24 @@ fn take_wait_times(manager: &mut LockManager, now: &Now) {
     manager.observer.wait_times.take().for_each(|ms| waits.add(now.instant(), ms));
 }
 
-/// Out of line: most turns have nothing to report.
+/// Out of line, because most passes have nothing to report.
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
     let mut reporter = Reporter { ctx, now, observe: manager.observer.settings, clients, log, told: None, named: None };
     manager.observer.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
 }
 
-/// Reports the occurrences of one turn.
+/// Reports what happened in one engine pass.
 struct Reporter<'a> {
-    /// The context of the command or the timer.
     ctx: Ctx<'a>,
-    /// The time of this turn.
     now: &'a Now,
-    /// The settings of what is observed.
     observe: Observe,
-    /// The waiters that were granted in this turn, and their connections.
+    /// The waiters granted in this pass, and their connections.
     clients: &'a WaitingClients,
-    /// Where entries go.
     log: &'a mut LockLog,
-    /// The request of the wait that was logged last: one for several keys is logged once.
+    /// The request whose wait was logged last: a request for multiple keys is logged once.
     told: Option<RequestId>,
-    /// The client that was named last: most occurrences of a turn are about one connection.
+    /// The client that was looked up last: most occurrences of a pass concern the same connection.
     named: Option<(ClientId, String)>,
 }
 
@@ -95,7 +91,7 @@ impl Reporter<'_> {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
                 if let Some(waited) = waited.filter(|waited| is_long(waited.ms) && self.told != Some(waited.request)) {
                     self.told = Some(waited.request);
-                    // A retry that is granted at once ends a wait too: its client is the command's.
+                    // A retry that is granted at once also ends a wait; its client is the command's.
                     let client = self.clients.granted_client(waited.request).or_else(|| connection_of(self.ctx));
                     self.add(LogEvent::Wait, &key, &owner, waited.ms, waiters, client);
                 }
@@ -107,11 +103,12 @@ impl Reporter<'_> {
             Occurrence::Fewer { key, .. } => self.publish(KeyEvent::Release, key),
             Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session } => {
                 let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };
-                // An old client releases by a script or DEL, and has no session: the one that was granted the lock.
+                // An old client releases with a script or DEL and has no session: use the client that was granted the
+                // lock.
                 let client = client.or_else(|| self.name_granted(fence));
                 let session = session.or_else(|| self.name_granted(fence));
                 let is_long = self.observe.holds_ms.is_some_and(|long_ms| held_ms >= long_ms);
-                // An undelivered grant was known to no client, so it was no hold.
+                // No client learned of an undelivered grant, so it was not a hold.
                 if is_long && by != EndedBy::Undelivered {
                     self.add(LogEvent::Hold, &key, &owner, held_ms, waiters, client);
                 }
@@ -144,7 +141,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Reports the end of a hold, except its length.
+    /// Reports the end of a hold, except for its duration.
     fn record_end(
         &mut self,
         key: &Key,
@@ -173,7 +170,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// The connection that an adopted lock was granted to. It may have gone: its address is remembered.
+    /// The connection that an adopted lock was granted to. It may have closed; its address is remembered.
     fn name_granted(&mut self, fence: Fence) -> Option<ClientId> {
         let (client, GrantedTo { addr, .. }) = granted_here::granted_to(fence)?;
         self.named = Some((client, addr));
@@ -189,8 +186,8 @@ impl Reporter<'_> {
         self.log.add(NewEntry { time, event, key, owner, ms, waiters, client }, settings::log_max_len());
     }
 
-    /// Writes a line in the server's log, unless there was one of its kind within the last second: clients cannot flood
-    /// the log. No message is a format of C.
+    /// Writes a line to the server's log, unless there was one of its kind within the last second, so that clients
+    /// cannot flood the log. No message is used as a C format string.
     fn line(&self, kind: LineKind, message: impl Display) {
         let Some(left_out) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
         self.ctx.log(kind.level(), &format!("redis-lock: {message}{}", LeftOut(left_out)));
@@ -203,7 +200,7 @@ impl Reporter<'_> {
     }
 }
 
-/// The keyspace event of an end; `None`: the server publishes that the key has gone.
+/// The keyspace event for the end of a hold; `None`: the server publishes an event for the key.
 fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     match by {
         EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
@@ -213,7 +210,7 @@ fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     }
 }
 
-/// The sender of the command that is running, as a line names it.
+/// The sender of the running command, as shown in a line.
 struct Caller<'a>(Ctx<'a>, Option<ClientId>);
 
 impl Display for Caller<'_> {
@@ -224,7 +221,7 @@ impl Display for Caller<'_> {
     }
 }
 
-/// An owner and its key in a line.
+/// An owner and its key, as shown in a line.
 struct OwnerOnKey<'a>(&'a Owner, KeyRef<'a>);
 
 impl Display for OwnerOnKey<'_> {
@@ -237,19 +234,19 @@ impl Display for OwnerOnKey<'_> {
 /// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineKind {
-    /// lock.grace has begun.
+    /// A lock.grace period has begun.
     GraceBegan,
-    /// It is over.
+    /// It has ended.
     GraceEnded,
-    /// A request was refused: its waiting would never have ended.
+    /// A request was refused: its wait would never have ended.
     Deadlock,
     /// A grant that no client received.
     Undelivered,
-    /// A request was refused: too many wait already.
+    /// A request was refused: there are too many waiters.
     MaxWaiters,
     /// LOCK.BREAK.
     Broken,
-    /// A command that `lock.adopt` translates would have ended a native hold.
+    /// A translated command would have ended a native hold.
     Protected,
 }
 
@@ -264,7 +261,7 @@ impl LineKind {
     }
 }
 
-/// The end of a line if others were left out before it.
+/// The end of a line if others were omitted before it.
 struct LeftOut(u64);
 
 impl Display for LeftOut {
