@@ -18,65 +18,64 @@ use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant};
 use crate::value::time::{Now, Timestamp, WaitLimit};
 
-/// A request to acquire one or several locks of one database.
+/// A request to acquire one or more locks in one database.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireRequest<'a> {
     /// The number of the database.
     pub db: i32,
-    /// Distinct; more than one only for mutexes.
+    /// Distinct. More than one only for mutexes.
     pub names: &'a [&'a [u8]],
     /// The owner, the claim and the lease.
     pub request: LockRequest<'a>,
-    /// `None`: the request does not wait.
+    /// `None` if the request does not wait.
     pub wait: Option<Wait>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
 }
 
 impl<'a> AcquireRequest<'a> {
-    /// The request; without waiting if its client may not wait.
+    /// The request, without waiting if its client may not wait.
     fn if_client_may_wait(&self, client: &impl Park) -> AcquireRequest<'a> {
         AcquireRequest { wait: self.wait.filter(|_| client.may_wait()), ..*self }
     }
 
-    /// The request as it would be queued. Without BLOCK it repeats none.
+    /// The request as it would be queued. Without BLOCK it repeats no other request.
     pub(super) fn queued(&self, manager: &LockManager, earlier: Earlier, rank: Rank) -> NewRequest<'a> {
         let replaces = earlier.retried.filter(|_| self.wait.is_some());
         manager.waits.new_request(self.db, self.names, self.request, earlier.owner_id, replaces, rank)
     }
 }
 
-/// What is known of the owner of a request when it comes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earlier {
-    /// Looked up by name once.
+    /// The owner, looked up once per request.
     pub owner_id: Option<OwnerId>,
-    /// The request that is sent again.
+    /// The queued request that this one repeats.
     pub retried: Option<RequestId>,
 }
 
-/// How long a request waits if its client may wait, and whether its place may be kept.
+/// How long a request waits if its client may wait, and whether its position may be reserved.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// Counted from the time of the request.
     pub limit: WaitLimit,
-    /// False for a token that the server made: no client can retry it.
+    /// False for a token that the server generated, because no client can retry it.
     pub may_come_back: bool,
-    /// COALESCE: the release of the lock answers the request. Only in a request for one mutex.
+    /// COALESCE: the release of the lock completes the request. Only in a request for one mutex.
     pub coalesces: bool,
-    /// The lease ends by then, whenever it begins: a grant after it is none. `None`: the lease is a length of time.
+    /// When the lease expires, whenever it starts; after that, nothing is granted. `None` if the lease is a duration.
     pub lease_ends: Option<Timestamp>,
 }
 
-/// The answer to a request to acquire.
+/// The reply to a request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The owner holds what the request asked for. Of several keys this is the grant of the first: they share the
-    /// fence.
+    /// The owner holds what the request asked for. With multiple keys this is the grant of the first; all share its
+    /// fencing token.
     Granted(Grant),
     /// The request waits.
     Queued(RequestId),
-    /// The lock is held by another owner, or other requests wait for it.
+    /// Another owner holds the lock, or other requests wait for it.
     NotGranted,
 }
 
@@ -105,8 +104,8 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         acquired
     }
 
-    /// The request that this one repeats, unless it is ending: its client has disconnected, or LOCK.CANCEL has named
-    /// it.
+    /// The queued request that this one repeats. One that is ending is ended first: its client has disconnected, or
+    /// LOCK.CANCEL has named it.
     pub(super) fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
         let retried =
             self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;
@@ -117,7 +116,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         Some(retried).filter(|id| self.manager.queues().request(*id).is_some())
     }
 
-    /// Decides a request for one key, which stays open to the end unless other keys have to be inspected in between.
+    /// Decides a request for one key. The key stays open until the end unless other keys have to be inspected.
     fn acquire_one(
         &mut self,
         request: &AcquireRequest<'_>,
@@ -132,7 +131,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         }
         let request = &request.if_client_may_wait(open.clients);
         open.end_upgrades();
-        // Known without a search for the place.
+        // This needs no search for a position.
         if admission == Admission::Wait && request.wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
@@ -171,7 +170,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         Ok(Acquired::Queued(id))
     }
 
-    /// Decides a request for several keys: all are granted, or none.
+    /// Decides a multi-key request: all keys are granted, or none.
     fn acquire_several(&mut self, request: &AcquireRequest<'_>, earlier: Earlier) -> Result<Acquired, LockError> {
         let request = &request.if_client_may_wait(&self.host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
@@ -198,20 +197,20 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             open.note_value();
             open.count_on(id, lock_request.owner.as_bytes());
         }
-        // What its owner lost while the request was away did not count on it.
+        // Losses recorded while the request was detached no longer matter: it has just been evaluated.
         self.manager.waits.backlog.undecided.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
     }
 
-    /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards. Returns the
-    /// grant of the first key.
+    /// Grants keys that other requests may wait for, and serves their queues afterwards. Returns the grant of the first
+    /// key.
     pub(super) fn grant_among_waiters(
         &mut self,
         request: &AcquireRequest<'_>,
         retried: Option<RequestId>,
     ) -> Result<Grant, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
+        // Without BLOCK, a queued request stays queued, but a reserved position ends because its client is back.
         let same = retried.and_then(|id| Some((id, self.manager.queues().request(id)?)));
         let same = same.filter(|(_, queued)| wait.is_some() || !queued.is_present());
         let waited =
@@ -253,7 +252,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         self.serve(queue);
     }
 
-    /// Moves a request that repeats none to the place that it gets among requests for several keys.
+    /// Finds the position of a new request among multi-key requests. A retry keeps its position.
     pub(super) fn find_place(&mut self, new: &mut NewRequest<'_>, budget: &mut SearchBudget) {
         if self.manager.waits.needs_place(new) {
             let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
@@ -279,14 +278,14 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     }
 }
 
-/// Whether the request may be queued, as far as that is known without another key; `Some`: if this search finds no
-/// deadlock.
+/// Checks whether the request may be queued, as far as that is known without another key. If it returns a search, that
+/// search must also find no deadlock.
 fn may_queue(manager: &LockManager, new: &NewRequest<'_>) -> Result<Option<Search>, LockError> {
     manager.waits.check_room(&manager.limits, new)?;
     Ok(deadlock::search_for(manager.queues(), new))
 }
 
-/// Queues the request; a retry replaces the request that it repeats. `None`: its client cannot wait.
+/// Queues the request. A retry replaces the request that it repeats. `None` if its client cannot wait.
 fn enqueue<C: Park>(
     manager: &mut LockManager,
     clients: &mut C,
@@ -301,7 +300,7 @@ fn enqueue<C: Park>(
     let until = wait.limit.until(now.instant());
     let Wait { may_come_back, coalesces, lease_ends, .. } = wait;
     let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_come_back, coalesces, lease_ends });
-    // Park the client before anything can answer the request.
+    // Block the client before anything can reply to the request.
     if !clients.park(id) {
         let queues = manager.queues().request(id).map(|queued| queued.queues.clone());
         manager.waits.backlog.queues.extend(queues.into_iter().flatten());
@@ -311,8 +310,8 @@ fn enqueue<C: Park>(
     Some(id)
 }
 
-/// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that waits
-/// for it on another connection is told.
+/// The same request was sent again, so the new one continues the wait and the earlier one ends. A client that waits for
+/// it on another connection gets `Superseded`.
 fn take_over<C: Park>(manager: &mut LockManager, clients: &mut C, earlier: RequestId) {
     if manager.queues().is_present(earlier) && !clients.take_over(earlier) {
         answer(manager, clients, earlier, WaitOutcome::Superseded);
@@ -329,8 +328,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         Ok(grant)
     }
 
-    /// Ends upgrades after their owners have stopped reading: from then on they wait in the order of their arrival, not
-    /// at the head.
+    /// Ends upgrades whose owners no longer read. From then on they wait by arrival, not at the head.
     pub(super) fn end_upgrades(&mut self) {
         let queues = &self.manager.waits.queues;
         let Some(waiting) = self.queue.and_then(|queue| queues.get(queue)) else { return };
@@ -352,7 +350,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     /// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses
-    /// some. True if the LIMIT has changed.
+    /// some. Returns whether the LIMIT has changed.
     fn take_over_limit(&mut self, limit: Option<u32>) -> bool {
         let (Some(limit), Content::Lock(lock)) = (limit, self.entry.content()) else { return false };
         let is_new = lock.set_limit(limit);
@@ -362,7 +360,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         is_new
     }
 
-    /// If the owner of a request for several keys holds this one, the request waits for one key more when it loses it.
+    /// Records whether the owner of a multi-key request already holds this key. If it loses the key, the request waits
+    /// for one more key.
     fn count_on(&mut self, request: RequestId, owner: &[u8]) {
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
         if let Some(queue) = self.queue.filter(|_| is_held) {
@@ -370,16 +369,16 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// A request was queued for the key: notes the lock that it waits for. The only waiter of a queue was decided by
-    /// the value under the key: the queue has seen that value.
+    /// Records the lock that a just queued request waits for. If the request is the only waiter, it was decided by the
+    /// value under the key, so the queue has seen that value.
     fn note_value(&mut self) {
         let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
             return;
         };
         let fence = self.entry.content().lock().and_then(|lock| lock.fence());
-        // Behind another waiter of a queue that has seen the value, the end of the lease is watched and the holders are
-        // known since that one came. To read the end again takes 800 of 42,100 instructions of a hand-off among 48
-        // clients (callgrind, Redis 7.0.15).
+        // Behind another waiter of a queue that has seen the value, the lease expiry is already watched and the holders
+        // are known. Reading the expiry again would take 800 of 42,100 instructions of a hand-off among 48 clients
+        // (callgrind, Redis 7.0.15).
         let is_only = queue.waiters() == 1;
         if !is_only && queue.seen.is_some() && queue.seen == fence {
             return;

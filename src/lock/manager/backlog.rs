@@ -1,7 +1,7 @@
-//! The work that is left for a later turn, because no write is allowed where it was noticed or because the turn was
-//! over. The drain takes one piece of each kind in rotation, so that no kind waits behind thousands of another. A queue
-//! that is put back, because the server refuses writes, comes after all others. Of the other kinds the same piece comes
-//! again: a closed gate is closed for every key.
+//! Work that is left for a later event-loop iteration, because no write is allowed where its cause was noticed or
+//! because the time slice was spent. The drain takes one item of each kind in rotation, so that no kind waits behind
+//! thousands of another. A queue that is put back, because the server refuses writes, comes after all others. For the
+//! other kinds the same item comes next again, because refused writes are refused for every key.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -15,45 +15,44 @@ use crate::queue::place::Place;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
 
-/// All work that is left, but for the pieces that other tables have anyway: answered requests with COALESCE, holds of
-/// ended connections, lost grants.
+/// All pending work except the items that other tables contain anyway: completed COALESCE requests, holds of ended
+/// connections, undelivered grants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     /// Wait queues to be served as soon as writes are allowed.
     pub queues: Due<QueueId>,
-    /// Walks over many wait queues; each queue is served.
+    /// Rescans of many wait queues. Each visited queue is served.
     pub walks: Walks,
-    /// Requests that end, but are not answered or removed from their queues yet.
+    /// Requests that are ending but have no reply yet, or are still in their queues.
     pub endings: Endings,
-    /// Requests for several keys to be decided anew, by their places, with the queue of a key that their owner has
-    /// lost. Decided only if nothing else is left to do: the owner may have the key again by then.
+    /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
+    /// only when nothing else is left, because the owner may have the key again by then.
     pub undecided: BTreeSet<(Place, RequestId, QueueId)>,
-    /// The wait queue that was inspected last in this round of inspections.
+    /// The wait queue that was inspected last in this inspection round.
     pub inspected: Option<QueueId>,
-    /// So many queues are served in this drain: as many as were due when it began.
+    /// How many queues this drain still serves: as many as were due when it began.
     queues_to_serve: usize,
 }
 
-/// A piece of work.
+/// An item of work.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A request ends.
+    /// End a request.
     End(RequestId, Ending),
-    /// A request with COALESCE that a release has answered gets its reply.
+    /// Reply to a COALESCE request that a release has completed.
     Answer(RequestId),
-    /// A grant that was not received is taken back.
+    /// Revoke an undelivered grant.
     TakeBack(GrantInFlight),
-    /// A hold of a connection that has ended ends.
+    /// End a hold of a connection that has ended.
     EndHold(Binding),
-    /// A queue is served.
+    /// Serve a queue.
     Serve(QueueId),
-    /// A queue that a walk has come to is served; `None`: the walk has come to none.
+    /// Serve a queue that a rescan has reached; `None` if the rescan made a step without reaching a queue.
     Visit(Option<QueueId>),
-    /// A request for several keys is decided anew.
+    /// Reevaluate a multi-key request.
     DecideAnew(Place, RequestId, QueueId),
 }
 
-/// The kinds of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Endings,
@@ -65,17 +64,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which a round takes a piece of each.
+    /// All kinds, in the order in which a round takes an item of each.
     pub const ALL: [Kind; 6] =
         [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
 
-    /// Whether nothing is written for such work.
+    /// Whether such work writes nothing.
     fn writes_nothing(self) -> bool {
         matches!(self, Kind::Endings | Kind::Answers)
     }
 }
 
-/// Whether the server accepts writes in this drain. What writes nothing is done all the same.
+/// Whether the server accepts writes in this drain. Work that writes nothing is done in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writes {
     Accepted,
@@ -83,17 +82,17 @@ pub(super) enum Writes {
 }
 
 impl Backlog {
-    /// True if nothing is left to do.
+    /// Whether nothing is left to do.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty() && self.walks.is_empty() && self.endings.is_empty() && self.undecided.is_empty()
     }
 
-    /// A drain begins: a queue that becomes due meanwhile may be served in it, but then another one is left.
+    /// Starts a drain. A queue that becomes due during the drain may be served in it, but then another one is left.
     pub fn begin_drain(&mut self) {
         self.queues_to_serve = self.queues.len();
     }
 
-    /// Takes a piece of this kind out. `None`: none is left for this drain.
+    /// Removes and returns an item of this kind. `None` if none is left for this drain.
     pub fn take(
         &mut self,
         kind: Kind,
@@ -115,15 +114,15 @@ impl Backlog {
         }
     }
 
-    /// Takes a request out that is to be decided anew. Called if no other work is left for this drain. `None`: none is,
-    /// or a queue is still to be served.
+    /// Removes and returns a request to reevaluate. Called only if no other work is left for this drain. `None` if
+    /// there is none, or if a queue still has to be served.
     pub fn take_undecided(&mut self, writes: Writes) -> Option<Work> {
         let may_be = writes == Writes::Accepted && self.queues.is_empty();
         let (place, id, queue) = may_be.then(|| self.undecided.pop_first()).flatten()?;
         Some(Work::DecideAnew(place, id, queue))
     }
 
-    /// Where the round of inspections goes on.
+    /// Where the inspection round continues.
     pub fn inspected(&self) -> Bound<QueueId> {
         self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
     }

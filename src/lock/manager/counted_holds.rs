@@ -1,7 +1,8 @@
-//! The holds of a reentrant mutex as a number that its owner sets: what a client that does not know the module means by
-//! a hash with a field for the owner, and a count in it.
+//! The holds of a reentrant mutex as a number that its owner sets. Clients whose commands are adopted keep this number
+//! as a hash field named after the owner.
 //!
-//! A count of 0 is a hold still: its owner ends it by another command, and no other owner may come in between.
+//! A count of 0 is still a hold: its owner ends it with another command, and no other owner may acquire the lock in
+//! between.
 
 use super::acquire::AcquireRequest;
 use super::lock_manager::LockError;
@@ -15,12 +16,12 @@ use crate::value::outcome::KeyError;
 use crate::value::owner::OwnerRef;
 use crate::value::time::Lease;
 
-/// What becomes of the number.
+/// How to change the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountChange {
-    /// This much more, or less.
+    /// Add this much, or subtract it if it is negative.
     By(i64),
-    /// This number.
+    /// Set this number.
     To(u32),
 }
 
@@ -36,10 +37,10 @@ impl CountChange {
     }
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The owner holds it so often now, and did before; before 0 and not held is `None`.
+    /// How many times the owner holds it now, and held it before; `None` if it did not hold it before.
     Holds {
         /// Now.
         now: u32,
@@ -48,15 +49,14 @@ pub enum Counted {
     },
     /// Another owner holds it.
     HeldByAnother,
-    /// A free key cannot be granted now.
+    /// The key is free but cannot be granted now.
     NotNow,
 }
 
 impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
-    /// Changes how often the owner holds a reentrant mutex. A free key is granted, without a lease.
+    /// Changes how many times the owner holds a reentrant mutex. A free key is granted without an expiry.
     ///
-    /// # Errors
-    /// The key holds something else, or the number would be none: below 0, or 0 on a free key.
+    /// # Errors The key holds something else, or the new number would be invalid: below 0, or 0 on a free key.
     pub fn change_holds(
         &mut self,
         key: KeyRef<'_>,

@@ -1,5 +1,5 @@
-//! Grants on their way to their clients. A grant that was not received is taken back, unless another reply has told its
-//! owner of it meanwhile.
+//! Grants in flight to their clients. A grant that was not delivered is revoked, unless another reply has confirmed it
+//! to its owner by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::value::claim::Claim;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
 
-/// A grant on its way to a client.
+/// A grant in flight to a client.
 #[derive(Clone, Debug)]
 pub struct GrantInFlight {
     /// The request that was granted.
@@ -31,18 +31,19 @@ impl GrantInFlight {
     }
 }
 
-/// Grants in flight to their clients, and lost grants, which are to be taken back.
+/// Grants in flight to their clients, and undelivered grants, which must be revoked.
 ///
-/// A lost grant is not taken back while a later grant of the same hold is in flight: the reply to that one tells the
-/// owner of both. If both are lost, the later one is taken back first: `Lock::take_back` undoes the latest grant.
+/// An undelivered grant is not revoked while a later grant of the same hold is in flight, because the reply to the
+/// later one confirms both. If both are undelivered, the later one is revoked first, because `Lock::take_back` undoes
+/// the latest grant.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     all: IdMap<RequestId, Sent>,
-    /// Thousands of grants may be made in one turn, and each may be confirmed, or lost with its connection. `None`
-    /// until it is asked for: nearly always one grant is in flight, and to list it takes 530 of 33,400 instructions
+    /// One iteration may make thousands of grants, each of which may be confirmed or lost with its connection. `None`
+    /// until first used: there is nearly always one grant in flight, and indexing it takes 530 of 33,400 instructions
     /// of a hand-off (callgrind, Redis 7.0.15).
     index: Option<Index>,
-    /// Grants that were not received.
+    /// Undelivered grants.
     lost: BTreeSet<(GrantNumber, RequestId)>,
     last: GrantNumber,
 }
@@ -50,15 +51,15 @@ pub struct Deliveries {
 #[derive(Clone, Debug)]
 struct Sent {
     number: GrantNumber,
-    /// `None`: it could not be sent.
+    /// `None` if it could not be sent.
     to: Option<ClientId>,
     grant: GrantInFlight,
 }
 
-/// Numbers the grants in their order.
+/// Numbers the grants in the order in which they were made.
 type GrantNumber = u64;
 
-/// The grants in flight by their holds and by their connections.
+/// The grants in flight by hold and by connection.
 #[derive(Clone, Debug, Default)]
 struct Index {
     by_hold: BTreeMap<Hold, GrantsOfHold>,
@@ -90,7 +91,7 @@ impl Index {
 }
 
 impl Deliveries {
-    /// The reply to the request is on its way to the client.
+    /// The reply to the request is in flight to the client.
     pub fn sent(&mut self, to: ClientId, grant: GrantInFlight) {
         self.insert(Some(to), grant);
     }
@@ -102,7 +103,7 @@ impl Deliveries {
         self.all.insert(sent.grant.request, sent);
     }
 
-    /// The reply was written. It also tells the owner of earlier grants of the same holds.
+    /// The reply was written. It also confirms earlier grants of the same holds to the owner.
     pub fn delivered(&mut self, request: RequestId) {
         let is_lost = |sent: &Sent| self.lost.contains(&(sent.number, request));
         if self.has_lost() && self.all.get(&request).is_some_and(is_lost) {
@@ -113,14 +114,14 @@ impl Deliveries {
         }
     }
 
-    /// The client had gone before that: the grant is to be taken back.
+    /// The client had disconnected before the reply was written, so the grant must be revoked.
     pub fn undelivered(&mut self, request: RequestId) {
         let Some(sent) = self.all.get(&request) else { return };
         self.lost.insert((sent.number, request));
         self.index();
     }
 
-    /// The same of all that is on its way to the client.
+    /// The client has disconnected, so all replies in flight to it are undelivered.
     pub fn undelivered_to(&mut self, client: ClientId) {
         if self.is_empty() {
             return;
@@ -130,20 +131,20 @@ impl Deliveries {
         its.into_iter().for_each(|request| self.undelivered(request));
     }
 
-    /// The reply could not be sent: the next drain takes the grant back.
+    /// The reply could not be sent, so the next drain revokes the grant.
     pub fn not_sent(&mut self, grant: GrantInFlight) {
         let request = grant.request;
         self.insert(None, grant);
         self.undelivered(request);
     }
 
-    /// The owner was told of this grant at once, and so of earlier grants of the same holds.
+    /// The grant was delivered at once, which also confirms earlier grants of the same holds.
     pub fn told(&mut self, delivery: &GrantInFlight) {
         let owner = delivery.owner.as_bytes();
         delivery.grants.iter().for_each(|(key, _)| self.confirm_hold(key.as_ref(), owner));
     }
 
-    /// Another reply told the owner that it holds the keys: the earlier grants count as received.
+    /// Another reply has told the owner that it holds the keys, which confirms the earlier grants.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         names.iter().for_each(|name| self.confirm_hold(KeyRef { db, name }, owner));
     }
@@ -157,7 +158,7 @@ impl Deliveries {
         confirmed.into_iter().for_each(|request| _ = self.take(request));
     }
 
-    /// For [`Deliveries::of_hold`]: it is there while a grant is lost.
+    /// Needed by [`Deliveries::of_hold`]. The index always exists while a grant is undelivered.
     fn index(&mut self) -> &mut Index {
         self.index.get_or_insert_with(|| {
             let mut index = Index::default();
@@ -173,12 +174,13 @@ impl Deliveries {
         grants.into_iter().flat_map(|grants| grants.iter().rev().copied())
     }
 
-    /// True if the owner's whole hold of this key came from grants that were not received.
+    /// Whether the owner's whole hold of this key came from undelivered grants.
     pub fn is_lost(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         !self.lost.is_empty() && self.is_whole_hold(key, owner, |grant| self.lost.contains(&grant))
     }
 
-    /// How a hold ends with its connection. A grant without a reply so far is lost; the server may report that later.
+    /// How a hold ends with its connection. A grant whose reply was not written yet counts as undelivered, although the
+    /// server may report that later.
     pub fn end_with_connection(&mut self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
         if self.is_empty() {
             return EndedBy::Disconnected;
@@ -190,7 +192,7 @@ impl Deliveries {
         }
     }
 
-    /// True if the hold came from grants in this table, and all of them are `such`.
+    /// Whether the hold came entirely from grants in this table, and all of them are `such`.
     fn is_whole_hold(&self, key: KeyRef<'_>, owner: &[u8], such: impl Fn((GrantNumber, RequestId)) -> bool) -> bool {
         let is_first = |request: &RequestId| {
             let granted = self.all.get(request).into_iter().flat_map(|sent| &sent.grant.grants);
@@ -204,19 +206,20 @@ impl Deliveries {
         are_all_such && has_first
     }
 
-    /// True if no grant is on its way or lost.
+    /// Whether no grant is in flight or undelivered.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// True if a grant is to be taken back.
+    /// Whether a grant must be revoked.
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// The latest lost grant that no later grant of the same hold follows. The caller takes it back, then forgets it.
-    /// In between the hold counts as untold. A grant is returned once, so that a panic in between does not come again.
+    /// The latest undelivered grant that no later grant of the same hold follows. The caller revokes it and then
+    /// forgets it; until then the hold is unconfirmed. Each grant is returned once, so a panic in between cannot
+    /// repeat.
     pub fn begin_to_take_back(&mut self) -> Option<GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some(Sent { grant, .. }) = self.all.get(request) else { return true };
@@ -228,12 +231,12 @@ impl Deliveries {
         self.all.get(&lost.1).map(|sent| sent.grant.clone())
     }
 
-    /// The lost grant has been taken back.
+    /// The undelivered grant has been revoked.
     pub fn forget(&mut self, request: RequestId) {
         _ = self.take(request);
     }
 
-    /// Forgets all grants: this server is no primary any more.
+    /// Forgets all grants, because this server is no longer a primary.
     pub fn clear(&mut self) {
         *self = Deliveries::default();
     }
@@ -362,7 +365,7 @@ mod tests {
         let mut deliveries = two();
         deliveries.delivered(RequestId(2));
         assert!(deliveries.is_empty() && deliveries.index.is_none(), "a was told of both");
-        // The order is that of the grants: an older request may have waited longer.
+        // They are ordered by grant: an older request may have waited longer.
         deliveries = Deliveries::default();
         deliveries.sent(CLIENT, delivery(9, "a", "k"));
         deliveries.not_sent(delivery(1, "a", "k"));
@@ -375,13 +378,13 @@ mod tests {
         let mut deliveries = Deliveries::default();
         for (number, client) in [(1, CLIENT), (2, ClientId(8)), (3, CLIENT), (4, CLIENT)] {
             deliveries.sent(client, delivery(number, &number.to_string(), "k"));
-            // Others come and go before and after.
+            // Others are added and removed before and after.
             deliveries.undelivered_to(ClientId(9));
         }
         deliveries.delivered(RequestId(4));
         assert_eq!(deliveries.index().by_client.len(), 3);
         deliveries.undelivered_to(CLIENT);
-        // The server may call the reply's callback nevertheless, and reports the loss once more.
+        // The server may still call the reply's callback, and then report the loss once more.
         deliveries.delivered(RequestId(1));
         deliveries.undelivered(RequestId(3));
         assert_eq!(lost(&mut deliveries), ["3 3", "1 1"]);

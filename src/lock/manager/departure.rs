@@ -1,8 +1,8 @@
-//! Waiters that leave: their wait times out, their connection ends, they are cancelled, or they can never be granted.
+//! Removal of waiters: their wait times out, their connection ends, they are cancelled, or they can never be granted.
 //!
-//! Requests that end together leave one by one: a connection with thousands of them has ended, a key has become another
-//! type, slots have left. Each is answered, or becomes a kept place, in one of the next turns; until then it is granted
-//! nothing.
+//! Requests that end together are removed one by one, for example when a connection with thousands of them has ended, a
+//! key has changed its type, or slots have moved. Each gets its reply or a reserved position in one of the next
+//! event-loop iterations. Until then it is granted nothing.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ use crate::value::time::Now;
 /// What LOCK.CANCEL did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// Requests of the owner were taken out of the queue.
+    /// Requests of the owner were removed from the queue.
     Some,
-    /// The owner had no request there.
+    /// The owner had no request in the queue.
     Nothing,
 }
 
-/// Events. Nothing is written, and no reply is sent: [`Turn::drain`] follows.
+/// Events. Nothing is written and no reply is sent here; [`Turn::drain`] follows.
 impl LockManager {
-    /// The client of a queued request waits no more.
+    /// The client of a queued request has stopped waiting.
     pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure) {
         self.observer.statistics.wait_timeouts += self.waits.leave(now, id, departure, &self.limits);
     }
@@ -38,39 +38,39 @@ impl LockManager {
         self.waits.backlog.endings.extend(ids, Ending::Left);
     }
 
-    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
+    /// Whether the request is no longer a waiter, although it is still in its queues.
     pub fn is_ending(&self, id: RequestId) -> bool {
         self.waits.is_ending(id)
     }
 
-    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
+    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, this
     /// visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         self.waits.waiters_for(key)
     }
 
-    /// A granted waiter was sent its reply.
+    /// The reply to a granted waiter was written.
     pub fn delivered(&mut self, id: RequestId) {
         self.deliveries.delivered(id);
     }
 
-    /// A waiter was granted the lock, but its client had gone before the reply was written: the key is handed over.
+    /// The client of a granted waiter had disconnected before the reply was written, so the lock is handed off.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
     }
 
-    /// The connection has ended: what is on its way to it will not be received.
+    /// The connection has ended, so replies in flight to it are undelivered.
     pub fn undelivered_to(&mut self, client: ClientId) {
         self.deliveries.undelivered_to(client);
     }
 
-    /// Another reply tells the owner that it holds these keys: it keeps its grants, whatever becomes of the reply to
-    /// its request.
+    /// Another reply has told the owner that it holds these keys. It keeps its grants even if the reply to its request
+    /// is lost.
     pub fn confirm_grant(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         self.deliveries.confirm(db, names, owner);
     }
 
-    /// The server is no primary any more: no request waits here, no hold is bound.
+    /// The server is no longer a primary: no request waits here, and no hold is bound to a connection.
     pub fn demote(&mut self) {
         let mut endings = std::mem::take(&mut self.waits.backlog).endings;
         endings.extend(self.queues().requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
@@ -79,8 +79,8 @@ impl LockManager {
         self.deliveries.clear();
     }
 
-    /// Slots of the cluster belong to another node now: requests for a key in them end with [`WaitOutcome::TryAgain`],
-    /// in order of arrival, and kept places in them end.
+    /// Slots of the cluster have moved to another node. Requests for keys in them end with [`WaitOutcome::TryAgain`],
+    /// in order of arrival, and so do reserved positions.
     pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues().iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
@@ -91,10 +91,9 @@ impl LockManager {
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// Takes the queued requests of this owner out of the key's wait queue.
+    /// Removes the queued requests of this owner from the key's wait queue.
     ///
-    /// # Errors
-    /// [`KeyError::WrongType`] where the key holds a value of another type.
+    /// # Errors [`KeyError::WrongType`] if the key holds a value of another type.
     pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Result<Cancelled, KeyError> {
         if let Content::Foreign = self.host.keys.open(key).content() {
             return Err(KeyError::WrongType);
@@ -109,7 +108,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     }
 }
 
-/// Sends a waiting client the outcome of its request.
+/// Replies to a waiting client with the outcome of its request.
 pub(super) fn answer<C: Clients>(
     manager: &mut LockManager,
     clients: &mut C,
@@ -120,7 +119,7 @@ pub(super) fn answer<C: Clients>(
     clients.answer(id, outcome)
 }
 
-/// Takes a request out of its queues, which are due then; its client, if it is there, gets the outcome.
+/// Removes a request from its queues, which become due. Its client, if it still waits, gets the outcome.
 pub(super) fn dismiss<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
     let Some(request) = manager.waits.queues.request(id) else { return };
     manager.waits.backlog.queues.extend(request.queues.iter().copied());
@@ -130,14 +129,14 @@ pub(super) fn dismiss<C: Clients>(manager: &mut LockManager, clients: &mut C, id
 fn end_with<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
     match (manager.queues().is_present(id), outcome) {
         (true, _) => _ = answer(manager, clients, id, outcome),
-        // A kept place has no client to reply to: count its wait as timed out.
+        // A reserved position has no client to reply to, so its wait counts as timed out.
         (false, WaitOutcome::Done { .. }) => manager.observer.statistics.count_outcome(WaitOutcome::TimedOut),
         (false, _) => manager.observer.statistics.count_outcome(outcome),
     }
     manager.waits.remove(id);
 }
 
-/// Ends many requests: as many as fit into this turn, the rest in the next turns.
+/// Ends many requests: as many as fit into the time slice, the rest in the next iterations.
 pub(super) fn dismiss_all<C: Clients>(
     manager: &mut LockManager,
     clients: &mut C,
@@ -154,8 +153,8 @@ pub(super) fn dismiss_all<C: Clients>(
     }
 }
 
-/// Ends a request that waits no more: replies, and takes it out of its queues, or reserves its position. A request that
-/// waits, or has a reserved position still, is left alone.
+/// Ends a request that no longer waits: replies and removes it from its queues, or reserves its position. Does nothing
+/// if the request still waits or its position is still reserved.
 pub(super) fn end_request<C: Clients>(
     manager: &mut LockManager,
     clients: &mut C,
@@ -172,16 +171,16 @@ pub(super) fn end_request<C: Clients>(
                 Ending::Left => manager.leave(now, id, Departure::MayComeBack),
             }
         }
-        // A reserved position just ends.
+        // A reserved position ends without a reply.
         Phase::Done(fence) => end_with(manager, clients, id, WaitOutcome::Done { fence }),
         Phase::TimedOut if manager.queues().is_present(id) => time_out(manager, clients, now, id),
-        // The client has not come back.
+        // The client has not come back in time.
         Phase::TimedOut => end_with(manager, clients, id, WaitOutcome::TimedOut),
     }
 }
 
-/// The BLOCK of a request has run out. Counted as a time-out now only if no place is kept; otherwise when the kept
-/// place ends.
+/// BLOCK of a request has timed out. The timeout is counted now only if no position is reserved; otherwise it is
+/// counted when the reserved position ends.
 fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
     let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
     manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
@@ -209,7 +208,7 @@ mod tests {
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
     const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 
-    /// Queues a request for the key. It may keep its place when its client leaves, and waits for 500 ms.
+    /// Queues a request for the key that waits for 500 ms. `may_come_back`: whether its position may be reserved.
     fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
         queue_for(fixture, name, &[b"k"], may_come_back)
     }
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// The timer of the first has not fired yet, and the second is to be answered in a later turn.
+    /// The timer of the first has not fired yet, and the second gets its reply in a later iteration.
     #[test]
     fn a_release_hands_over_in_one_step_past_requests_that_wait_no_more() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
@@ -277,7 +276,8 @@ mod tests {
         assert_eq!(fixture.manager.queues().kept_places(), 1);
     }
 
-    /// LOCK.CANCEL of thousands answers some of them in the next turns. A retry in between is another request.
+    /// LOCK.CANCEL of thousands of requests replies to some of them in later iterations. A retry in between is a new
+    /// request.
     #[test]
     fn a_retry_finds_no_request_that_is_to_be_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
@@ -386,7 +386,7 @@ mod tests {
         ));
         assert_eq!(fixture.holders(), "a c");
         assert_eq!(fixture.cancel("b"), Ok(Cancelled::Nothing));
-        // A cancel ends the requests for its key only.
+        // A cancel ends only the requests for its key.
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
@@ -410,8 +410,8 @@ mod tests {
         }
     }
 
-    /// Rows: the owner and family of the renewal, before or after the grant is known to be lost, and whether b keeps
-    /// the lock.
+    /// Rows: the owner and lock type of the renewal, before or after the grant is known to be undelivered, and whether
+    /// b keeps the lock.
     #[test]
     fn a_lost_grant_stays_if_another_reply_told_its_owner_of_it() {
         for is_lost_before in [true, false] {

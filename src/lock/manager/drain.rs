@@ -1,4 +1,4 @@
-//! The drain of the backlog: a piece of each kind in a round, and a turn may end after each round.
+//! Drains the backlog: each round processes one item of each kind, and the time slice may end after each round.
 
 use super::backlog::{Kind, Work, Writes};
 use super::deliveries::GrantInFlight;
@@ -16,7 +16,8 @@ use crate::queue::placement::{new_place, SearchBudget};
 use crate::queue::request::{NewRequest, QueueId};
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// Does the work that is due, as far as the turn goes. The rest, and all work that a closed gate blocks, stays due.
+    /// Processes the work that is due until the time slice is spent. The rest, and all work that refused writes block,
+    /// stays due.
     pub fn drain(&mut self) {
         self.manager.waits.backlog.begin_drain();
         let mut drain = Drain { turn: self, writes: Writes::Accepted };
@@ -24,14 +25,14 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     }
 }
 
-/// A drain: the turn, and whether the server has accepted writes so far.
+/// A drain, with whether the server has accepted writes so far.
 struct Drain<'d, 't, 'h, K, C> {
     turn: &'d mut Turn<'t, 'h, K, C>,
     writes: Writes,
 }
 
 impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
-    /// Does a piece of each kind of work. False: nothing is left for this drain.
+    /// Processes one item of each kind. False if nothing is left for this drain.
     fn step(&mut self) -> bool {
         let (mut is_any, writes) = (false, self.writes);
         for kind in Kind::ALL {
@@ -44,13 +45,13 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         is_any |= undecided.is_some();
         if let Some(work) = undecided {
             self.work_off(work);
-            // What it no longer keeps from others is theirs at once.
+            // Queues that the request no longer blocks are served at once.
             self.turn.manager.waits.backlog.begin_drain();
         }
         is_any
     }
 
-    /// Does a piece of work, or puts it back if the gate is closed. A closed gate is closed for every key.
+    /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
     fn work_off(&mut self, work: Work) {
         let clients = &mut self.turn.host.clients;
         let gate = match work {
@@ -73,7 +74,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         }
     }
 
-    /// Asks for the gate of a queue; if its slot has left, its requests end.
+    /// Runs the write check for a queue. If its slot has moved, its requests end.
     fn gate_of(&mut self, queue: QueueId) -> Gate {
         let Some(waiting) = self.turn.manager.waits.queues.get(queue) else { return Gate::Open };
         let gate = self.turn.host.keys.gate(waiting.key.as_ref());
@@ -83,10 +84,10 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         gate
     }
 
-    /// Serves a queue that a walk has come to.
+    /// Serves a queue that a rescan has reached.
     fn visit(&mut self, queue: QueueId) -> Gate {
         let queues = &mut self.turn.manager.waits.queues;
-        // Until its key is open: it may have to wait for that, because the gate is closed.
+        // Its holders are unknown until its key is open, which may have to wait while writes are refused.
         queues.holders_may_differ(queue);
         if queues.may_be_a_copy(queue) {
             queues.set_seen(queue, None);
@@ -94,7 +95,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         self.turn.serve(queue)
     }
 
-    /// Takes back a grant that was not received, and serves the next waiter.
+    /// Revokes an undelivered grant and serves the next waiter.
     fn take_back(&mut self, delivery: &GrantInFlight) -> Gate {
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| self.turn.host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
@@ -104,18 +105,18 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         self.turn.manager.observer.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
-            // In a slot that has moved to another node the hold ends with its lease.
+            // In a slot that has moved to another node, the hold ends when its lease expires.
             if gate == Gate::Elsewhere {
                 continue;
             }
-            // A key that no longer holds such a lock has ended the hold itself.
+            // If the key no longer holds this lock, the hold has already ended.
             _ = self.turn.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
         }
         self.turn.manager.deliveries.forget(delivery.request);
         Gate::Open
     }
 
-    /// Ends a hold of a connection that has ended, unless the gate is closed.
+    /// Ends a hold of a connection that has ended, unless writes are refused.
     fn end_bound_hold(&mut self, binding: &Binding) -> Gate {
         let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
         let gate = self.turn.host.keys.gate(key);
@@ -124,14 +125,14 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         }
         if gate == Gate::Open {
             let by = self.turn.manager.deliveries.end_with_connection(key, owner);
-            // A key that no longer holds a lock has ended the hold itself.
+            // If the key no longer holds a lock, the hold has already ended.
             _ = self.turn.end_hold(key, End::Disconnected { owner, by });
         }
         gate
     }
 
-    /// Decides a request for several keys anew after its owner has lost one of them: its place, and whether it would
-    /// wait for ever.
+    /// Reevaluates a multi-key request after its owner has lost one of the keys: finds its position, and checks whether
+    /// it would deadlock.
     fn decide_anew(&mut self, place: Place, id: RequestId, queue: QueueId) -> Gate {
         let waits = &self.turn.manager.waits;
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.place == place);
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// a holds l and waits for k and l. When it has lost l, it stands ahead of e there, until it is decided anew.
+    /// a holds l and waits for k and l. After it has lost l, it is ahead of e there until it is reevaluated.
     #[test]
     fn a_request_is_decided_anew_only_when_nothing_else_is_left_to_do() {
         type Work = fn(&mut Fixture, RequestId);

@@ -1,4 +1,4 @@
-//! Work that is left for a later turn: single items, and walks over all wait queues.
+//! Work that is left for a later iteration: single items, and rescans of all wait queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -6,8 +6,8 @@ use std::ops::Bound;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
 
-/// A set of work items. They are taken in their order, beginning after the item that was taken last, round and round
-/// until none is left.
+/// A set of work items. They are taken in order, starting after the item that was taken last and wrapping around, until
+/// none is left.
 #[derive(Clone, Debug)]
 pub(super) struct Due<T> {
     all: BTreeSet<T>,
@@ -21,7 +21,7 @@ impl<T> Default for Due<T> {
 }
 
 impl<T: Copy + Ord> Due<T> {
-    /// True if there is no item.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -32,7 +32,7 @@ impl<T: Copy + Ord> Due<T> {
         self.all.len()
     }
 
-    /// True if the item is in the set.
+    /// Whether the item is in the set.
     pub fn contains(&self, one: T) -> bool {
         self.all.contains(&one)
     }
@@ -47,7 +47,7 @@ impl<T: Copy + Ord> Due<T> {
         self.all.remove(&one);
     }
 
-    /// Takes the next item out.
+    /// Removes and returns the next item.
     pub fn take_next(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = self.last.and_then(|last| self.all.range((Excluded(last), Unbounded)).next());
@@ -64,39 +64,39 @@ impl<T: Copy + Ord> Extend<T> for Due<T> {
     }
 }
 
-/// Walks over all wait queues, or over the queues of one database, that go on over turns: after a flush, SWAPDB, or the
-/// end of the grace. There may be a hundred thousand queues, so the event itself touches none of them. At most one walk
-/// runs for each database, and one for all databases.
+/// Rescans of all wait queues, or of the queues of one database, after a flush, a SWAPDB or the end of the grace
+/// period. A rescan continues over several iterations, because there may be a hundred thousand queues; the event itself
+/// accesses none of them. There is at most one rescan for each database, and one for all databases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walks {
     walks: BTreeMap<Option<i32>, Walk>,
 }
 
-/// A walk goes round in the order of the ids: an event that is repeated starves no queue.
+/// A rescan cycles through the queues in the order of their ids, so that a repeated event starves no queue.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
-    /// The queue that was visited last; `None`: the walk is at its beginning.
+    /// The queue that was visited last; `None` at the beginning.
     last: Option<QueueId>,
-    /// Where the walk ends once it has begun anew; `None`: at the last queue.
+    /// Where the rescan ends after it has wrapped around; `None` if it ends at the last queue.
     ends: Option<QueueId>,
     has_begun_anew: bool,
 }
 
 impl Walks {
-    /// From now on every queue of the database, or of all databases, is to be visited.
+    /// Starts or extends a rescan: every queue of the database, or of all databases, will be visited from now on.
     pub fn begin(&mut self, db: Option<i32>) {
         let walk = self.walks.entry(db).or_insert(Walk { last: None, ends: None, has_begun_anew: false });
         (walk.ends, walk.has_begun_anew) = (walk.last, false);
     }
 
-    /// True if no walk is running.
+    /// Whether no rescan is running.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.walks.is_empty()
     }
 
-    /// Goes one queue further. `None`: the queue is of another database, the walk begins its second round, or it is
-    /// over.
+    /// Advances by one queue. `None` if that queue is in another database, or if the rescan has wrapped around or
+    /// ended.
     pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
         let mut first = self.walks.first_entry()?;
         let (db, walk) = (*first.key(), first.get_mut());
@@ -185,7 +185,7 @@ mod tests {
         walks.begin(None);
         assert_eq!(visited(&mut walks, &fixture, 9), [ids[2], ids[0], ids[1]]);
         assert!(walks.is_empty());
-        // The event comes again before the first step, and then while the walk is in its second round.
+        // The event is repeated before the first step, and again after the rescan has wrapped around.
         walks.begin(None);
         walks.begin(None);
         assert_eq!(visited(&mut walks, &fixture, 4), ids);

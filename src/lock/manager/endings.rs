@@ -1,4 +1,4 @@
-//! Requests that are to end, each in a turn of its own.
+//! The phases of a request, and the requests whose removal is pending.
 
 use std::collections::BTreeMap;
 
@@ -19,43 +19,43 @@ use crate::value::fence::Fence;
 pub(super) enum Phase {
     /// It has left its queues.
     Gone,
-    /// Its client waits. Only in this phase a request may be granted.
+    /// Its client waits. Only a waiting request may be granted.
     Waiting,
-    /// Its client has gone, and its position is reserved.
+    /// Its client has left, and its position is reserved.
     Detached,
-    /// It ends so as soon as an event-loop iteration has time for it.
+    /// It will be ended like this as soon as a time slice has room for it.
     Ending(Ending),
-    /// The release of the hold with this fence has answered it (COALESCE). It has no reply yet.
+    /// The release of the hold with this fencing token has completed it (COALESCE), but it has no reply yet.
     Done(Fence),
-    /// The wait, or the reserved position, has timed out, and the timer has not handled that yet.
+    /// The wait or the reserved position has timed out, but the timer has not processed that yet.
     TimedOut,
 }
 
-/// How a request ends.
+/// How a request will be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Its client gets this outcome.
     Told(WaitOutcome),
-    /// Its client has disconnected, and may come back to the place.
+    /// Its client has disconnected. Its position may be reserved.
     Left,
 }
 
-/// How a client stopped waiting.
+/// What happens to the position of a request whose client has stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Its wait timed out or its connection ended: it may come back to its place.
+    /// It is reserved if possible: the wait timed out or the connection ended, and the client may come back.
     MayComeBack,
-    /// Its place is not kept.
+    /// It is not reserved.
     ForGood,
 }
 
-/// The requests that end, in order of arrival.
+/// The requests whose removal is pending, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<RequestId, Ending>);
 
 impl Endings {
-    /// Records how the requests end. An outcome replaces `Left`: its reply reaches no client, and the request keeps no
-    /// place.
+    /// Records how the requests will be ended. An outcome replaces `Left`: then the position is not reserved, although
+    /// no client gets the reply.
     pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, ending: Ending) {
         for id in ids {
             let known = self.0.entry(id).or_insert(ending);
@@ -65,7 +65,7 @@ impl Endings {
         }
     }
 
-    /// How the request is to end; `None`: it is not to end.
+    /// How the request will be ended; `None` if its removal is not pending.
     #[inline]
     pub fn get(&self, id: RequestId) -> Option<Ending> {
         if self.0.is_empty() {
@@ -74,19 +74,19 @@ impl Endings {
         self.0.get(&id).copied()
     }
 
-    /// Takes the next request out.
+    /// Removes and returns the next request.
     pub fn take_next(&mut self) -> Option<(RequestId, Ending)> {
         self.0.pop_first()
     }
 
-    /// The request ends now, or has left its queues.
+    /// The request is being ended now, or has left its queues.
     pub fn remove(&mut self, id: RequestId) {
         if !self.0.is_empty() {
             self.0.remove(&id);
         }
     }
 
-    /// True if there is none.
+    /// Whether no removal is pending.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,6 +1,6 @@
-//! What ends without a command: leases in a shared lock, and holds of connections that ended. They are taken out when
-//! the key is opened next, by a command or for a waiting request. The lease of a mutex is the time to live of its key:
-//! the server ends it.
+//! Holds that end without a command: expired leases in a shared lock, and holds of ended connections. They are removed
+//! when the key is opened next, by a command or for a waiting request. The lease of a mutex is the time to live of its
+//! key, so the server expires it.
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
@@ -13,9 +13,9 @@ use crate::value::outcome::Released;
 use crate::value::owner::Owner;
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Takes ended holds out of the lock. Replicas get the time for all leases that are over, the drop of each holder
-    /// whose connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain, not
-    /// here: the caller has the key open.
+    /// Removes ended holds from the lock. Replicas get the time for all expired leases, a drop for each holder whose
+    /// connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain rather
+    /// than here, because the caller has the key open.
     #[inline]
     pub fn settle(&mut self) {
         match self.entry.content() {
@@ -65,7 +65,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.manager.waits.backlog.queues.extend(self.queue);
     }
 
-    /// The owners with holds of this key that were bound to connections which have ended.
+    /// The owners whose holds of this key were bound to connections that have ended.
     fn disconnected(&mut self) -> Vec<(Owner, EndedBy)> {
         let LockManager { bindings, deliveries, .. } = &mut *self.manager;
         if !bindings.has_any_ended() {
@@ -79,7 +79,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         owners.map(|(owner, _)| ends(owner)).collect()
     }
 
-    /// Counts and records that an owner no longer holds the key that it held since the grant with this fence.
+    /// Counts and records that an owner no longer holds the key. `fence` is the fencing token of its grant.
     pub fn count_and_record_end(&mut self, owner: &[u8], fence: Fence, by: EndedBy) {
         self.manager.observer.statistics.count_end(by);
         self.record_end(owner, fence, by);
@@ -90,7 +90,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-/// Takes an owner out of the lock, with the fence of its grant. `None`: it holds nothing.
+/// Removes an owner from the lock; returns the fencing token of its grant. `None` if it holds nothing.
 fn evict(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, EndedBy)> {
     let fence = lock.fence_of(owner.as_bytes())?;
     (lock.evict(owner.as_bytes()) == Released::Gone).then_some((owner, fence, by))
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Rows: what happens after the lease of a has ended, and the holders that are stored then.
+    /// Rows: what happens after the lease of a has expired, and the holders that are stored then.
     #[test]
     fn an_ended_holder_of_several_stays_stored_until_the_lock_is_touched_or_waited_for() {
         type Then = fn(&mut Fixture);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
         assert_eq!(fixture.effects(), [Told::Ended(Timestamp::from_ms(1_201)), Told::Drop(owner("d"))]);
         assert_eq!(fixture.holders(), "c");
-        // EXPIRE has moved the end of the key: replicas have to apply that too.
+        // EXPIRE has changed the deadline of the key, which replicas must apply as well.
         let sooner = Deadline::At(Timestamp::from_ms(5_000));
         match fixture.server.keyspace.primary.get_mut(&key()) {
             Some(Stored::Lock(_, until)) => *until = sooner,

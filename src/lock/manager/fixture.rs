@@ -28,7 +28,7 @@ pub(super) fn owner(name: &str) -> Owner {
 }
 
 impl Fixture {
-    /// Sends the requests in this order; each is granted or queued.
+    /// Sends these requests in order; each is granted or queued.
     pub fn of(requests: &[(&str, Claim)]) -> Fixture {
         let mut fixture = Fixture::default();
         for (name, claim) in requests {
@@ -88,7 +88,7 @@ impl Fixture {
         self.manager.turn(&mut self.server.host(&now)).cancel(key().as_ref(), name.as_bytes())
     }
 
-    /// Handles the timers that are due.
+    /// Processes the timers that are due.
     pub fn tick(&mut self) {
         let now = self.server.now();
         self.manager.turn(&mut self.server.host(&now)).tick();
@@ -106,7 +106,7 @@ impl Fixture {
         self.manager.turn(&mut self.server.host(&now)).drain();
     }
 
-    /// The holders of the key, in the order of the grants.
+    /// The holders of the key, in the order of their grants.
     pub fn holders(&self) -> String {
         let stored = self.server.keyspace.primary.get(&key());
         let holds = match stored {

@@ -1,4 +1,4 @@
-//! What the simulator asks beside the commands. Nothing of it is in the module.
+//! What the simulator asks in addition to the commands. The module does not contain this code.
 
 use super::endings::Ending;
 use super::lock_manager::LockManager;
@@ -7,22 +7,22 @@ use crate::queue::queues::WaitQueues;
 use crate::value::time::Now;
 
 impl LockManager {
-    /// True if requests that have ended are still to be answered.
+    /// Whether any request is ending.
     pub(crate) fn has_endings(&self) -> bool {
         !self.waits.backlog.endings.is_empty()
     }
 
-    /// True if the request is to end with an outcome: its place is lost.
+    /// Whether the request will be ended with an outcome, so that its position is lost.
     pub(crate) fn ends_with_outcome(&self, id: RequestId) -> bool {
         matches!(self.waits.backlog.endings.get(id), Some(Ending::Told(_)))
     }
 
-    /// True if new owners may be granted locks.
+    /// Whether new owners may be granted locks.
     pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
         !self.grace.is_running(now)
     }
 
-    /// The milliseconds from `now` to each timer that has something to do.
+    /// Milliseconds from `now` to each timer that has something to do.
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
         let WaitQueues { ends, lease_ends, .. } = self.queues();
         let instants = ends.all().chain(self.bindings.renewals()).chain(self.grace.watched());

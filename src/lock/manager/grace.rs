@@ -1,29 +1,29 @@
-//! The grace after a start or promotion.
+//! The grace period after a start or promotion.
 
 use crate::value::time::{Instant, Now};
 
-/// The grace after a start or promotion, which may be running: locks may have been lost while their holders still work,
-/// so no new owner is granted a lock for a while, by the monotonic clock.
+/// The grace period after a start or promotion. Locks may have been lost while their holders are still working, so no
+/// new owner is granted a lock for some time on the monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Grace {
-    /// Begin and end; `None` if the grace is over, or none was asked for.
+    /// Start and end; `None` if the grace period has ended, or none was requested.
     period: Option<(Instant, Instant)>,
-    /// When a timer has to notice the end: keys are due then that only the grace withheld.
+    /// When a timer must notice the end. Keys that only the grace period withheld become due then.
     watched: Option<Instant>,
-    /// Whether that has changed since the last call of [`Grace::take_changed`].
+    /// Whether `watched` has changed since the last call of [`Grace::take_changed`].
     has_changed: bool,
 }
 
 impl Grace {
-    /// The server has started or become the primary at `since`.
+    /// The server has started or was promoted at `since`.
     pub fn begin(&mut self, since: Instant, grace_ms: u64) {
         self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
         self.watched = self.ends();
         self.has_changed = true;
     }
 
-    /// Applies a changed setting: a running grace ends sooner or later than before; one that is over stays over, even
-    /// if it was not checked since. True if one was running.
+    /// Applies a changed setting: a running grace period ends sooner or later than before. One that has ended stays
+    /// ended, even if that was not checked yet. Returns whether one was running.
     pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
         self.end_if_over(now);
         let Some((since, _)) = self.period else { return false };
@@ -31,40 +31,40 @@ impl Grace {
         true
     }
 
-    /// True if certainly no grace is running. Does not read the clock.
+    /// Whether certainly no grace period is running. Does not read the clock.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.period.is_none()
     }
 
-    /// When the grace ends, if one may be running.
+    /// When the grace period ends, if one may be running.
     pub fn ends(&self) -> Option<Instant> {
         self.period.map(|(_, until)| until)
     }
 
-    /// When a timer has to notice the end of a grace.
+    /// When a timer must notice the end of the grace period.
     pub fn watched(&self) -> Option<Instant> {
         self.watched
     }
 
-    /// True if [`Grace::watched`] may have changed since the last call.
+    /// Whether [`Grace::watched`] may have changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// True once, at the first call after a grace has ended by itself.
+    /// True once, at the first call after a grace period has ended by itself.
     pub fn take_end(&mut self, now: &Now) -> bool {
         self.end_if_over(now);
         self.watched.take_if(|watched| now.instant() >= *watched).is_some()
     }
 
-    /// True if a grace is running.
+    /// Whether a grace period is running.
     pub fn is_running(&mut self, now: &Now) -> bool {
         self.end_if_over(now);
         self.period.is_some()
     }
 
-    /// Forgets a grace that is over.
+    /// Forgets a grace period that has ended.
     fn end_if_over(&mut self, now: &Now) {
         if self.ends().is_some_and(|until| now.instant() >= until) {
             self.period = None;

@@ -1,4 +1,4 @@
-//! Grants: an attempt to serve one waiter, and what a grant does to stored locks.
+//! Grants: the attempt to serve one waiter, and what a grant changes in stored locks.
 
 use super::deliveries::GrantInFlight;
 use super::departure::{answer, dismiss};
@@ -19,31 +19,31 @@ use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
 use crate::value::time::Deadline;
 
-/// The outcome of an attempt to serve a waiter.
+/// The result of an attempt to serve a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
     /// The request was granted.
     Granted,
-    /// The request was answered without a grant.
+    /// The request got a reply without a grant.
     Dismissed,
-    /// The request is not served now, and so is no request behind it: it has to wait, or its time is over and it will
-    /// leave, or a grace runs.
+    /// Neither the request nor any request behind it is served now: it has to wait, its wait has ended and it is about
+    /// to leave, or a grace period is running.
     Stuck,
-    /// Writes are refused for one of its keys: the queue is due.
+    /// Writes are refused for one of its keys, so the queue is due.
     PutOff,
 }
 
-/// How a request came to be granted.
+/// The circumstances of a grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantedBy {
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// The wait that the grant ends; `None`: the request did not wait.
+    /// The wait that the grant ends; `None` if the request did not wait.
     pub waited: Option<Waited>,
 }
 
 impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
-    /// Grants the key to a request of its queue, if the lock admits it. The wait of the request must not be over.
+    /// Grants the key to a request of its queue, if the lock admits it. The request must be waiting.
     pub(super) fn try_grant(&mut self, queue: QueueId, id: RequestId, precedence: Precedence) -> Attempt {
         let queues = self.manager.queues();
         let (Some(queued), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return Attempt::Dismissed };
@@ -72,8 +72,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         };
         let claim = request.claim;
         self.manager.observer.statistics.adopted_acquires += u64::from(claim == Claim::AdoptedMutex);
-        // What an owner has held already lets none of its other requests reenter: they are listed since it came to hold
-        // the key.
+        // Only if the owner became a holder just now: requests that reenter what it already held were listed before.
         if self.manager.waits.remove(id) == Others::Some && verdict == Verdict::Admits {
             self.list_reentering(queue, owner_id);
         }
@@ -91,7 +90,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// Grants all keys of a request for several keys, if all locks admit it.
+    /// Grants all keys of a multi-key request, if all locks admit it.
     pub(super) fn try_grant_several(&mut self, queue: QueueId, id: RequestId) -> Attempt {
         let Some(queued) = self.manager.queues().request(id) else { return Attempt::Dismissed };
         let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
@@ -128,7 +127,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let others = queued.queues.iter().filter(|other| **other != queue && waits.queues.get(**other).is_some());
         waits.backlog.queues.extend(others.copied());
         if others_of_owner == Others::Some {
-            // As of one key: only where it held none. A mutex is held whole: its share is not asked for.
+            // As for one key: only where it held none. A mutex is held as a whole, so no share is needed.
             let list = |queue: &QueueId| waits.queues.list_reentering(*queue, queued.owner_id, Share::default);
             gained.iter().for_each(list);
         }
@@ -146,7 +145,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     }
 }
 
-/// Replies to a waiter that it was granted the lock.
+/// Replies to a waiter that has been granted the lock.
 fn deliver<C: Clients>(
     manager: &mut LockManager,
     clients: &mut C,
@@ -165,7 +164,7 @@ fn deliver<C: Clients>(
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// Grants an admissible request: all of its keys, with one fence.
+    /// Grants an admissible request: all of its keys, with one fencing token.
     pub(super) fn grant(
         &mut self,
         db: i32,
@@ -194,7 +193,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.grant_with(fence, request, by)
     }
 
-    /// As `grant`, with a fence that was chosen.
+    /// As `grant`, with a given fencing token.
     pub(super) fn grant_with(
         &mut self,
         fence: Fence,
@@ -208,7 +207,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         observer.statistics.count_stored(before, after);
         observer.granted(&waits.queues, self.key, request, grant, by.waited, change);
         if let Some(id) = self.queue {
-            // The queue has seen the new value, unless a value that came before it has not been taken in yet.
+            // The queue has seen the new value, unless an earlier value has not been taken in yet.
             if waits.queues.get(id).is_some_and(|queue| fence_before.is_none() || queue.seen == fence_before) {
                 waits.queues.set_seen(id, fence_after);
             }
@@ -221,7 +220,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         Ok(grant)
     }
 
-    /// Stores the grant. Returns what it has changed, too.
+    /// Stores the grant. Also returns what it has changed.
     fn store_grant(&mut self, fence: Fence, request: &LockRequest<'_>) -> Result<(Grant, GrantChange), KeyError> {
         let (owner, now) = (request.owner.as_bytes(), self.now.timestamp());
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
@@ -238,7 +237,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                 let fence_before = lock.kept_fence(owner, &request.claim);
                 let until = kept_until.unwrap_or_else(|| request.lease.from(now));
                 let (grant, until) = lock.admit(request, fence, now, until)?;
-                // A request sent again changes nothing but the deadline.
+                // A repeated request changes nothing but the deadline.
                 let is_retry = fence_before == Some(fence) && grant.holds_before == grant.holds;
                 let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
                 self.entry.update(effect, Some(until));
@@ -250,30 +249,29 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-/// The fence that the owner has on every key already, if the grant is not a new one.
+/// The fencing token that the owner already has on every key, if this is not a new grant.
 fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<Fence> {
     let mut fences = names.iter().map(|name| kept_fence(&mut keys.open(KeyRef { db, name }), request));
     let first = fences.next()??;
     fences.all(|fence| fence == Some(first)).then_some(first)
 }
 
-/// The fence that the owner has on the key already, if the grant is not a new one.
+/// The fencing token that the owner already has on the key, if this is not a new grant.
 fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fence> {
     entry.content().lock()?.kept_fence(request.owner.as_bytes(), &request.claim)
 }
 
-/// The family of the lock that is held under the key, and the latest fence of the lock.
+/// The type of the lock that is held under the key, and its latest fencing token.
 fn family_and_fence<E: Entry>(entry: &mut E) -> (Option<Family>, Option<Fence>) {
     entry.content().lock().map_or((None, None), |lock| (lock.held_family(), lock.fence()))
 }
 
-/// When the owner's hold ends, if it has one.
+/// When the owner's hold expires, if it has one.
 fn owners_deadline<E: Entry>(entry: &mut E, owner: &[u8]) -> Option<Deadline> {
     let (lock, until) = entry.lock_and_until()?;
     lock.hold(owner, until).map(|hold| hold.until)
 }
 
-/// The grant of the first key of a request.
 pub(super) fn first_of(grants: &[Grant]) -> Grant {
     *grants.first().expect("a request names at least one key")
 }
@@ -295,8 +293,8 @@ mod tests {
         }
     }
 
-    /// Rows: the first and the second claim, whether both grants have the same fence, and the effect of the second on
-    /// replicas.
+    /// Rows: the first and the second claim, whether both grants have the same fencing token, and the effect of the
+    /// second on replicas.
     #[test]
     fn a_reentered_lock_keeps_its_fence() {
         let (hold, renewal) = (Told::Hold(owner("a")), Told::Renew(owner("a")));
@@ -321,7 +319,7 @@ mod tests {
         }
     }
 
-    /// The queue is not served in between: the owner of the grant had a request there too.
+    /// The owner of the grant has a request in the queue as well, and the queue is not served before the check.
     #[test]
     fn a_new_holder_is_waited_for_before_the_queue_is_served() {
         let (read, write) =

@@ -1,10 +1,10 @@
-//! Hand-offs: a key that has come free, or admits more holders, is granted to the next waiters.
+//! Hand-offs: a key that has become free, or admits more holders, is granted to the next waiters.
 //!
-//! Requests for this key alone are decided with the key open. A request for several keys opens them one after another,
-//! so the first key is closed before it.
+//! Requests for this key alone are decided while the key is open. A multi-key request opens its keys one after another,
+//! so the first key is closed before that.
 //!
-//! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
-//! key in between: all requests that are still queued come before it.
+//! The time slice may end after each waiter. Then the queue stays due, and the next event-loop iteration continues. No
+//! new request is granted the key in the meantime, because all requests that are still queued go first.
 
 use std::collections::BTreeSet;
 
@@ -21,25 +21,25 @@ use crate::queue::wait_queue::{Precedence, WaitQueue};
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::outcome::KeyError;
 
-/// Why the key of a queue was closed.
+/// Why serving a queue has stopped.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The rest of the queue waits: for a holder, for a later turn, or for nothing, as it is empty.
+    /// The rest of the queue waits for a holder or for a later iteration, or the queue is empty.
     AtRest,
-    /// This request, which is next, wants several keys. They are opened one after another.
+    /// This request, which is next, wants multiple keys. They are opened one after another.
     Several(RequestId, Precedence),
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// The wait queue of a key if requests wait for it, and whether they may be granted the key now.
+    /// If requests wait for the key: its wait queue, and the result of the write check.
     pub(super) fn gate_of_waited_for(&mut self, key: KeyRef<'_>, queue: Option<QueueId>) -> Option<(QueueId, Gate)> {
         let queue = queue?;
         let is_waited_for = self.manager.queues().get(queue)?.waiters() > 0;
         is_waited_for.then(|| (queue, self.host.keys.gate(key)))
     }
 
-    /// Grants the key of a queue to the waiters that it admits, in order of arrival, as far as the turn goes. Returns
-    /// the state of the gate.
+    /// Grants the key of a queue to the waiters that it admits, in order, until the time slice is spent. Returns the
+    /// result of the write check.
     pub(super) fn serve(&mut self, queue: QueueId) -> Gate {
         let waits = &mut self.manager.waits;
         let Some(waiting) = waits.queues.get(queue) else { return Gate::Open };
@@ -49,7 +49,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             waits.queues.end_all_reentering(queue);
             return Gate::Open;
         }
-        // Kept places are of no use after the slot has left.
+        // After the slot has moved, reserved positions are useless as well.
         if gate != Gate::Open {
             waits.put_off(queue, gate);
             return gate;
@@ -65,22 +65,22 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         Gate::Open
     }
 
-    /// Goes on with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a request
-    /// for several keys stays only in this step.
+    /// Continues with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a
+    /// multi-key request does not outlive this step.
     pub(super) fn rest(&mut self, queue: QueueId, mut stop: Stop) {
         let Stop::Several(..) = stop else { return };
         let Some(key) = self.manager.queues().get(queue).map(|queue| queue.key.clone()) else { return };
         while let Stop::Several(id, precedence) = stop {
             let attempt = self.try_grant_several(queue, id);
             let open = self.reopen(key.as_ref());
-            // In a cluster a command may write its own key while writes are refused for the others.
+            // In a cluster, a command may write its own key while writes are refused for the other keys.
             if attempt == Attempt::PutOff {
                 if precedence == Precedence::Behind {
                     open.manager.waits.queues.put_back_reentering(queue, id);
                 }
                 return open.close();
             }
-            // The key is held now, or waits with its head for another key.
+            // The key is held now, or its head waits for another key.
             if precedence == Precedence::First && attempt != Attempt::Dismissed && !open.has_reentering(queue) {
                 return open.close();
             }
@@ -94,9 +94,9 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// An owner has come to hold the key: its other requests for the key come before the head.
+    /// An owner has become a holder of the key, so its other requests for the key are served before the head.
     pub(super) fn list_reentering(&mut self, queue: QueueId, owner: OwnerId) {
-        // It may have become the writer: its other upgrades are listed in the order of their arrival.
+        // The owner may have become the writer. Its other upgrades are then listed by arrival.
         self.end_upgrades();
         let queues = &mut self.manager.waits.queues;
         let Some(name) = queues.of_owner(Some(owner)).name().cloned() else { return };
@@ -109,8 +109,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.manager.queues().get(queue).is_some_and(WaitQueue::has_reentering)
     }
 
-    /// Closes the key of a queue that is at rest: a vacant lock is removed, and what remains is recorded for the
-    /// requests that wait for it.
+    /// Closes the key of a queue that is at rest: removes a vacant lock, and records the remaining lock for the
+    /// waiters.
     fn close(mut self) {
         self.remove_if_vacant();
         self.note_lock(None);
@@ -118,11 +118,10 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
-    /// Takes in a value that came to the key since it was last inspected, once for the whole queue: the requests of a
-    /// holder that waits here are tried again, and a semaphore that another command put here brings its LIMIT.
+    /// Takes in a value that was stored since the key was last inspected, once for the whole queue: lists the requests
+    /// of a holder that waits here, and applies the LIMIT of a semaphore that another command has stored.
     ///
-    /// # Errors
-    /// The value can never be granted to any request in the queue.
+    /// # Errors The value can never be granted to any request in the queue.
     fn take_in_value(&mut self, queue: QueueId) -> Result<(), KeyError> {
         let waits = &mut self.manager.waits;
         let Some(waiting) = waits.queues.get(queue) else { return Ok(()) };
@@ -155,30 +154,30 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         Ok(())
     }
 
-    /// Serves the waiters: grants the key to those that reenter and then in the order of the queue, and ends those that
-    /// wait no more. Stops at the head that has to wait, at a request for several keys, or when the turn is over. Then
-    /// it closes the key.
+    /// Serves the waiters: grants the key to those that reenter, then to the others in order, and ends those that no
+    /// longer wait. Stops at a head that has to wait, at a multi-key request, or when the time slice is spent. Then
+    /// closes the key.
     pub(super) fn serve(mut self, queue: QueueId) -> Stop {
         self.end_upgrades();
-        // An earlier turn left the rest of the queue to the timer: a command in between serves one waiter.
+        // An earlier iteration left the rest of the queue to the timer, so a command serves only one waiter.
         let was_due = self.manager.waits.backlog.queues.contains(queue);
         let mut is_recorded = false;
         while let Some((id, precedence)) = self.manager.waits.queues.next_to_serve(queue) {
             let phase = self.manager.waits.phase(id, self.now);
             let is_waiting = phase == Phase::Waiting;
             if !is_waiting {
-                // Left at the head, it would block the requests behind it.
+                // If it stayed at the head, it would block the requests behind it.
                 end_request(self.manager, self.clients, self.now, id, phase);
             } else if self.manager.queues().request(id).is_some_and(QueuedRequest::has_several_keys) {
                 return Stop::Several(id, precedence);
             } else {
                 let is_at_rest = match self.try_grant(queue, id, precedence) {
-                    // A mutex has one holder: only requests that reenter fit.
+                    // A mutex has one holder, so only reentering requests fit.
                     Attempt::Granted => {
                         is_recorded = true;
                         self.has_one_holder(queue)
                     }
-                    // Of several that could reenter one does not: it waits in its place.
+                    // This request was listed as reentering but no longer does. It waits at its position.
                     Attempt::Stuck | Attempt::PutOff => precedence == Precedence::First,
                     Attempt::Dismissed => false,
                 };
@@ -197,7 +196,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                 || self.manager.queues().waiters_of(self.key) == 0,
             "a queue with requests that may reenter is due"
         );
-        // A grant has recorded the lock, and after it no lock is vacant.
+        // A grant has recorded the lock, and leaves no lock vacant.
         if !is_recorded {
             self.close();
         }

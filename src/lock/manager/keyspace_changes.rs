@@ -1,7 +1,8 @@
-//! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
+//! Changes of keys by other than the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so
+//! on.
 //!
-//! Events, and rounds of inspections for what no event tells, only mark queues as due, for [`Turn::drain`] to
-//! read their keys: nothing may be written where a change is noticed.
+//! Nothing may be written where a change is noticed. So events, and inspection rounds for changes without an event,
+//! only mark queues as due, and [`Turn::drain`] reads their keys.
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
@@ -17,17 +18,16 @@ use crate::value::time::Now;
 /// Why the server has removed a lock, as far as the host knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// The lease had ended, by the length that was granted.
+    /// The lease had expired, by the length that was granted.
     LeaseEnd,
-    /// A command: DEL, RENAME and so on.
+    /// A command such as DEL or RENAME.
     Command,
-    /// The DEL by which a client that does not know the module releases its lock.
+    /// The DEL by which an adopted client releases its lock.
     Release,
 }
 
-/// Events.
 impl LockManager {
-    /// A lock with the latest fence `last` is gone from the key.
+    /// A lock with the latest fencing token `last` was removed from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.lock_left();
@@ -36,21 +36,21 @@ impl LockManager {
         }
     }
 
-    /// Many locks are gone from keys of the database. None of them had a hold that is bound.
+    /// Many locks were removed from keys of the database. None of their holds was bound to a connection.
     pub fn many_removed(&mut self, db: i32) {
         self.lock_left();
         self.waits.all_touched(Some(db));
     }
 
-    /// A lock is gone from a key that no request waits for; it may have come to one that some wait for.
+    /// A lock was removed from a key that no request waits for. It may have been moved to a waited-for key.
     pub fn lock_left(&mut self) {
         self.waits.queues.lock_may_have_moved();
     }
 
-    /// A held lock is gone from the key: records it if its lease has ended. `owner` is its holder, of several the one
-    /// with the latest grant. The host counts these ends.
+    /// A held lock was removed from the key. Records that if its lease had expired. `owner` is its holder; of several,
+    /// the one with the latest grant. The host counts these removals.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, removal: Removal) {
-        // The end of the lease is known for a key that requests wait for.
+        // The lease expiry is known for a key that requests wait for.
         let waits = &self.waits;
         let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
             None => removal == Removal::LeaseEnd,
@@ -63,17 +63,17 @@ impl LockManager {
         }
     }
 
-    /// A held lock is gone from the key, because its lease has ended.
+    /// A held lock was removed from the key because its lease had expired.
     pub fn hold_expired(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence) {
         self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
-    /// Records that an owner no longer holds the key that it held since the grant with this fence.
+    /// Records that an owner no longer holds the key. `fence` is the fencing token of its grant.
     pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
         self.observer.ended(&self.waits.queues, &self.bindings, now, key, owner, fence, by);
     }
 
-    /// Something happened to the key.
+    /// The key may have changed.
     pub fn key_touched(&mut self, key: KeyRef<'_>) {
         self.waits.touched(key);
     }
@@ -85,11 +85,11 @@ impl LockManager {
     }
 }
 
-/// Rounds of inspections. No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all
-/// keys that requests wait for are opened in rounds, a few at a time. A key that has not changed costs nothing more,
-/// even if thousands of requests wait for it.
+/// Inspection rounds. No event reports that EXPIRE made a lease shorter, or what a command stored under a free key. So
+/// all waited-for keys are opened in rounds, a few at a time. A key that has not changed costs nothing more, even if
+/// thousands of requests wait for it.
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// Goes on with the round, or begins the next: inspects at most `most` keys.
+    /// Continues the inspection round, or starts the next one. Inspects at most `most` keys.
     pub fn inspect_some(&mut self, most: usize) {
         let waits = &mut self.manager.waits;
         for _ in 0..most {
@@ -111,8 +111,8 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
 }
 
 impl Waits {
-    /// True if the key differs from what its queue has seen: another value, a lease that ends sooner, or a key that
-    /// ends before one of several holders.
+    /// Whether the key differs from what its queue has seen: another value, a lease that expires sooner, or a key that
+    /// expires before one of several holders.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         let queue = self.queues.get(queue);
         let seen = queue.and_then(|queue| queue.seen);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// Rows: what is in the queue of the key, the lease of its holder, when the key is removed, why as far as the host
-    /// knows, and whether the end of a lease is recorded.
+    /// knows, and whether a lease expiry is recorded.
     #[test]
     fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
         use super::Removal::{Command, LeaseEnd};
@@ -228,14 +228,13 @@ mod tests {
         }
     }
 
-    /// All requests keep their places while their clients are away.
+    /// Reserves the positions of all requests.
     fn keep_places(fixture: &mut Fixture) {
         let ids: Vec<_> = fixture.manager.queues().requests().map(|(id, _)| id).collect();
         ids.into_iter().for_each(|id| fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000)));
     }
 
-    /// The holders a and b, and a request that waits for them: EXPIRE makes the key's life shorter, but a still ends
-    /// first.
+    /// The holders a and b, and a waiting request. EXPIRE shortens the key's life, but a still expires first.
     #[test]
     fn a_holder_of_several_ends_no_later_than_the_waited_for_key_would_have_whatever_deadline_follows() {
         let mut fixture = Fixture::default();
@@ -259,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Two databases have changed places.
+    /// Swaps two databases.
     fn swap_dbs(fixture: &mut Fixture, one: i32, other: i32) {
         for db in [one, other] {
             fixture.manager.db_changed(Some(db));
@@ -277,7 +276,7 @@ mod tests {
         }
     }
 
-    /// RESTORE copies a lock with its fence.
+    /// RESTORE copies a lock with its fencing token.
     #[test]
     fn a_copy_of_the_lock_that_comes_with_swapdb_brings_its_own_limit() {
         let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
@@ -382,8 +381,8 @@ mod tests {
         }
     }
 
-    /// The hold that leaves the key free is that of a connection which has ended. A command finds that out, and RENAME
-    /// puts another lock there before the queue is served.
+    /// The hold that leaves the key free belongs to a connection that has ended. A command notices that, and RENAME
+    /// stores another lock there before the queue is served.
     #[test]
     fn a_lock_that_comes_to_a_key_that_a_command_has_just_freed_closes_a_deadlock() {
         let mut fixture = Fixture::default();

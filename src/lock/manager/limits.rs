@@ -3,11 +3,11 @@
 /// The settings that the lock manager knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests that may wait, and places that may be kept.
+    /// The maximum number of waiting requests, and of reserved positions.
     pub max_waiters: usize,
-    /// As `max_waiters`, for one key; `None`: no limit per key.
+    /// The same for one key; `None` if there is no limit per key.
     pub max_waiters_per_key: Option<usize>,
-    /// Milliseconds that a place is kept; 0: no place is kept.
+    /// How many milliseconds a position is reserved; 0 if none is reserved.
     pub keep_place_ms: u64,
 }
 

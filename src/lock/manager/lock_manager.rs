@@ -15,37 +15,37 @@ use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
-/// Decides every request, and everything that follows without a request.
+/// Decides every request, and everything that happens without a request.
 ///
-/// A lock is a value under a key, and its holders are in it. A request opens the key, and what has ended by then is
-/// taken out first (`open`). The lock says whether it admits the request; it is granted if no earlier request
-/// waits for the key. Otherwise it gets a place in the wait queue of each of its keys, once and for all, unless a
-/// search of the wait-for graph shows that it would wait for ever. The end of a hold serves the head of the queue while
-/// the key is still open: the lock is never free in between. What must not be decided where it is noticed, because the
-/// server allows no write there or the turn is over, goes into the backlog, and the drain opens the keys and decides by
-/// what it finds. Every unexpected change takes this one road.
+/// A lock is a value under a key and contains its holders. A request opens the key, which first removes the holds that
+/// have ended (`open`). The lock decides whether it admits the request, which is granted if no earlier request waits
+/// for the key. Otherwise deadlock detection runs: the request is refused if it would deadlock, and else queued at one
+/// position for all of its keys. When a hold ends, the head of the queue is served while the key is still open, so the
+/// lock is never free in between. Work that cannot be done where its cause is noticed, because the server allows no
+/// write there or the time slice is spent, goes into the backlog. The drain then opens the keys and decides by what it
+/// finds. Every unexpected change is handled this way.
 ///
-/// State is owned by tables that know nothing of keys and clients: `Waits` (queues, places, timers, backlog),
-/// [`Bindings`] (sessions), `Deliveries`, [`Observer`]. A decision needs several of them, the keys and the clients:
-/// it is a method of [`Turn`](super::turn::Turn), which has the lock manager and the [`Host`](crate::host::Host), or of
-/// `OpenKey`, which has them while a key is open. The calls, in the order in which they come:
+/// State is owned by tables that know nothing of keys and clients: `Waits` (queues, positions, timers, backlog),
+/// [`Bindings`] (sessions), `Deliveries`, [`Observer`]. A decision that needs several of them, the keys and the clients
+/// is a method of [`Turn`](super::turn::Turn), which has the lock manager and the [`Host`](crate::host::Host), or of
+/// `OpenKey`, which has them while a key is open. The calls, in order:
 ///
-/// 1. **Events**, which only mark what is due and need no host: [`LockManager::key_removed`] and the others of
+/// 1. **Events**, which need no host and only mark what is due: [`LockManager::key_removed`] and the others of
 ///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
 ///    [`LockManager::begin_grace`].
-/// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] where the key is not
-///    waited for; otherwise [`LockManager::turn`], and of it `acquire`, `release`, `renew`, `break_holds`, `cancel` and
-///    what adopted commands ask.
-/// 3. **Time**, when [`LockManager::next_timer`] has come: `tick` and `drain` of a turn; now and then `inspect_some`.
-/// 4. **What has happened**: [`LockManager::observer`]; and [`LockManager::take_sooner`], [`LockManager::has_due`] tell
-///    the host when to come again.
+/// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] if no request waits
+///    for the key; otherwise [`LockManager::turn`] and its `acquire`, `release`, `renew`, `break_holds`, `cancel`, and
+///    the methods for adopted commands.
+/// 3. **Timers**, at [`LockManager::next_timer`]: `tick` and `drain`, and from time to time `inspect_some`.
+/// 4. **Results**: [`LockManager::observer`] reports what has happened; [`LockManager::take_sooner`] and
+///    [`LockManager::has_due`] tell the host when to call again.
 #[derive(Clone, Debug, Default)]
 pub struct LockManager {
-    /// The source of fences.
+    /// The source of fencing tokens.
     pub fences: FenceClock,
     /// The settings.
     pub limits: Limits,
-    /// What has happened.
+    /// Statistics and occurrences.
     pub observer: Observer,
     pub(super) grace: Grace,
     pub(super) waits: Waits,
@@ -64,14 +64,14 @@ impl LockManager {
         &self.bindings
     }
 
-    /// True if events of connections and keys matter: a request waits, a hold is bound to a connection, or a grant is
-    /// on its way.
+    /// Whether events of connections and keys matter: a request waits, a hold is bound to a connection, or a grant is
+    /// in flight.
     pub fn has_waiters_or_sessions(&self) -> bool {
         let queues = self.queues();
         !queues.is_empty() || queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
-    /// True if `drain` has something to do.
+    /// Whether `drain` has something to do.
     pub fn has_due(&self) -> bool {
         !self.waits.backlog.is_empty()
             || self.queues().has_done()
@@ -79,9 +79,9 @@ impl LockManager {
             || self.deliveries.has_lost()
     }
 
-    /// True if the connection that this hold is bound to has ended, or its client disconnected before the grant counted
-    /// as received. LOCK.HELD, LOCK.EXEC, LOCK.INFO, LOCK.SCAN, LOCK.TOP and the deadlock search treat such a hold as
-    /// ended, though the drain has still to write that.
+    /// Whether the connection that this hold is bound to has ended, or its client disconnected before the grant was
+    /// delivered. LOCK.HELD, LOCK.EXEC, LOCK.INFO, LOCK.SCAN, LOCK.TOP and deadlock detection treat such a hold as
+    /// ended, although the drain has not written that yet.
     pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let client = || self.bindings.client_of(key, owner);
         self.deliveries.is_lost(key, owner)

@@ -1,4 +1,4 @@
-//! The lock manager: decides every request, and everything that follows without a request.
+//! The lock manager: decides every request, and everything that happens without a request.
 
 pub mod acquire;
 mod backlog;

@@ -1,9 +1,9 @@
-//! What has happened: counters (`Statistics`), lengths of waits (`WaitTimes`) and records (`Occurrence`), of which the
-//! shell makes INFO, percentiles, events and log entries. Data, no callbacks: the lock manager puts them down, and the
-//! shell takes them when the turn is over. Nothing is decided here.
+//! What has happened: counters (`Statistics`), wait times (`WaitTimes`) and records (`Occurrence`). The shell turns
+//! them into INFO fields, percentiles, events and log entries. There are no callbacks: the lock manager stores the
+//! data, and the shell takes it at the end of the event-loop iteration. Nothing is decided here.
 //!
-//! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
-//! them; the fast path (`uncontended`) records nothing, so what they concern does not take it.
+//! Rare occurrences are always recorded. Those of ordinary requests are recorded only if [`Observe`] asks for them. The
+//! fast path (`uncontended`) records nothing, so requests that must be recorded do not take it.
 
 use super::lock_error::LockError;
 use super::session_bindings::Bindings;
@@ -18,21 +18,21 @@ use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
 use crate::value::time::{Now, Timestamp};
 
-/// What has happened, and what of it is recorded.
+/// Statistics, occurrences, and the settings that select what is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Observer {
     /// Counters since the start.
     pub statistics: Statistics,
-    /// Events that the shell has not taken yet.
+    /// Occurrences that the shell has not taken yet.
     pub occurrences: Occurrences,
     /// How long waits lasted.
     pub wait_times: WaitTimes,
-    /// What is recorded beyond the rare.
+    /// What is recorded in addition to rare occurrences.
     pub settings: Observe,
 }
 
 impl Observer {
-    /// Counts a request that gets an error, and records it if its reason is rare.
+    /// Counts a request that is refused with an error, and records it if the error is rare.
     pub(super) fn refused(&mut self, waits: &WaitQueues, key: KeyRef<'_>, owner: &Owner, error: &LockError) {
         match error {
             LockError::Deadlock(cycle) => {
@@ -49,13 +49,13 @@ impl Observer {
         }
     }
 
-    /// Records a request that gets DEADLOCK, with one of its keys.
+    /// Records a request that is refused with DEADLOCK, with one of its keys.
     pub(super) fn deadlock_refused(&mut self, waits: &WaitQueues, key: KeyRef<'_>, owner: &Owner, cycle: Vec<Edge>) {
         let (waiters, key, owner) = (waits.waiters_of(key), key.to_key(), owner.clone());
         self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
     }
 
-    /// Counts a grant made by a command, not by a hand-off. `waited`: the wait that the grant ends.
+    /// Counts a grant made by a command, not by a hand-off. `waited` is the wait that the grant ends.
     pub(super) fn count_grant(&mut self, waited: Option<Waited>) {
         match waited {
             None => self.statistics.granted_at_once += 1,
@@ -66,7 +66,7 @@ impl Observer {
         }
     }
 
-    /// Counts and records that a hold was protected from a client that does not know the module.
+    /// Counts and records that a hold was protected from an adopted client.
     pub(super) fn protected(&mut self, waiters: usize, key: KeyRef<'_>, owner: &Owner) {
         self.statistics.adopted_protected += 1;
         self.occurrences.note(Occurrence::Protected { key: key.to_key(), owner: owner.clone(), waiters });
@@ -93,14 +93,14 @@ impl Observer {
         }
     }
 
-    /// Records that an owner started its lease again. Renewals of sessions are only counted.
+    /// Records that an owner renewed its lease. Renewals of sessions are only counted.
     pub(super) fn renewed(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.settings.changes {
             self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
         }
     }
 
-    /// Counts and records that an owner has given back some of what it holds.
+    /// Counts and records that an owner has released a part of its hold.
     pub(super) fn has_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
         self.statistics.count_end(by);
         if self.settings.changes {
@@ -108,7 +108,7 @@ impl Observer {
         }
     }
 
-    /// Records that an owner no longer holds a key that it held since the grant with this fence. The caller counts it.
+    /// Records that an owner no longer holds a key. `fence` is the fencing token of its grant. The caller counts it.
     #[allow(clippy::too_many_arguments)] // Two tables are read, and only if the end is recorded.
     pub(super) fn ended(
         &mut self,
@@ -126,7 +126,7 @@ impl Observer {
             EndedBy::LeaseEnd(_) | EndedBy::Expired => waits.waiters_of(key) > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
-        // Most ends need no clock.
+        // Reading the clock is only needed for ends that are recorded, which most are not.
         if !(is_unasked_for || settings.changes || settings.holds_ms.is_some()) {
             return;
         }
@@ -148,42 +148,43 @@ fn holder(owner: &[u8]) -> Owner {
     Owner::new(owner).expect("a holder has a valid owner name")
 }
 
-/// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
-/// once for each key.
+/// Counters since the start. A request is counted once, however many keys it has; the end or renewal of a hold is
+/// counted once for each key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// What the fast path did. It is added to the rest when the counters are read: an uncontended request pays for one
-    /// addition.
+    /// The counters of the fast path. They are added to the others when the counters are read, so that an uncontended
+    /// request costs one addition.
     pub(super) uncontended: ByFamily<Uncontended>,
-    /// How many more keys hold a lock than at the start, by the slow path. The host counts keys that others remove.
+    /// By how many the number of keys with a lock has grown since the start, through the slow path. The host counts
+    /// keys that others remove.
     pub(super) stored: ByFamily<i64>,
     pub(super) granted_at_once: u64,
-    /// Waits that a grant has ended.
+    /// Waits that ended with a grant.
     pub grants_after_wait: u64,
     /// Requests that were not granted and did not wait.
     pub not_granted: u64,
-    /// Waits that timed out: BLOCK ran out, and no retry took the kept place up.
+    /// Waits that timed out: BLOCK timed out, and no retry resumed the reserved position.
     pub wait_timeouts: u64,
-    /// Waits that LOCK.CANCEL ended.
+    /// Waits cancelled by LOCK.CANCEL.
     pub cancelled: u64,
-    /// Requests replaced by a retry on another connection.
+    /// Requests superseded by a retry on another connection.
     pub superseded: u64,
-    /// Waits with COALESCE that a release answered.
+    /// Waits with COALESCE that a release completed.
     pub coalesced: u64,
-    /// Requests refused because they would have waited for ever.
+    /// Requests refused because they would have deadlocked.
     pub deadlocks: u64,
-    /// Requests refused because the server or a key had the maximum of waiters.
+    /// Requests refused because the server or a key had the maximum number of waiters.
     pub max_waiters_refusals: u64,
-    /// Requests refused because of the grace.
+    /// Requests refused during a grace period.
     pub grace_refusals: u64,
     given_back: u64,
-    /// Leases that started again, by a request or because a session's connection lives.
+    /// Leases renewed, by a request or because a session's connection is alive.
     pub renewals: u64,
-    /// Leases that the lock manager found to have ended.
+    /// Lease expiries that the lock manager has processed.
     pub leases_expired: u64,
-    /// Holds that LOCK.BREAK ended.
+    /// Holds broken by LOCK.BREAK.
     pub broken: u64,
-    /// Grants taken back because they were not received.
+    /// Grants revoked because they were not delivered.
     pub undelivered_grants: u64,
     /// Effects of a primary or an append-only file that this version could not read.
     pub effects_not_applied: u64,
@@ -191,27 +192,27 @@ pub struct Statistics {
     pub execs: u64,
     /// LOCK.EXEC by an owner that did not hold the lock.
     pub execs_not_held: u64,
-    /// Grants to commands of clients that do not know the module.
+    /// Grants to adopted commands.
     pub adopted_acquires: u64,
-    /// Such commands that were refused.
+    /// Adopted commands that were refused.
     pub adopted_refusals: u64,
-    /// Attempts of such clients on holds that were granted by `LOCK.*`.
+    /// Attempts of adopted clients to end native holds.
     pub adopted_protected: u64,
 }
 
-/// What the fast path did with locks of one family.
+/// The counters of the fast path for one lock type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Uncontended {
     /// Free keys that were granted.
     pub granted: u64,
     /// Keys that became free.
     pub freed: u64,
-    /// Releases of some holds, but not of all.
+    /// Releases of some holds, but not all.
     pub fewer: u64,
 }
 
 impl Statistics {
-    /// Requests granted at once, including requests sent again that got the grant they had.
+    /// Requests granted at once, including repeated requests that got their existing grant.
     pub fn grants_immediate(&self) -> u64 {
         self.granted_at_once + self.uncontended.0.iter().map(|counted| counted.granted).sum::<u64>()
     }
@@ -221,15 +222,15 @@ impl Statistics {
         self.given_back + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
     }
 
-    /// How many more keys hold a lock than at the start, by what the lock manager did; negative if others stored the
-    /// locks that it removed.
+    /// By how many the number of keys with a lock has grown since the start, through the lock manager. Negative if
+    /// others have stored locks that it removed.
     pub fn stored(&self) -> ByFamily<i64> {
         let by_uncontended =
             |family| self.uncontended.of(family).granted as i64 - self.uncontended.of(family).freed as i64;
         ByFamily::make(|family| by_uncontended(family) + self.stored.of(family))
     }
 
-    /// A key held a lock of the family `before`, and holds one of the family `after` now.
+    /// A key held a lock of the type `before`, and now holds one of the type `after`.
     pub(super) fn count_stored(&mut self, before: Option<Family>, after: Option<Family>) {
         before.into_iter().for_each(|family| *self.stored.of_mut(family) -= 1);
         after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
@@ -248,19 +249,19 @@ impl Statistics {
         }
     }
 
-    /// A hold has ended, or some of it was given back.
+    /// A hold has ended, or a part of it was released.
     pub(super) fn count_end(&mut self, by: EndedBy) {
         match by {
             EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
             EndedBy::LeaseEnd(_) | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
-            // A grant of several keys is counted once, where it is taken back.
+            // A grant of multiple keys is counted once, where it is revoked.
             EndedBy::Undelivered => {}
         }
     }
 }
 
-/// What is recorded beyond the rare.
+/// What is recorded in addition to rare occurrences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observe {
     /// Every grant, renewal and end.
@@ -272,8 +273,8 @@ pub struct Observe {
 }
 
 impl Observe {
-    /// True if every uncontended request has to be recorded: it takes the slow path then. For long holds alone this is
-    /// false: the fast path leaves each of them to the slow path.
+    /// Whether every uncontended request must be recorded, and so takes the slow path. False if only long holds are
+    /// recorded: the fast path leaves each of these to the slow path.
     pub fn needs_slow_path(&self) -> bool {
         self.changes
     }
@@ -282,30 +283,30 @@ impl Observe {
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occurrence {
-    /// An owner was granted a key: anew, more of it, or what it held with another deadline. A request for several keys
-    /// brings one record for each.
+    /// An owner was granted a key: newly, more of it, or the same with another deadline. A multi-key request produces
+    /// one record for each key.
     Granted {
         /// The key.
         key: Key,
         /// The new holder.
         owner: Owner,
-        /// What it holds. As many holds before as after: the same request was sent again.
+        /// What it holds. If the count is the same as before, the request was repeated.
         grant: Grant,
         /// What the grant has changed.
         change: GrantChange,
-        /// The wait that the grant ends; `None`: granted at once.
+        /// The wait that the grant ends; `None` if it was granted at once.
         waited: Option<Waited>,
         /// The number of other requests that wait for the key.
         waiters: usize,
     },
-    /// An owner started its lease again.
+    /// An owner renewed its lease.
     Renewed {
         /// The key.
         key: Key,
         /// The holder.
         owner: Owner,
     },
-    /// An owner has given back some of its holds or permits, and keeps the rest.
+    /// An owner has released a part of its hold.
     Fewer {
         /// The key.
         key: Key,
@@ -318,7 +319,7 @@ pub enum Occurrence {
         key: Key,
         /// The owner. For an expired key with several holders: the one with the latest grant.
         owner: Owner,
-        /// The fence of its grant.
+        /// The fencing token of its grant.
         fence: Fence,
         /// The cause.
         by: EndedBy,
@@ -329,18 +330,18 @@ pub enum Occurrence {
         /// The connection that the hold was bound to.
         session: Option<ClientId>,
     },
-    /// A request was refused: it would have waited for ever.
+    /// A request was refused because it would have deadlocked.
     DeadlockRefused {
         /// The first of its keys.
         key: Key,
         /// The owner of the request.
         owner: Owner,
-        /// The cycle in the wait-for graph that the request would have closed.
+        /// The cycle in the wait-for graph that the request would have completed.
         cycle: Vec<Edge>,
         /// The number of requests that wait for the key.
         waiters: usize,
     },
-    /// A request was refused: the server or a key has the maximum of waiters.
+    /// A request was refused because the server or a key has the maximum number of waiters.
     MaxWaitersRefused {
         /// The first of its keys.
         key: Key,
@@ -349,7 +350,7 @@ pub enum Occurrence {
         /// Whether the limit of the server or of a key was reached.
         limit: WaiterLimit,
     },
-    /// A client that does not know the module would have ended a hold that was granted by `LOCK.*`.
+    /// An adopted client tried to end a native hold.
     Protected {
         /// The key.
         key: Key,
@@ -358,30 +359,29 @@ pub enum Occurrence {
         /// The number of requests that wait for the key.
         waiters: usize,
     },
-    /// A grace began: no new owner is granted a lock.
+    /// A grace period began: no new owner is granted a lock.
     GraceBegan {
         /// Its length in milliseconds.
         ms: u64,
     },
-    /// The grace is over.
+    /// The grace period ended.
     GraceEnded,
 }
 
-/// What a grant has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantChange {
     /// Holders, holds or deadlines.
     Anything,
-    /// Nothing: the request was sent again, and its lease ends no later.
+    /// Nothing: the request was repeated, and its lease expires no later than before.
     Nothing,
 }
 
-/// The wait before a grant by a hand-off.
+/// The wait that a grant has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// The request that waited; the same for all keys.
     pub request: RequestId,
-    /// Milliseconds from the beginning of the wait to the grant.
+    /// Milliseconds from the start of the wait to the grant.
     pub ms: u64,
 }
 
@@ -390,22 +390,22 @@ pub struct Waited {
 pub enum EndedBy {
     /// Its owner released it.
     Released,
-    /// The connection that it was bound to has ended.
+    /// The connection that it was bound to ended.
     Disconnected,
-    /// Its lease in a shared lock has ended, with this millisecond: the lock manager took the hold out, then or later.
+    /// Its lease in a shared lock expired with this millisecond. The lock manager removed the hold then or later.
     LeaseEnd(Timestamp),
-    /// Its lease has ended, and with it the key, which the server removed.
+    /// Its lease expired, and the server removed the key.
     Expired,
     /// LOCK.BREAK.
     Broken,
-    /// The grant was not received.
+    /// The grant was not delivered.
     Undelivered,
 }
 
-/// The most records, and the most wait times, between two takes.
+/// The maximum number of records, and of wait times, between two takes.
 const MOST: usize = 10_000;
 
-/// The most records, between two takes, of ends that happened unasked, for example thousands of leases that end at
+/// The maximum number of records of unsolicited ends between two takes, for example when thousands of leases expire at
 /// once. `statistics` counts all of them.
 const MOST_UNASKED: usize = 1_000;
 
@@ -423,14 +423,14 @@ impl Occurrences {
         }
     }
 
-    /// True if one more end that happened unasked is to be recorded.
+    /// Whether one more unsolicited end is to be recorded.
     pub(super) fn takes_unasked(&mut self) -> bool {
         let is_taken = self.unasked < MOST_UNASKED;
         self.unasked += 1;
         is_taken
     }
 
-    /// True if there is nothing to take.
+    /// Whether there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -443,26 +443,26 @@ impl Occurrences {
     }
 }
 
-/// The lengths, in milliseconds, of the waits that a grant ended and that were not taken yet. The shell makes
-/// percentiles of them.
+/// The wait times, in milliseconds, of granted requests that were not taken yet. The shell computes percentiles from
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct WaitTimes(Vec<u64>);
 
 impl WaitTimes {
-    /// A request was granted after a wait of `ms`.
+    /// Records a request that was granted after waiting for `ms`.
     pub(super) fn note(&mut self, ms: u64) {
         if self.0.len() < MOST {
             self.0.push(ms);
         }
     }
 
-    /// True if there is nothing to take.
+    /// Whether there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes all of them. The memory is kept.
+    /// Takes all of them. The allocation is kept.
     pub fn take(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.0.drain(..)
     }

@@ -1,4 +1,4 @@
-//! A key that is open: what can be decided without another key.
+//! An open key: what can be decided without another key.
 
 use super::lock_manager::LockManager;
 use crate::host::{Content, Effect, Entry};
@@ -9,14 +9,14 @@ use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
-/// A key that is open. No other key can be opened before it is closed: this has all else that a decision needs. Its
-/// other methods stand in files named after what happens.
+/// An open key, with everything else that a decision needs. No other key can be opened before it is closed. Its other
+/// methods are in files named after what happens.
 pub(super) struct OpenKey<'o, E, C> {
     pub manager: &'o mut LockManager,
     pub clients: &'o mut C,
     pub now: &'o Now,
     pub key: KeyRef<'o>,
-    /// The wait queue of the key when it was opened; it may be gone since.
+    /// The wait queue of the key when it was opened. It may have been removed since.
     pub queue: Option<QueueId>,
     pub entry: E,
 }
@@ -24,9 +24,8 @@ pub(super) struct OpenKey<'o, E, C> {
 impl<E: Entry, C> OpenKey<'_, E, C> {
     /// The lock under the key; `None` if the key is free.
     ///
-    /// # Errors
-    /// The key holds a value of another type, or a lock of another family. While requests wait for it, a free key keeps
-    /// the family of its queue.
+    /// # Errors The key holds a value of another type, or a lock of another lock type. While requests wait for it, a
+    /// free key keeps the lock type of its queue.
     pub fn lock_of_family(&mut self, family: Family) -> Result<Option<&mut Lock>, KeyError> {
         match self.entry.content() {
             Content::Foreign => Err(KeyError::WrongType),
@@ -38,13 +37,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// True if the request is that of a reader to write.
+    /// Whether a reader asks to write.
     pub fn is_upgrade(&mut self, request: &LockRequest<'_>) -> bool {
         let lock = self.entry.content().lock();
         lock.is_some_and(|lock| lock.is_upgrade(request.owner.as_bytes(), &request.claim))
     }
 
-    /// Notes the lock under the key for the requests that wait for it; none waits when the request `leaving` has left.
+    /// Records the lock under the key for the waiters. The request `leaving` is about to leave the queue and does not
+    /// count.
     pub fn note_lock(&mut self, leaving: Option<RequestId>) {
         let Some(queue) = self.queue else { return };
         let waits = &mut self.manager.waits;
@@ -71,8 +71,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Removes the lock. Its queue has seen none from then on: what comes to the key before the queue is served is
-    /// another lock, with holders that are not recorded.
+    /// Removes the lock. Its queue then has seen no lock, so a lock that is stored before the queue is served counts as
+    /// another one, whose holders are not recorded.
     pub fn remove(&mut self) {
         self.entry.remove();
         self.queue.into_iter().for_each(|queue| self.manager.waits.queues.set_seen(queue, None));

@@ -1,13 +1,13 @@
-//! How a hold ends: one path for release, LOCK.BREAK, taken-back grant and ended connection. What has ended already
-//! when a command opens the key is taken out by `expiry`, and the drain hands over.
+//! How a hold ends: one path for release, LOCK.BREAK, revoked grant and ended connection. Holds that had already ended
+//! when a command opens the key are removed by `expiry`, and the drain serves the waiters.
 //!
-//! | how it ends                            | what remains                | what replicas get                    |
-//! | -------------------------------------- | --------------------------- | ------------------------------------ |
-//! | fewer holds or permits                 | the hold                    | the smaller hold                     |
-//! | one of several holders goes            | the lock                    | the drop                             |
-//! | the last holder goes, a waiter is next | the same value, handed over | a shared lock's drop, the next grant |
-//! | the last holder goes, none is served   | nothing                     | DEL                                  |
-//! | several go at once, a request waits    | a new value, for the waiter | DEL, the next grant                  |
+//! | how it ends                             | what remains                 | what replicas get                    |
+//! | --------------------------------------- | ---------------------------- | ------------------------------------ |
+//! | fewer holds or permits                  | the hold                     | the smaller hold                     |
+//! | one of several holders goes             | the lock                     | the drop                             |
+//! | the last holder goes, a waiter is next  | the same value, handed off   | a shared lock's drop, the next grant |
+//! | the last holder goes, none is served    | nothing                      | DEL                                  |
+//! | several go at once, a request waits     | a new value, for the waiter  | DEL, the next grant                  |
 
 use super::departure::end_request;
 use super::lock_manager::LockManager;
@@ -23,21 +23,21 @@ use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::owner::Owner;
 
-/// How a hold comes to its end, or becomes smaller.
+/// How a hold ends or becomes smaller.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     /// Its owner releases it.
     Released { owner: &'a [u8], portion: &'a Portion, work: Work },
-    /// The connection that it was bound to has ended; `by` tells a lost grant from others.
+    /// The connection that it was bound to has ended. `by` tells an undelivered grant from others.
     Disconnected { owner: &'a [u8], by: EndedBy },
-    /// Its client disconnected before the grant counted as received.
+    /// Its client disconnected before the grant was delivered.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
-    /// LOCK.BREAK ends it, with all other holds that its owner has of the lock.
+    /// LOCK.BREAK ends it, with all other holds of its owner in this lock.
     Broken(HoldsOf<'a>),
 }
 
-/// Whether the owner has done the work that it took the lock for: if so, its release of a mutex answers the requests
-/// with COALESCE.
+/// Whether the owner has done the work that it took the lock for. If so, its release of a mutex completes the COALESCE
+/// requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// The work is done.
@@ -46,7 +46,7 @@ pub enum Work {
     Failed,
 }
 
-/// The owners that LOCK.BREAK takes the lock from.
+/// The owners that LOCK.BREAK removes from the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldsOf<'a> {
     /// This owner.
@@ -100,7 +100,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 
     /// Releases the mutexes that the owner holds. Returns how many it held.
     pub fn release_several(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> Result<usize, KeyError> {
-        // Nothing is released if one of several keys is no mutex.
+        // Nothing is released if one of multiple keys is not a mutex.
         if names.len() > 1 {
             let mut names = names.iter();
             names.try_for_each(|name| self.open(KeyRef { db, name }).lock_of_family(Family::Mutex).map(|_| ()))?;
@@ -113,7 +113,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         Ok(count)
     }
 
-    /// Takes a lock of any family from all holders or from one. Returns how many owners lost all their holds.
+    /// Removes all holders, or one, from a lock of any type. Returns how many owners lost their holds.
     pub fn break_holds(&mut self, key: KeyRef<'_>, holds_of: HoldsOf<'_>) -> Result<usize, KeyError> {
         let holders = match holds_of {
             HoldsOf::Owner(_) => 1,
@@ -125,10 +125,10 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         }
     }
 
-    /// The path of each [`End`]: takes the hold out, replicates that, and hands the key over to its waiters. What it
-    /// finds ended is taken out before, when the key is opened; a mutex without waiters is released on the fast path.
+    /// The path of each [`End`]: removes the hold, replicates that, and hands the key off to its waiters. Opening the
+    /// key removes holds that had already ended. A mutex without waiters is released on the fast path instead.
     pub(super) fn end_hold(&mut self, key: KeyRef<'_>, end: End<'_>) -> Result<Released, KeyError> {
-        // Asked before the key is open: to answer, the server may run a command.
+        // Before the key is open, because for the write check the server may run a command.
         let queue = self.manager.queues().id_of(key);
         let waited_for = self.gate_of_waited_for(key, queue);
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
@@ -151,7 +151,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                     HoldsOf::Owner(owner) if is_shared && (is_handed_over || !open.is_vacant()) => {
                         open.update(Effect::Drop(owner));
                     }
-                    // One effect for all holders, however many there were.
+                    // One effect for all holders, however many they are.
                     HoldsOf::AllOwners if is_shared => open.remove(),
                     _ => {}
                 }
@@ -168,7 +168,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 waited_for.into_iter().for_each(|(queue, gate)| self.manager.waits.put_off(queue, gate));
             }
         }
-        // Reply to answered requests as far as the turn goes, to the others in the next turns.
+        // Reply to completed requests until the time slice is spent; the next iterations reply to the others.
         while let Some(id) = self.manager.waits.queues.next_done() {
             let phase = self.manager.waits.phase(id, self.host.now);
             end_request(self.manager, &mut self.host.clients, self.host.now, id, phase);
@@ -181,7 +181,8 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Takes the hold out of the lock. Returns the owners whose holds it ends, too, with the fences of their grants.
+    /// Removes the hold from the lock. Also returns the owners whose holds it ends, with the fencing tokens of their
+    /// grants.
     fn take_out(&mut self, end: &End<'_>) -> Result<(Released, Gone), KeyError> {
         match self.entry.content() {
             Content::Lock(lock) => {
@@ -204,14 +205,15 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Holds have ended: records them, unbinds them, and answers the requests with COALESCE if the work was done.
+    /// Holds have ended: records and unbinds them, and completes the COALESCE requests if the work was done.
     fn note_gone(&mut self, end: &End<'_>, gone: Gone, queue: Option<QueueId>) {
         match (end.holds_of(), gone) {
             (HoldsOf::Owner(owner), Gone::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
                 queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, self.key.db, owner));
                 if let End::Released { portion: Portion::Mutex, work: Work::Done, .. } = end {
-                    // Before the queue is served: a request that the release answers must not be granted the lock.
+                    // Before the queue is served, because a request that the release completes must not be granted the
+                    // lock.
                     self.queue.into_iter().for_each(|queue| self.manager.waits.queues.end_coalescing(queue, fence));
                 }
                 self.manager.bindings.unbind(self.key, owner);
@@ -226,13 +228,13 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-/// The fence of one owner's grant, or all owners with the fences of their grants.
+/// The fencing token of one owner's grant, or all owners with the fencing tokens of their grants.
 enum Gone {
     One(Option<Fence>),
     All(Vec<(Owner, Fence)>),
 }
 
-/// All holders of the lock, with the fences of their grants.
+/// All holders of the lock, with the fencing tokens of their grants.
 fn owners_and_fences(lock: &Lock) -> Vec<(Owner, Fence)> {
     lock.stored_holds().iter().map(|hold| (hold.owner.clone(), hold.fence)).collect()
 }

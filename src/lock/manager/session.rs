@@ -1,5 +1,5 @@
-//! Renewals and sessions. A lease starts again from now on request, or by the server because the hold is bound to a
-//! connection that lives. The holds of a connection end with it.
+//! Renewals and sessions. A lease is renewed by a request, or by the server while the connection that the hold is bound
+//! to is alive. The holds of a session end with its connection.
 
 use super::lock_manager::LockManager;
 use super::open_key::OpenKey;
@@ -13,35 +13,34 @@ use crate::value::fence::Fence;
 use crate::value::outcome::KeyError;
 use crate::value::time::{Instant, Lease, Now};
 
-/// A request to renew the leases of one or several locks of one database.
+/// A request to renew the leases of one or more locks in one database.
 #[derive(Debug)]
 pub struct RenewRequest<'a> {
     /// The number of the database.
     pub db: i32,
-    /// Distinct; more than one only for mutexes.
+    /// Distinct. More than one only for mutexes.
     pub names: &'a [&'a [u8]],
     /// The owner of the leases.
     pub owner: &'a [u8],
-    /// The family of the locks.
+    /// The type of the locks.
     pub family: Family,
-    /// `None`: the length last given.
+    /// `None` keeps the current length.
     pub lease: Option<Lease>,
 }
 
-/// What became of a request to renew.
+/// The result of a request to renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// All of the leases start again.
+    /// All of the leases were renewed.
     All,
-    /// The owner does not hold all of the keys: nothing was changed.
+    /// The owner does not hold all of the keys. Nothing was changed.
     NotHeld,
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// Starts the owner's lease again on all of the keys, or on none.
+    /// Renews the owner's lease on all of the keys, or on none.
     ///
-    /// # Errors
-    /// A key holds something else. Nothing was changed.
+    /// # Errors A key holds something else. Nothing was changed.
     pub fn renew(&mut self, request: &RenewRequest<'_>) -> Result<Renewed, KeyError> {
         let RenewRequest { db, names, owner, family, lease } = *request;
         let mut holds_all = true;
@@ -66,7 +65,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         Ok(Renewed::All)
     }
 
-    /// Renews the lease of a binding if its connection lives.
+    /// Renews the lease of a binding if its connection is alive.
     pub(super) fn renew_session(&mut self, id: BindingId) {
         let bindings = &mut self.manager.bindings;
         let Some(binding) = bindings.get(id).filter(|binding| !bindings.is_ended(binding.client)).cloned() else {
@@ -75,7 +74,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         let (key, now) = (binding.key.as_ref(), self.host.now.instant());
         match self.host.keys.gate(key) {
             Gate::Open => {}
-            // The gate is closed for every key: thousands of bindings need not try one after another.
+            // Writes are refused for every key, so thousands of bindings need not try one after another.
             Gate::Closed => {
                 bindings.renew_at(id, Some(now));
                 return bindings.put_off_renewals(now.plus_ms(GATE_RETRY_MS));
@@ -89,7 +88,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Starts the owner's lease again, with `lease` or its present length.
+    /// Renews the owner's lease, with `lease` or its current length.
     pub(super) fn renew(&mut self, owner: &[u8], lease: Option<Lease>) -> Renewed {
         let Content::Lock(lock) = self.entry.content() else { return Renewed::NotHeld };
         let Some(until) = lock.renew(owner, lease, self.now.timestamp()) else { return Renewed::NotHeld };
@@ -105,12 +104,12 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl LockManager {
-    /// A connection has ended. Nothing is written: [`Turn::drain`] ends its holds.
+    /// A connection has ended. Nothing is written here; [`Turn::drain`] ends its holds.
     pub fn end_session(&mut self, client: ClientId) {
         self.bindings.end(client);
     }
 
-    /// Binds the hold that was just granted to the connection, and to no other connection.
+    /// Binds the hold that was just granted to this connection only.
     pub(super) fn bind(
         &mut self,
         now: &Now,
@@ -130,7 +129,7 @@ impl LockManager {
     }
 }
 
-/// When a third of a lease that begins now is over.
+/// When a third of a lease that starts now has elapsed.
 fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
     lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
@@ -161,7 +160,7 @@ mod tests {
         fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request)
     }
 
-    /// The ends of the keys k and l, in milliseconds.
+    /// When the keys k and l expire, in milliseconds.
     fn ends(fixture: &Fixture) -> [Option<u64>; 2] {
         [b"k", b"l"].map(|name| {
             let (_, until) = fixture.stored_under(&Key::new(0, name))?;
@@ -184,7 +183,7 @@ mod tests {
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Told::Renew(owner("a"))]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, Some(50)), Ok(Renewed::All));
         assert_eq!(ends(&fixture), [Some(1_150), None]);
-        // A free key keeps the family of its waiters.
+        // A free key keeps the lock type of its waiters.
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.delete(&key());
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(fixture.next_timer(), None);
     }
 
-    /// The session by which a holds k has ended, and b waits for k: a may wait for b.
+    /// The session by which a holds k has ended, and b waits for k, so a may wait for b.
     #[test]
     fn a_session_that_has_ended_closes_no_deadlock_before_it_is_taken_out() {
         let mut fixture = bound();

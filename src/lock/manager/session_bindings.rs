@@ -1,4 +1,4 @@
-//! The bindings of holds to connections, and when their leases are to be renewed.
+//! The bindings of holds to connections, and when their leases must be renewed.
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored loses them.
 
@@ -11,7 +11,7 @@ use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;
 
-/// The id of a binding; never used again. Within a connection, older bindings have smaller ids.
+/// The id of a binding; not reused. Within a connection, older bindings have smaller ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BindingId {
     client: ClientId,
@@ -27,9 +27,9 @@ pub struct Binding {
     pub key: Key,
     /// The holder.
     pub owner: Owner,
-    /// The fence of the grant that was bound: the removal of an older lock leaves the binding.
+    /// The fencing token of the grant that was bound. The removal of an older lock does not affect the binding.
     pub fence: Fence,
-    /// When the lease is to be renewed; `None`: it has no end.
+    /// When the lease must be renewed; `None` if it never expires.
     pub renewal: Option<Instant>,
 }
 
@@ -38,20 +38,20 @@ pub struct Binding {
 pub struct Bindings {
     all: BTreeMap<BindingId, Binding>,
     by_hold: BTreeMap<Hold, BindingId>,
-    /// When a third of a bound lease is over.
+    /// When a third of each bound lease has elapsed.
     renewals: BTreeSet<(Instant, BindingId)>,
-    /// A renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
+    /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
     sooner: bool,
-    /// Set when the server refused writes: no lease is renewed before this time.
+    /// No lease is renewed before this time, because the server refused writes.
     put_off: Option<Instant>,
-    /// Connections that have ended, though the drain has still to end their holds.
+    /// Connections that have ended and whose holds the drain has not ended yet.
     ended: BTreeSet<ClientId>,
     last: u64,
 }
 
 /// Queries.
 impl Bindings {
-    /// True if no hold is bound.
+    /// Whether no hold is bound.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -102,7 +102,7 @@ impl Bindings {
 
 /// Changes.
 impl Bindings {
-    /// Binds the hold to the connection, and to no other connection.
+    /// Binds the hold to this connection only.
     pub fn bind(
         &mut self,
         client: ClientId,
@@ -133,7 +133,7 @@ impl Bindings {
         }
     }
 
-    /// A lock with the latest fence `last` is gone from the key: its holds are no longer bound.
+    /// A lock with the latest fencing token `last` was removed from the key, so its holds are no longer bound.
     pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) {
         let is_old = |id: &BindingId| self.get(*id).is_some_and(|binding| binding.fence <= last);
         let old = self.of_key(key).filter(|(_, id)| is_old(id)).map(|(hold, _)| hold.owner.clone());
@@ -154,25 +154,25 @@ impl Bindings {
 
 /// Ended connections.
 impl Bindings {
-    /// The connection has ended: its holds are to be ended.
+    /// The connection has ended, so its holds must be ended.
     pub fn end(&mut self, client: ClientId) {
         if self.of_client(client).next().is_some() {
             self.ended.insert(client);
         }
     }
 
-    /// True if a connection has ended with holds that are still to be ended.
+    /// Whether a connection has ended whose holds have not been ended yet.
     #[inline]
     pub fn has_any_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// True if the connection has ended.
+    /// Whether the connection has ended.
     pub fn is_ended(&self, client: ClientId) -> bool {
         self.ended.contains(&client)
     }
 
-    /// The next hold to be ended, the oldest of its connection: it is the next one until it is bound no more.
+    /// The next hold to end, the oldest of its connection. Returns the same hold until it is unbound.
     pub fn next_ended(&mut self) -> Option<Binding> {
         while let Some(client) = self.ended.first() {
             if let Some(binding) = self.of_client(*client).next().and_then(|id| self.get(id)) {
@@ -186,7 +186,7 @@ impl Bindings {
 
 /// Renewals.
 impl Bindings {
-    /// Sets when the lease of a binding is to be renewed; `None`: it has no end.
+    /// Sets when the lease of a binding must be renewed; `None` if it never expires.
     pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
         let Some(binding) = self.all.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut binding.renewal, renewal) {
@@ -198,23 +198,23 @@ impl Bindings {
         }
     }
 
-    /// Renews no lease before `until`: the server refuses writes.
+    /// Renews no lease before `until`, because the server refuses writes.
     pub fn put_off_renewals(&mut self, until: Instant) {
         self.put_off = Some(until);
     }
 
-    /// The leases of all bindings are to be renewed now.
+    /// Makes the leases of all bindings due for renewal now.
     pub fn renew_all(&mut self, now: Instant) {
         let with_end = self.all.iter().filter(|(_, binding)| binding.renewal.is_some());
         with_end.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.renew_at(id, Some(now)));
     }
 
-    /// When a lease is to be renewed.
+    /// When the next lease must be renewed.
     pub fn next_renewal(&self) -> Option<Instant> {
         self.renewals.first().map(|(due, _)| (*due).max(self.put_off.unwrap_or(*due)))
     }
 
-    /// Takes out a binding with a lease that is to be renewed now. `None` while renewals are put off.
+    /// Removes and returns a binding whose lease is due for renewal. `None` while renewals are postponed.
     pub fn take_renewal(&mut self, now: Instant) -> Option<BindingId> {
         if self.put_off.is_some_and(|until| until > now) {
             return None;
@@ -225,7 +225,7 @@ impl Bindings {
         Some(id)
     }
 
-    /// True if a lease is to be renewed earlier than at the last call.
+    /// Whether a renewal is due earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)
@@ -237,7 +237,7 @@ impl Bindings {
         self.put_off
     }
 
-    /// When the lease of each binding is to be renewed.
+    /// When the lease of each binding must be renewed.
     #[cfg(any(test, feature = "testing"))]
     pub fn renewals(&self) -> impl Iterator<Item = Instant> + '_ {
         let due = self.all.values().filter_map(|binding| binding.renewal);
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// After any sequence of binds and unbinds, each index has what a plain list has.
+    /// After any sequence of binds and unbinds, each index agrees with a plain list.
     #[test]
     fn each_index_has_what_a_list_has() {
         let mut bindings = Bindings::default();

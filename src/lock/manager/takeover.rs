@@ -1,8 +1,8 @@
-//! An owner takes mutexes over from any holder: what `SET key token` means when the client does not know the module.
+//! Preemption: an owner takes mutexes from any holder. This is what `SET key token` means in an adopted command.
 //!
 //! A held mutex is broken and granted again in one step and one effect, so it is never free in between. A free one is
-//! granted as ever: behind earlier requests, and not in a grace. A hold that was granted by `LOCK.*` is not taken over:
-//! a client that knows the module relies on it.
+//! granted as usual: behind earlier requests, and not in a grace period. A native hold is never preempted, because its
+//! client relies on it.
 
 use super::acquire::{AcquireRequest, Earlier};
 use super::grant::GrantedBy;
@@ -21,25 +21,26 @@ use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::{Deadline, Lease, Now};
 
-/// One mutex and its owner from now on.
+/// One mutex and its new owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Takeover<'a> {
     /// The name of the key.
     pub name: &'a [u8],
-    /// The owner from now on.
+    /// The new owner.
     pub owner: OwnerRef<'a>,
-    /// `None`: the lock ends when it would have ended; a free one gets no deadline.
+    /// `None` keeps the deadline of the lock; a free one gets none.
     pub lease: Option<Lease>,
 }
 
-/// What became of a takeover.
+/// The result of a preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakenOver {
-    /// Each owner holds its mutex. The fences of the grants; the others were held by their owners already.
+    /// Each owner holds its mutex. These are the fencing tokens of the grants; mutexes without one were already held by
+    /// their owners.
     All(Vec<Fence>),
-    /// A free key cannot be granted now: nothing was changed.
+    /// A free key cannot be granted now. Nothing was changed.
     NotNow,
-    /// Another owner was granted a key by `LOCK.*`: nothing was changed.
+    /// A key is held natively by another owner. Nothing was changed.
     Protected,
 }
 
@@ -50,22 +51,21 @@ pub struct ExclusiveHolder {
     pub owner: Owner,
     /// The fence of its grant.
     pub fence: Fence,
-    /// By which commands it was granted.
+    /// Which commands granted it.
     pub origin: Origin,
 }
 
 impl ExclusiveHolder {
-    /// Whether clients that do not know the module may not end this hold with this token.
+    /// Whether an adopted command with this token may not end this hold.
     pub fn is_protected_from(&self, token: &[u8]) -> bool {
         self.origin == Origin::Native && self.owner.as_bytes() != token
     }
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// The holder of a mutex or reentrant mutex; `None`: the key is free.
+    /// The holder of a mutex or reentrant mutex; `None` if the key is free.
     ///
-    /// # Errors
-    /// The key holds something else, or requests for another family wait for it.
+    /// # Errors The key holds something else, or requests for another lock type wait for it.
     pub fn exclusive_holder(&mut self, key: KeyRef<'_>, family: Family) -> Result<Option<ExclusiveHolder>, KeyError> {
         let mut open = self.open(key);
         let Some(lock) = open.lock_of_family(family)? else { return Ok(None) };
@@ -73,20 +73,20 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         Ok(lock.latest_holder().map(|(owner, fence)| ExclusiveHolder { owner: owner.clone(), fence, origin }))
     }
 
-    /// If a lock was granted by `LOCK.*`: the holder of its latest grant. Of any family.
+    /// The holder of the latest grant, if the lock, of any type, is held natively.
     pub fn native_holder(&mut self, key: KeyRef<'_>) -> Option<Owner> {
         let mut open = self.open(key);
         let lock = open.entry.content().lock().filter(|lock| lock.is_held_natively())?;
         lock.latest_holder().map(|(owner, _)| owner.clone())
     }
 
-    /// The holder of the latest grant, if the key is locked. Of any family.
+    /// The holder of the latest grant, if the key holds a lock of any type.
     pub fn latest_holder(&mut self, key: KeyRef<'_>) -> Option<Owner> {
         let mut open = self.open(key);
         open.entry.content().lock()?.latest_holder().map(|(owner, _)| owner.clone())
     }
 
-    /// Records that the holder of a key was protected from a client that does not know the module.
+    /// Records that the holder of a key was protected from an adopted command.
     pub fn record_protected(&mut self, key: KeyRef<'_>, holder: &Owner) {
         let LockManager { waits, observer, .. } = &mut *self.manager;
         observer.protected(waits.queues.waiters_of(key), key, holder);
@@ -97,11 +97,10 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become
     /// shorter.
     ///
-    /// # Errors
-    /// A key holds something else.
+    /// # Errors A key holds something else.
     pub fn take_mutexes_over(&mut self, db: i32, takeovers: &[Takeover<'_>]) -> Result<TakenOver, LockError> {
         let (mut free, mut held, mut protected, mut may_be_granted) = (Vec::new(), Vec::new(), None, true);
-        // For all keys together: each search for a place takes up to some milliseconds.
+        // One budget for all keys, because each search for a position takes up to some milliseconds.
         let mut budget = SearchBudget::default();
         for takeover in takeovers {
             let key = KeyRef { db, name: takeover.name };
@@ -124,7 +123,8 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             return Ok(TakenOver::NotNow);
         }
         let mut grants = Vec::new();
-        // Free keys first: an owner that loses a key no longer stands before a request for several keys that wants it.
+        // Free keys first: once an owner has lost a key, its requests no longer go before a multi-key request that
+        // wants this key.
         for takeover in free {
             grants.push(self.grant_free(&takeover.of_free(db))?.fence);
         }
@@ -147,8 +147,8 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         Ok(verdict == Verdict::Admits)
     }
 
-    /// Grants a free key, which may be granted now, to a client that does not know the module. Nothing is decided
-    /// again: of several keys all are taken, or none.
+    /// Grants a free key, which may be granted now, to an adopted command. Nothing is checked again, so of multiple
+    /// keys either all are granted or none.
     pub(super) fn grant_free(&mut self, request: &AcquireRequest<'_>) -> Result<Grant, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let retried = self.find_retried(request, owner_id);
@@ -156,12 +156,12 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         self.grant_among_waiters(&AcquireRequest { request: granted, ..*request }, retried)
     }
 
-    /// Returns the fence, if the owner did not hold it already.
+    /// Returns the fencing token, unless the owner already held the mutex.
     fn take_held_over(&mut self, db: i32, takeover: &Takeover<'_>) -> Result<Option<Fence>, LockError> {
         let Takeover { name, owner, lease } = *takeover;
         let mut open = self.reopen(KeyRef { db, name });
         let Some((lock, until)) = open.entry.lock_and_until() else {
-            // It is over by now: a key ends only by a command, or with the time, and both stand still.
+            // Cannot happen: a key is removed only by a command or by expiry, and neither can happen during this call.
             drop(open);
             return Ok(Some(self.grant_free(&takeover.of_free(db))?.fence));
         };
@@ -179,9 +179,9 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Breaks the hold of a mutex and grants the mutex to the owner of the request: one effect for both.
+    /// Breaks the hold of a mutex and grants the mutex to the owner of the request, in one effect.
     fn replace_holder(&mut self, request: &LockRequest<'_>) -> Result<Option<Fence>, LockError> {
-        // Before the hold is broken: without a fence nothing is changed.
+        // Before the hold is broken, because without a fencing token nothing is changed.
         let next = self.manager.next_fence(self.now)?;
         let Some(lock) = self.entry.content().lock() else { return Ok(None) };
         let Some((former, fence)) = lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)) else {
@@ -214,7 +214,7 @@ impl<'a> Takeover<'a> {
     }
 }
 
-/// The lease that ends when the key would have ended.
+/// The lease that expires when the key would have expired.
 fn left_of(until: Deadline, now: &Now) -> Lease {
     match until {
         Deadline::Never => Lease::Persist,
@@ -236,7 +236,7 @@ mod tests {
     const MUTEX: Claim = Claim::Mutex;
     const ADOPTED: Claim = Claim::AdoptedMutex;
 
-    /// How many were granted; `None`: not now.
+    /// How many were granted; `None` if not now.
     fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<Option<usize>, LockError> {
         let owners: Vec<Owner> = pairs.iter().map(|(_, name)| owner(name)).collect();
         let takeovers: Vec<_> = pairs
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"m", "c")], None), Ok(Some(2)));
     }
 
-    /// An owner that holds one of its keys stands before a request for both, until it loses that one.
+    /// An owner that holds one of its keys goes before a request for both, until it loses that key.
     #[test]
     fn a_free_key_is_taken_before_an_owner_loses_another_one() {
         for pairs in [[(&b"k"[..], "u"), (b"l", "t")], [(b"l", "t"), (b"k", "u")]] {

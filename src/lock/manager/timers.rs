@@ -1,4 +1,4 @@
-//! Timers: what has to be done at a time. One timer of the host serves all of them.
+//! Timers: work that is due at a certain time. One timer of the host serves all of them.
 
 use super::departure::end_request;
 use super::endings::Phase;
@@ -9,24 +9,24 @@ use crate::host::{Clients, Keys};
 use crate::queue::queues::WaitQueues;
 use crate::value::time::{Instant, Now, Timestamp};
 
-/// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
+/// Milliseconds until refused writes are tried again. The server reports no event when a pause has ended.
 pub const GATE_RETRY_MS: u64 = 10;
 
-/// Milliseconds until a key in a slot that is moving is tried again.
+/// Milliseconds until a key in a moving slot is tried again.
 pub(super) const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
-/// When the lock manager has to act next without a command, by each of the two clocks. Which time comes first depends
+/// When the lock manager must act next without a command, on each of the two clocks. Which of them comes first depends
 /// on changes of the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextTimer {
-    /// A wait, a place, a grace or a renewal.
+    /// A wait, a reserved position, a grace period or a renewal.
     pub instant: Option<Instant>,
     /// A lease that a request waits for.
     pub timestamp: Option<Timestamp>,
 }
 
 impl NextTimer {
-    /// True if a timer armed for `other` also fires in time for `self`, whatever happens to the wall clock.
+    /// Whether a timer armed for `other` also fires in time for `self`, whatever happens to the wall clock.
     pub fn is_covered_by(&self, other: &NextTimer) -> bool {
         fn is_no_earlier<P: Ord>(this: Option<P>, other: Option<P>) -> bool {
             this.is_none_or(|this| other.is_some_and(|other| this >= other))
@@ -34,7 +34,7 @@ impl NextTimer {
         is_no_earlier(self.instant, other.instant) && is_no_earlier(self.timestamp, other.timestamp)
     }
 
-    /// True if one of its times has come.
+    /// Whether one of its times has come.
     pub fn is_due(&self, now: &Now) -> bool {
         self.instant.is_some_and(|instant| instant <= now.instant())
             || self.timestamp.is_some_and(|timestamp| timestamp <= now.timestamp())
@@ -42,7 +42,7 @@ impl NextTimer {
 }
 
 impl LockManager {
-    /// The server has started or become the primary, and may have lost locks while their holders still work: for
+    /// The server has started or was promoted, and may have lost locks while their holders are still working. For
     /// `grace_ms` no new owner is granted a lock.
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
@@ -51,22 +51,22 @@ impl LockManager {
         }
     }
 
-    /// Applies a changed setting: a running grace ends sooner or later than before, but none begins.
+    /// Applies a changed setting: a running grace period ends sooner or later than before, but none begins.
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
             self.waits.backlog.walks.begin(None);
         }
     }
 
-    /// When a grace that may be running ends.
+    /// When the grace period ends, if one may be running.
     pub fn grace_ends(&self) -> Option<Instant> {
         self.grace.ends()
     }
 
-    /// True if [`Turn::tick`] has something to do earlier than at the last call.
+    /// Whether [`Turn::tick`] has something to do earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
-        // No short-circuit: every flag must be cleared.
+        // No short-circuit, because every flag must be cleared.
         let WaitQueues { ends, lease_ends, .. } = &mut self.waits.queues;
         ends.take_sooner() | lease_ends.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
     }
@@ -78,15 +78,15 @@ impl LockManager {
         NextTimer { instant: instants.min(), timestamp: lease_ends.next() }
     }
 
-    /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
-    /// living sessions start again at once. Nothing is written: [`Turn::tick`] follows.
+    /// The wall clock was set. Leases use it, so they may expire much sooner or later than intended. The leases of live
+    /// sessions are renewed at once. Nothing is written here; [`Turn::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
         self.bindings.renew_all(now.instant());
     }
 }
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
-    /// Handles the timers that are due, as far as the turn goes. Sessions are renewed before ends of leases are
+    /// Processes the timers that are due until the time slice is spent. Sessions are renewed before lease expiries are
     /// inspected.
     pub fn tick(&mut self) {
         let now = self.host.now;
@@ -94,7 +94,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             self.manager.observer.occurrences.note(Occurrence::GraceEnded);
             self.manager.waits.backlog.walks.begin(None);
         }
-        // Alternate: neither kind waits for ever behind the other.
+        // Alternate, so that neither kind starves the other.
         loop {
             let renewal = self.manager.bindings.take_renewal(now.instant());
             let ended = self.manager.waits.queues.ends.pop_due(now.instant());
@@ -251,7 +251,7 @@ mod tests {
             let until = Timestamp::from_ms(1_301u64.saturating_add_signed(ahead_ms));
             assert_eq!(fixture.stored().1, Deadline::At(until), "{ahead_ms}");
             let next = NextTimer { instant: Some(Instant::from_ms(1_101)), timestamp: Some(until.plus_ms(1)) };
-            // The timer of a lease's end may fire early.
+            // The timer of a lease expiry may fire early.
             let NextTimer { instant, timestamp } = fixture.manager.next_timer();
             assert_eq!((instant, timestamp <= next.timestamp), (next.instant, true), "{ahead_ms}");
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_host_is_told_once_of_timers_of_several_kinds() {
-        // A grace, a session, a watched lease and a kept place: every set of them.
+        // All combinations of a grace period, a session, a watched lease and a reserved position.
         for set in 1..16_u32 {
             let has = |kind: u32| set & 1 << kind != 0;
             let mut fixture = Fixture::default();
@@ -297,7 +297,7 @@ mod tests {
                 };
                 fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
             }
-            // The last: no new owner is granted a lock in it.
+            // Last, because no new owner is granted a lock during it.
             if has(0) {
                 fixture.manager.begin_grace(fixture.server.now().instant(), 1);
             }

@@ -1,4 +1,4 @@
-//! What decisions work with: the lock manager and the host of this turn.
+//! The lock manager together with the host of the current event-loop iteration.
 
 use super::lock_manager::LockManager;
 use super::open_key::OpenKey;
@@ -6,8 +6,8 @@ use crate::host::{Host, Keys};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
 
-/// The lock manager with the host of this turn: keys to open, clients to answer, the time. Its methods stand in files
-/// named after what happens.
+/// The lock manager together with its host: keys to open, clients to reply to, the time. Its methods are in files named
+/// after what happens.
 #[derive(Debug)]
 pub struct Turn<'t, 'h, K, C> {
     pub(super) manager: &'t mut LockManager,
@@ -15,7 +15,7 @@ pub struct Turn<'t, 'h, K, C> {
 }
 
 impl LockManager {
-    /// The lock manager with the host of this turn.
+    /// Combines the lock manager with the host of the current event-loop iteration.
     #[inline]
     pub fn turn<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Turn<'t, 'h, K, C> {
         Turn { manager: self, host }
@@ -23,7 +23,7 @@ impl LockManager {
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// Opens a key, and takes out what has ended there.
+    /// Opens a key, and removes holds that have ended.
     #[inline]
     pub(super) fn open<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
         let mut open = self.reopen(key);
@@ -31,14 +31,14 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         open
     }
 
-    /// Opens a key that was open before in this turn.
+    /// Opens a key that was already opened in this step.
     #[inline]
     pub(super) fn reopen<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
         let queue = self.manager.waits.queues.id_of(key);
         self.open_of_queue(key, queue)
     }
 
-    /// The same of a key whose queue is known.
+    /// As `reopen`, for a key whose queue is known.
     #[inline]
     pub(super) fn open_of_queue<'o>(
         &'o mut self,
@@ -49,7 +49,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         OpenKey { manager: self.manager, clients, now, key, queue, entry: keys.open(key) }
     }
 
-    /// True if the owner holds every key.
+    /// Whether the owner holds every key.
     pub(super) fn holds_all(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
         let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
         names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))

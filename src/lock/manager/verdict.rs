@@ -1,5 +1,5 @@
-//! What a request gets from a lock. Acquire, a hand-off and what adopted commands take are all decided here, and
-//! carried out elsewhere: nothing is changed here.
+//! What a request gets from a lock. All verdicts for acquire, hand-off and adopted commands are decided here and
+//! carried out elsewhere. Nothing is changed here.
 
 use super::lock_manager::LockError;
 use super::open_key::OpenKey;
@@ -16,34 +16,34 @@ use crate::value::time::Deadline;
 /// What a request gets now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Its owner holds what it asks for: it is granted ahead of all waiters.
+    /// Its owner already holds what it asks for: it is granted ahead of all waiters.
     Reenters,
-    /// It is first, and the lock admits it: it is granted.
+    /// It is first and the lock admits it: it is granted.
     Admits,
-    /// It waits: for a holder, or for a request ahead of it.
+    /// It waits for a holder, or for a request ahead of it.
     Waits,
-    /// Only the grace keeps it waiting.
+    /// Only the grace period prevents the grant.
     Withheld,
 }
 
-/// What a request for several keys gets now.
+/// What a multi-key request gets now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VerdictOfAll {
-    /// All keys are granted. These are the queues of those that its owner does not hold yet.
+    /// All keys are granted. Contains the queues of the keys that its owner does not hold yet.
     Admits(Vec<QueueId>),
     /// It waits for the key of this queue.
     Waits(QueueId),
-    /// Only the grace keeps it waiting.
+    /// Only the grace period prevents the grant.
     Withheld,
     /// The server refuses writes.
     Closed,
-    /// It is never granted.
+    /// It can never be granted.
     Never(WaitOutcome),
 }
 
 /// The error for a request that LIMIT can never admit.
 const OVER_LIMIT_ERROR: KeyError = KeyError::Invalid(InvalidClaim::OverLimit);
-/// The same, as the outcome of a wait.
+/// The outcome for a wait that LIMIT can never admit.
 pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(OVER_LIMIT_ERROR);
 
 impl Verdict {
@@ -55,7 +55,7 @@ impl Verdict {
         }
     }
 
-    /// This verdict instead, for a request that the lock admits, if the condition holds.
+    /// Replaces `Admits` with this verdict if the condition holds.
     fn instead(self, verdict: Verdict, condition: impl FnOnce() -> bool) -> Verdict {
         if self == Verdict::Admits && condition() {
             verdict
@@ -71,10 +71,9 @@ impl Verdict {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// What the lock under the key answers to the claim, regardless of its wait queue.
+    /// Whether the lock under the key admits the claim, regardless of its wait queue.
     ///
-    /// # Errors
-    /// The lock can never admit it.
+    /// # Errors The lock can never admit it.
     pub fn admission(&mut self, request: &LockRequest<'_>) -> Result<Admission, KeyError> {
         match self.entry.content() {
             Content::Foreign => Err(KeyError::WrongType),
@@ -88,11 +87,11 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// What a waiter for this key alone gets.
     ///
-    /// # Errors
-    /// It is never granted.
+    /// # Errors It can never be granted.
     pub fn verdict(&mut self, request: &LockRequest<'_>, precedence: Precedence) -> Result<Verdict, KeyError> {
         let admission = self.admission(request)?;
-        // The owner has gained permits meanwhile. Left at the head, the request would block the requests behind it.
+        // The owner has acquired permits in the meantime. If it stayed at the head, the request would block those
+        // behind it.
         if admission == Admission::Wait && precedence == Precedence::First && self.never_fits(request) {
             return Err(OVER_LIMIT_ERROR);
         }
@@ -100,14 +99,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         Ok(verdict.instead(Verdict::Withheld, || self.is_withheld(request.owner.as_bytes())))
     }
 
-    /// True if a grace runs, and the owner does not hold the key.
+    /// Whether a grace period is running and the owner does not hold the key.
     fn is_withheld(&mut self, owner: &[u8]) -> bool {
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
         !is_held && self.manager.grace.is_running(self.now)
     }
 
-    /// True if the permits of the request and the permits that its owner holds are more than LIMIT together. A stored
-    /// hold that has ended does not count.
+    /// Whether the permits of the request exceed LIMIT together with the permits that its owner holds. A stored hold
+    /// that has ended does not count.
     fn never_fits(&mut self, request: &LockRequest<'_>) -> bool {
         let owner = request.owner.as_bytes();
         let lock = self.entry.content().lock().filter(|_| !self.manager.has_ended(self.key, owner));
@@ -116,7 +115,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         request.claim.limit().is_some_and(|limit| request.claim.never_fits(held, limit))
     }
 
-    /// The waiters that can never fit the queue's limit, counting what their owners hold already.
+    /// The waiters that can never fit the queue's limit, counting what their owners already hold.
     pub fn over_limit(&mut self, queue: QueueId) -> Vec<RequestId> {
         let queues = &self.manager.waits.queues;
         let Some((queue, limit)) = queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
@@ -134,7 +133,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl<K: Keys, C> Turn<'_, '_, K, C> {
-    /// The admission by all locks together: one Wait makes it Wait; otherwise one Admit makes it a new grant.
+    /// The combined admission of all locks: `Wait` if one says so, otherwise `Admit` if one says so.
     pub(super) fn admission_to_all(
         &mut self,
         db: i32,
@@ -152,10 +151,9 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         Ok(all)
     }
 
-    /// What a new request gets that its locks admit so.
+    /// What a new request gets, given the admission by its locks.
     ///
-    /// # Errors
-    /// In a grace, a request that does not wait gets an error.
+    /// # Errors In a grace period, a request that does not wait gets an error.
     pub(super) fn verdict_of_new(
         &mut self,
         new: &NewRequest<'_>,
@@ -169,9 +167,9 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         }
     }
 
-    /// What a waiter for several keys gets, of which `queue` is served or has blocked it.
+    /// What a waiter for multiple keys gets. `queue` is the one that is being served, or that has blocked it.
     pub(super) fn verdict_of_all(&mut self, queue: QueueId, queued: &QueuedRequest, keys: &[Key]) -> VerdictOfAll {
-        // Begin with the key that blocked the request: when many keys are released one after another, two are opened
+        // Begin with the key that blocked the request: if many keys are released one after another, only two are opened
         // each time.
         let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();
         let mut admitting = Vec::new();
@@ -184,7 +182,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
                 Err(error) => return VerdictOfAll::Never(WaitOutcome::Impossible(error)),
             }
         }
-        // The keys share a slot, but a migration moves each on its own.
+        // The keys share a slot, but a migration moves each key separately.
         match keys.iter().map(|key| self.host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
             None | Some(Gate::Open) => {}
             Some(Gate::Closed) => return VerdictOfAll::Closed,
@@ -202,7 +200,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         }
     }
 
-    /// True if no request is ahead on any key that the owner does not hold yet.
+    /// Whether no request is ahead on any key that the owner does not hold yet.
     fn is_first(&mut self, new: &NewRequest<'_>) -> bool {
         let queues = self.manager.queues();
         let is_behind = |queue: &WaitQueue| !queue.is_first(&new.place);
@@ -212,7 +210,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
         behind.all(|key| new.names.len() > 1 && holders.is_held_by(key, new.owner()))
     }
 
-    /// True if a grace runs, and the owner does not hold all of the keys.
+    /// Whether a grace period is running and the owner does not hold all of the keys.
     fn withholds(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
         self.manager.grace.is_running(self.host.now) && !self.holds_all(db, names, owner)
     }

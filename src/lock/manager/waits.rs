@@ -1,5 +1,5 @@
-//! The requests that wait: their queues, and the work that is left to do for them. No lock is opened and
-//! no client is answered here.
+//! The waiting requests: their queues, and the pending work for them. No lock is opened and no client gets a reply
+//! here.
 
 use super::backlog::Backlog;
 use super::endings::{Departure, Ending, Phase};
@@ -24,7 +24,8 @@ pub(super) struct Waits {
 
 /// Arrivals.
 impl Waits {
-    /// The request as it would be queued: at the place of the request that it repeats, or behind all of its rank.
+    /// The request as it would be queued: at the position of the request that it repeats, or behind all requests of its
+    /// rank.
     pub fn new_request<'a>(
         &self,
         db: i32,
@@ -38,7 +39,7 @@ impl Waits {
         NewRequest { db, names, request, owner_id, place, replaces }
     }
 
-    /// The place of the retried request. A place that was kept for an upgrade counts by its arrival if the owner no
+    /// The position of the repeated request. A position reserved for an upgrade counts by its arrival if the owner no
     /// longer reads.
     pub fn kept_place(&self, retried: Option<RequestId>, rank: Rank) -> Option<Place> {
         match self.queues.request(retried?)? {
@@ -48,13 +49,13 @@ impl Waits {
         }
     }
 
-    /// True if the place of the request depends on which owners hold the keys of others.
+    /// Whether the position of the request depends on which owners hold the keys of others.
     pub fn needs_place(&self, new: &NewRequest<'_>) -> bool {
         self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none()
     }
 
-    /// Refuses the request if the server or one of its keys has the maximum of waiters. A retry of a waiter needs no
-    /// room.
+    /// Refuses the request if the server or one of its keys has the maximum number of waiters. A retry of a waiter
+    /// needs no room.
     pub fn check_room(&self, limits: &Limits, new: &NewRequest<'_>) -> Result<(), LockError> {
         if new.replaces.is_some_and(|id| self.queues.is_present(id)) {
             return Ok(());
@@ -72,7 +73,7 @@ impl Waits {
 
 /// Ends of waits.
 impl Waits {
-    /// The client of a queued request waits no more. Returns how many kept places that has ended.
+    /// The client of a queued request has stopped waiting. Returns how many reserved positions this has ended.
     pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure, limits: &Limits) -> u64 {
         let Some(request) = self.queues.request(id) else { return 0 };
         // Requests behind it may be admissible without it, for example readers behind a writer.
@@ -85,14 +86,15 @@ impl Waits {
         self.limit_kept_places(id, limits)
     }
 
-    /// Whether the request gets a kept place when its client leaves.
+    /// Whether the position of the request is reserved when its client leaves.
     pub fn may_keep_place(&self, id: RequestId, limits: &Limits) -> bool {
         let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
         may_come_back && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
     }
 
-    /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
-    /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
+    /// Limits the reserved positions of each key of the request, then those of the server, to the maximum number of
+    /// waiters. The oldest reserved position ends first. Only this request's position was reserved since the last
+    /// check.
     fn limit_kept_places(&mut self, id: RequestId, limits: &Limits) -> u64 {
         let mut ended = 0;
         let queues = self.queues.request(id).map(|request| request.queues.clone());
@@ -110,13 +112,13 @@ impl Waits {
         ended
     }
 
-    /// The request that has been away longest, if the key has more kept places than it may have.
+    /// The oldest reserved position, if the key has more of them than it may have.
     fn oldest_in_excess(&self, queue: QueueId, limits: &Limits) -> Option<RequestId> {
         let (most, kept) = (limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
         (kept > most).then(|| self.queues.longest_away_in(queue))?
     }
 
-    /// Takes a request out of its queues.
+    /// Removes a request from its queues.
     pub fn remove(&mut self, id: RequestId) -> Others {
         let Some((request, others)) = self.queues.leave(id) else { return Others::None };
         self.backlog.endings.remove(id);
@@ -128,8 +130,8 @@ impl Waits {
         others
     }
 
-    /// The state of a request: the one place that decides it. It is not stored in the request, because a release
-    /// answers ten thousand requests at once, and time passes.
+    /// The phase of a request. This is the only place that decides it. The phase is not stored in the request, because
+    /// one release completes ten thousand requests at once, and because time passes.
     #[inline]
     pub fn phase(&self, id: RequestId, now: &Now) -> Phase {
         match (self.queues.request(id), self.ended(id)) {
@@ -141,20 +143,20 @@ impl Waits {
         }
     }
 
-    /// The phases of a request that do not depend on the time: it is no waiter any more, though a later event-loop
-    /// iteration has still to reply and to take it out of its queues.
+    /// The phase of a request that is no longer a waiter, if that does not depend on the time. A later event-loop
+    /// iteration replies and removes it from its queues.
     #[inline]
     fn ended(&self, id: RequestId) -> Option<Phase> {
         let done = self.queues.done_by(id).map(Phase::Done);
         done.or_else(|| self.backlog.endings.get(id).map(Phase::Ending))
     }
 
-    /// True if the request is no waiter any more, though it is still queued.
+    /// Whether the request is no longer a waiter, although it is still in its queues.
     pub fn is_ending(&self, id: RequestId) -> bool {
         self.ended(id).is_some()
     }
 
-    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
+    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, this
     /// visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         let Some(queue) = self.queues.of_key(key) else { return 0 };
@@ -164,7 +166,7 @@ impl Waits {
         }
     }
 
-    /// Ends the requests of one queue, unless they are ending already.
+    /// Ends the requests of one queue, unless they are already ending.
     pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
         if ids.first().is_some_and(|first| self.backlog.endings.get(*first).is_none()) {
             self.backlog.endings.extend(ids, Ending::Told(outcome));
@@ -182,9 +184,9 @@ impl Waits {
 
 /// Changes of keys that requests wait for.
 impl Waits {
-    /// Notes the lock under the key of a queue, `None` if there is none: its holders, and when the queue is to be
-    /// served because a lease ends. Called after each grant and for each key that was opened to serve its queue. The
-    /// requests for several keys of an owner that has lost the key are to be decided anew.
+    /// Records the lock under the key of a queue, `None` if there is none: its holders, and when the queue must be
+    /// served because a lease expires. Called after each grant, and for each key that was opened to serve its queue.
+    /// Marks the multi-key requests of an owner that has lost the key for reevaluation.
     pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>) {
         if under.is_none() {
             self.queues.set_seen(queue, None);
@@ -198,7 +200,7 @@ impl Waits {
         }
     }
 
-    /// The owner, if it has waiting requests in the queue: they may reenter when it comes to hold the key.
+    /// The owner, if it has waiting requests in the queue, which may reenter when it becomes a holder.
     pub fn waiting_owner(&self, queue: QueueId, owner: &[u8]) -> Option<OwnerId> {
         let owner = self.queues.owner_id(self.queues.get(queue)?.key.db, owner)?;
         self.queues.of_owner(Some(owner)).all_waiting_in(queue).next().is_some().then_some(owner)
@@ -212,7 +214,7 @@ impl Waits {
         }
     }
 
-    /// Something happened to the key: its wait queue is due, if it has one.
+    /// The key may have changed, so its wait queue, if it has one, is due.
     pub fn touched(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
         let queue = self.queues.id_of(key)?;
         self.backlog.queues.insert(queue);
@@ -226,14 +228,14 @@ impl Waits {
         self.backlog.walks.begin(db);
     }
 
-    /// The turn is over: the next turn serves the rest of the queue, if there is one.
+    /// The time slice is spent: leaves the rest of the queue, if there is one, to the next iteration.
     pub fn go_on_later(&mut self, queue: QueueId) {
         if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
             self.backlog.queues.insert(queue);
         }
     }
 
-    /// Handles a queue with a gate that is not open: it is served later, or its requests end with
+    /// Handles a queue whose write check failed: it is served later, or its requests end with
     /// [`WaitOutcome::TryAgain`].
     pub fn put_off(&mut self, queue: QueueId, gate: Gate) {
         match gate {
