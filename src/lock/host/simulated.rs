@@ -1,4 +1,4 @@
-//! A simulated server for tests: a keyspace, a replica that receives the effects only and may lag, the state after a
+//! A simulated server for tests: a keyspace, a replica that receives only the effects and may lag, the state after a
 //! crash, and clients that record their replies. Time advances only when a step says so.
 
 use std::cell::{Cell, RefCell};
@@ -19,13 +19,13 @@ thread_local! {
     /// The simulated clocks. Thread-locals, because `Now` takes plain functions.
     static WALL_MS: Cell<u64> = const { Cell::new(0) };
     static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
-    /// The units of work after which a turn is over.
+    /// The number of work units after which a time slice is spent.
     static TURN_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
     /// See [`record`].
     static RECORDS: RefCell<Option<Vec<Record>>> = const { RefCell::new(None) };
 }
 
-/// What a decision caused outside of the rules.
+/// What a decision has caused outside of the rules.
 #[derive(Clone, Debug)]
 pub(crate) enum Record {
     /// An effect for replicas or for WATCH, with its key.
@@ -34,7 +34,7 @@ pub(crate) enum Record {
     Reply(RequestId, WaitOutcome),
 }
 
-/// Effects and replies of this thread in one order, recorded if a test asks for it.
+/// Records an effect or reply of this thread, in one common order, if a test asks for it.
 fn record(what: impl FnOnce() -> Record) {
     RECORDS.with_borrow_mut(|records| {
         if let Some(records) = records {
@@ -43,21 +43,21 @@ fn record(what: impl FnOnce() -> Record) {
     });
 }
 
-/// Begins to record, goes on with these records, or stops. Returns the records so far.
+/// Starts recording, continues with these records, or stops. Returns the records so far.
 pub(crate) fn replace_records(records: Option<Vec<Record>>) -> Option<Vec<Record>> {
     RECORDS.replace(records)
 }
 
-/// How long turns are.
+/// How long time slices are.
 #[derive(Clone, Debug, Default)]
 pub enum Turns {
-    /// A turn goes on until all work is done.
+    /// A slice lasts until all work is done.
     #[default]
     Endless,
-    /// A turn has this many units of work.
+    /// A slice has this many units of work.
     #[cfg(test)]
     Of(u32),
-    /// One to three units, sometimes more; the same sequence for the same seed.
+    /// One to three units, sometimes more. The same sequence for the same seed.
     Random(Cell<u64>),
 }
 
@@ -83,7 +83,7 @@ pub struct SimulatedServer {
     pub keyspace: Keyspace,
     /// The replies to its waiters.
     pub inbox: Inbox,
-    /// How long its turns are.
+    /// How long its time slices are.
     pub turns: Turns,
 }
 
@@ -114,13 +114,13 @@ impl Default for Keyspace {
 }
 
 impl SimulatedServer {
-    /// The time of a decision that is made now, in a turn of its own.
+    /// The time of a decision that is made now, with a new time slice.
     pub fn now(&self) -> Now {
         TURN_UNITS.set(self.turns.next_units());
         self.keyspace.now().within(|units| units >= TURN_UNITS.get())
     }
 
-    /// The host, as the rules take it.
+    /// The host in the form that the rules take.
     pub fn host<'a>(&'a mut self, now: &'a Now) -> Host<'a, &'a mut Keyspace, &'a mut Inbox> {
         Host { keys: &mut self.keyspace, clients: &mut self.inbox, now }
     }
@@ -140,11 +140,11 @@ pub enum Stored {
 pub struct Replica {
     /// Its keys.
     pub keys: BTreeMap<Key, Stored>,
-    /// The highest fence that it has seen.
+    /// The greatest fencing token that it has seen.
     pub fence: Option<Fence>,
 }
 
-/// The keys of a primary, and of a replica that knows the effects alone.
+/// The keys of a primary, and of a replica that only knows the effects.
 #[derive(Clone)]
 pub struct Keyspace {
     /// The monotonic clock.
@@ -153,31 +153,31 @@ pub struct Keyspace {
     pub ahead_ms: i64,
     /// What is stored.
     pub primary: BTreeMap<Key, Stored>,
-    /// Locks stored minus locks removed by commands other than ours.
+    /// The number of locks stored, minus those removed, by other commands than the module's.
     pub stored_by_others: ByFamily<i64>,
     /// The replica's copy.
     pub replica: Replica,
-    /// Whether the server accepts writes that are not part of a command.
+    /// The result of the write check for writes that are not part of a command.
     pub gate: Gate,
-    /// The key of the command that runs in a cluster: whatever the gate is, its own key may be written.
+    /// The key of the command that is running, in a cluster. It may be written whatever the write check says.
     pub open_to_command: Option<Key>,
-    /// Keyspace events that the lock manager has not been told yet.
+    /// Keyspace events that the lock manager has not received yet.
     pub events: Vec<KeyEvent>,
     unsent: VecDeque<(Key, Sent)>,
-    /// Effects are queued instead of applied to the replica.
+    /// Whether effects are queued instead of applied to the replica.
     pub lags: bool,
     /// The effects sent to replicas, recorded if a test asks for it.
     pub told: Option<Vec<Told>>,
-    /// How often a key was opened.
+    /// How many times a key was opened.
     pub opened: usize,
-    /// The keys signalled to WATCH as modified, recorded if a test asks for it.
+    /// The keys reported to WATCH as modified, recorded if a test asks for it.
     pub modified: Option<Vec<Key>>,
 }
 
 /// A keyspace event of the server.
 #[derive(Clone, Debug)]
 pub enum KeyEvent {
-    /// The lock with this fence was removed from the key.
+    /// The lock with this fencing token was removed from the key.
     Removed(Key, Fence),
     /// The key was changed.
     Touched(Key),
@@ -186,23 +186,23 @@ pub enum KeyEvent {
 /// An effect sent to replicas, without the details of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A hold is new or different.
+    /// A hold is new or has changed.
     Hold(Owner),
     /// A lease was renewed.
     Renew(Owner),
-    /// A hold is gone.
+    /// A hold was removed.
     Drop(Owner),
-    /// The holds whose leases were over at this time are gone.
+    /// All holds whose leases had expired by this time were removed.
     Ended(Timestamp),
     /// The semaphore's limit.
     Limit(u32),
-    /// No lease ends later than the key.
+    /// No lease expires later than the key.
     Clamp,
     /// The key's own deadline.
     Deadline(Deadline),
     /// Another value.
     Put,
-    /// The key is gone.
+    /// The key was removed.
     Delete,
 }
 
@@ -235,7 +235,8 @@ enum Sent {
 }
 
 impl Sent {
-    /// In words that outlive the names of types and fields: other versions of the rules are compared by them.
+    /// A text that does not depend on the names of types and fields, because it is compared with other versions of the
+    /// rules.
     fn in_words(&self) -> String {
         match self {
             Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.family, kind.limit, holder_in_words(holder)),
@@ -251,7 +252,7 @@ impl Sent {
 }
 
 impl Stored {
-    /// In words, as [`Sent::in_words`].
+    /// A text like [`Sent::in_words`].
     pub(crate) fn in_words(&self) -> String {
         let Stored::Lock(lock, until) = self else { return "foreign".into() };
         let kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit));
@@ -269,7 +270,7 @@ fn holder_in_words(holder: &Holder) -> String {
 }
 
 impl Keyspace {
-    /// The time of a decision that is made now, in a turn without an end.
+    /// The time of a decision that is made now, with an unlimited time slice.
     pub fn now(&self) -> Now {
         WALL_MS.set(self.timestamp().ms());
         MONOTONIC_MS.set(self.now_ms);
@@ -283,17 +284,17 @@ impl Keyspace {
         }
     }
 
-    /// The time by the wall clock.
+    /// The time on the wall clock.
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.now_ms.saturating_add_signed(self.ahead_ms))
     }
 
-    /// The time by the monotonic clock.
+    /// The time on the monotonic clock.
     pub fn instant(&self) -> Instant {
         Instant::from_ms(self.now_ms)
     }
 
-    /// Removes the key if its time to live is over.
+    /// Removes the key if its time to live has expired.
     pub fn expire(&mut self, key: &Key) {
         let now = self.timestamp();
         if matches!(self.primary.get(key), Some(Stored::Lock(_, until)) if until.is_over(now)) {
@@ -301,7 +302,7 @@ impl Keyspace {
         }
     }
 
-    /// Acts as DEL, an eviction or the end of the time to live.
+    /// Does what DEL, an eviction or an expiry does.
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
@@ -313,7 +314,7 @@ impl Keyspace {
         }
     }
 
-    /// Acts as SET, RENAME and RESTORE on the key that they write.
+    /// Does what SET, RENAME and RESTORE do to the key that they write.
     pub fn put(&mut self, key: &Key, stored: Stored) {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
@@ -340,7 +341,7 @@ impl Keyspace {
         Some(Stored::Lock(copy.expect("what is stored can be loaded"), *until))
     }
 
-    /// Acts as PEXPIREAT and PERSIST. The stored holders are updated only when the rules open the key.
+    /// Does what PEXPIREAT and PERSIST do. The stored holders are updated only when the rules open the key.
     pub fn set_deadline(&mut self, key: &Key, when: Deadline) {
         self.expire(key);
         let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
@@ -358,7 +359,7 @@ impl Keyspace {
         }
     }
 
-    /// The replica takes over with its own state.
+    /// The replica is promoted with its own state.
     pub fn restart_from(&mut self, replica: Replica) {
         self.unsent.clear();
         self.events.clear();
@@ -466,7 +467,7 @@ impl Keys for &mut Keyspace {
     }
 }
 
-/// A key of the keyspace, open.
+/// An open key of the keyspace.
 pub struct OpenKey<'e> {
     keyspace: &'e mut Keyspace,
     key: Key,
@@ -513,7 +514,7 @@ impl Entry for OpenKey<'_> {
             Effect::Hold(owner) => return self.keyspace.send_hold(&self.key, owner),
             Effect::Renew(owner) => {
                 self.keyspace.send_hold(&self.key, owner);
-                // Replicas receive the same effect as for a new hold; the key is not signalled to WATCH.
+                // Replicas receive the same effect as for a new hold, but the key is not reported to WATCH.
                 if let Some(told) = self.keyspace.told.as_mut().and_then(|told| told.last_mut()) {
                     *told = Told::Renew(Owner::new(owner).expect("effects name owners"));
                 }
@@ -534,20 +535,20 @@ impl Entry for OpenKey<'_> {
     }
 }
 
-/// The replies to waiters, and the request that began to wait.
+/// The replies to waiters, and the request that was queued last.
 #[derive(Clone, Default)]
 pub struct Inbox {
     /// The replies to waiters.
     pub answers: Vec<(RequestId, WaitOutcome)>,
     /// The request that was queued last.
     pub parked: Option<RequestId>,
-    /// All clients are gone, though their requests are still queued.
+    /// Whether all clients have disconnected although their requests are still queued.
     pub is_deserted: bool,
-    /// Requests that may not be granted any more.
+    /// Requests that have lost their permission.
     pub unpermitted: BTreeSet<RequestId>,
-    /// Requests with NOTIFY: a grant counts as received.
+    /// Requests with NOTIFY, whose grants count as delivered at once.
     pub notified: BTreeSet<RequestId>,
-    /// Waiting requests of the connection whose command is decided.
+    /// Waiting requests of the connection whose command is being decided.
     pub own: BTreeSet<RequestId>,
 }
 

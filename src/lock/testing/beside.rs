@@ -1,7 +1,7 @@
-//! The rules beside an earlier version of themselves, on the same random schedules. The model does not see the order of
-//! effects and replies, and compares only what is left when nothing is due. This sees both.
+//! Compares the rules with an earlier version of themselves on the same random schedules. The model does not see the
+//! order of effects and replies, and compares only the state after all work is done. This test compares both.
 //!
-//! `scripts/test-module base` builds the tests of the earlier version, and names the program by `LOCK_BASE`.
+//! `scripts/test-module base` builds the tests of the earlier version. `LOCK_BASE` names the program.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,7 +29,7 @@ fn hash(lines: &[String]) -> u64 {
     hasher.finish()
 }
 
-/// The tests of the earlier version, which play what they are told to.
+/// The tests of the earlier version, which play the requested steps.
 struct Base {
     program: Child,
     asks: ChildStdin,
@@ -54,7 +54,7 @@ impl Base {
     fn ask(&mut self, how: &str, seed: u64, chosen: &[usize]) {
         let mut line = format!("{how} {seed}");
         chosen.iter().for_each(|index| write!(line, " {index}").expect("a String takes all"));
-        // If it has ended, it does not reply.
+        // It does not reply if it has ended.
         _ = writeln!(self.asks, "{line}");
     }
 
@@ -74,7 +74,8 @@ impl Drop for Base {
     }
 }
 
-/// In the program of an earlier version: `hash SEED STEP …` prints a hash of the trace, `show SEED STEP …` the trace.
+/// Runs in the program of an earlier version: `hash SEED STEP …` prints a hash of the trace, `show SEED STEP …` the
+/// trace.
 #[test]
 #[ignore = "a later version of the rules plays it"]
 fn plays_what_it_is_told_to() {
@@ -112,7 +113,7 @@ fn compare(base: &mut Base, seed: u64, chosen: &[usize]) -> Result<(), String> {
     Err(format!("\n{common}\n--- base\n{}\n--- now\n{}\n", rest(&mut before), rest(&mut now)))
 }
 
-/// Which steps of the schedule these are, of which some are left out.
+/// The indexes of the chosen steps in the schedule.
 fn indexes(all: &[Step], chosen: &[Step]) -> Vec<usize> {
     let mut from = 0;
     let mut index_of = |step: &Step| {

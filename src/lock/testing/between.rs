@@ -1,8 +1,8 @@
-//! Commands of other clients between two turns, while waiters are served a few at a time: no new request overtakes a
-//! waiter.
+//! Commands of other clients between two event-loop iterations, while waiters are served a few at a time: no new
+//! request overtakes a waiter.
 //!
-//! The model serves all waiters at once, so it cannot predict the reply to a new request in between. The check runs on
-//! a copy of the rules, which plays the remaining turns on its own.
+//! The model serves all waiters at once, so it cannot predict the reply to such a new request. The check runs on a copy
+//! of the rules, which plays the remaining iterations separately.
 
 use super::checks;
 use super::rules::Rules;
@@ -17,7 +17,7 @@ use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
 use crate::value::owner::Owner;
 use crate::value::time::{Lease, WaitLimit};
 
-/// Another event between the turns.
+/// Another event between the iterations.
 #[derive(Clone, Copy, Debug)]
 enum Else {
     Nothing,
@@ -28,7 +28,7 @@ enum Else {
 
 const ELSE: [Else; 4] = [Else::Nothing, Else::Deleted, Else::HeadLeaves, Else::LastRetries];
 
-/// An owner that holds and waits for nothing asks for a waited-for key, and another event follows. `chance` chooses
+/// An owner that holds and waits for nothing requests a waited-for key, and another event follows. `chance` selects
 /// both. The new request must not be granted ahead of the waiters.
 pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     if rules.server.keyspace.gate != Gate::Open {
@@ -38,7 +38,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     queues.sort_by_key(|(id, _)| *id);
     let Some((_, queue)) = queues.get(chance % queues.len().max(1)) else { return };
     let ahead: Vec<(Place, RequestId)> = queue.present().map(|(place, id)| (place.clone(), id)).collect();
-    // A request for several keys may be decided anew meanwhile, and stands behind the newcomer then.
+    // A multi-key request may be reevaluated in the meantime, which moves it behind the new request.
     let has_one_key = |id: &RequestId| rules.manager.queues().request(*id).is_some_and(|it| !it.has_several_keys());
     let of_one_key: Vec<RequestId> = ahead.iter().map(|(_, id)| *id).filter(has_one_key).collect();
     let (key, claim) = (queue.key.clone(), claim_of(queue));
@@ -105,14 +105,14 @@ impl Rules {
         acquired
     }
 
-    /// Gives a queued request a number, under which its outcome is reported.
+    /// Assigns a number to a queued request, under which its outcome is reported.
     fn number(&mut self, acquired: &Result<Acquired, LockError>) {
         if let Ok(Acquired::Queued(id)) = acquired {
             self.numbers.insert(*id, u64::MAX);
         }
     }
 
-    /// Sends the same request again: it keeps its place, or is granted.
+    /// Repeats the same request: it keeps its position or is granted.
     fn retry(&mut self, (place, id): &(Place, RequestId)) {
         let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
@@ -125,17 +125,17 @@ impl Rules {
         });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
-        // If no places are kept, a request loses its place when its connection ends.
+        // If no positions are reserved, a request loses its position when its connection ends.
         let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
         let has_place = keeps_place && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
-        // A client that does not know the module takes up no place whose request waits.
+        // An adopted request does not resume the position of a request that still waits.
         let has_place = has_place && queued.claim != Claim::AdoptedMutex;
         let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         match acquired {
-            // If its LIMIT admits a waiter at once, perhaps itself, it may have been granted already.
+            // If its LIMIT admits a waiter at once, perhaps itself, it may already have been granted.
             Ok(Acquired::Queued(id)) if self.manager.queues().request(id).is_none() => {}
-            // The retry detects an upgrade with an owner that has stopped reading.
+            // The retry detects an upgrade whose owner no longer reads.
             Ok(Acquired::Queued(id)) => {
                 let Place { arrival, .. } = self.place(id);
                 // The owner may have become a reader: an upgrade is ahead of all others.
@@ -151,7 +151,7 @@ impl Rules {
         self.manager.queues().request(id).expect("the request is queued").place.clone()
     }
 
-    /// Plays the remaining turns. Returns the outcomes of waits.
+    /// Plays the remaining iterations. Returns the outcomes of waits.
     fn go_on(&mut self) -> Vec<(RequestId, WaitOutcome)> {
         for _ in 0..1_000 {
             if !self.play_turn() {

@@ -22,7 +22,7 @@ use crate::value::time::Deadline;
 /// The largest LIMIT of semaphores in schedules.
 const LARGEST_LIMIT: u64 = 3;
 
-/// The holds before a step: key, owner, fence and deadline.
+/// The holds before a step: key, owner, fencing token and deadline.
 pub(super) struct Before(Vec<(Key, Owner, Fence, Deadline)>);
 
 impl Before {
@@ -35,7 +35,7 @@ impl Before {
         Before(holds.collect())
     }
 
-    /// A step that takes no hold away must not remove a hold with a running lease.
+    /// A step that ends no hold must not remove a hold whose lease is running.
     pub fn check_no_holder_was_displaced(&self, step: &Step, rules: &Rules) {
         use Command::{Acquire, Break, Cancel, Release, Renew};
         let (mut broken, mut taken) = (None, Vec::new());
@@ -80,7 +80,7 @@ fn locks(keys: &BTreeMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Dea
     })
 }
 
-/// Panics unless requests could have led to this lock.
+/// Panics unless requests could have produced this lock.
 pub fn check_lock(lock: &Lock) {
     let kind = lock.family_and_limit().expect("a lock has a family and a limit");
     assert!(FamilyAndLimit::new(kind.family, kind.limit).is_some(), "a limit invalid for the family: {kind:?}");
@@ -94,7 +94,7 @@ pub fn check_lock(lock: &Lock) {
         assert!((1..=MAX_OWNER).contains(&owner.len()), "{:?} has an invalid length", hold.owner);
         assert_eq!(lock.fence_of(owner), Some(hold.fence), "{:?} is not found", hold.owner);
         assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
-        // A reentrant mutex may be held 0 times: `manager/counted_holds`.
+        // A reentrant mutex may be held 0 times: see `manager/counted_holds`.
         let may_be_none = lock.family() == Some(Family::Reentrant);
         let is_some = hold.holds > 0 || hold.reads > 0 || may_be_none;
         assert!(lock.is_held_by(owner) && is_some, "{:?} holds nothing", hold.owner);
@@ -120,11 +120,11 @@ pub fn check_lock(lock: &Lock) {
     }
 }
 
-/// Every lock is valid, and no semaphore of a schedule has more permits out than the largest LIMIT.
+/// Every lock is valid, and no semaphore of a schedule has more permits held than the largest LIMIT.
 pub(super) fn check_locks(keyspace: &Keyspace) {
     for (_, lock, _) in locks(&keyspace.primary) {
         check_lock(lock);
-        // After LIMIT was lowered more permits may be out, but never more than the largest LIMIT ever asked for.
+        // After LIMIT was lowered more permits may be held, but never more than the largest LIMIT ever requested.
         let is_within =
             || lock.holds(Deadline::Never).iter().map(|hold| u64::from(hold.holds)).sum::<u64>() <= LARGEST_LIMIT;
         assert!(lock.family() != Some(Family::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
@@ -134,7 +134,7 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
     }
 }
 
-/// A holder with an ended lease is taken out of a lock that requests wait for.
+/// A holder with an expired lease is removed from a lock that requests wait for.
 pub(super) fn check_ended_leases_hold_nothing(rules: &Rules) {
     let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
     if keyspace.gate != Gate::Open {
@@ -196,7 +196,7 @@ pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     }
 }
 
-/// After a release of all holds the owner holds nothing of the key, unless it waits for more.
+/// After releasing all holds, the owner holds nothing of the key, unless it waits for more.
 pub(super) fn check_release(command: &Command, rules: &Rules) {
     let Command::Release { keys, owner, claim, .. } = command else { return };
     let gives_all = *claim == Claim::Mutex || claim.holds() == Holds::Exactly(0);
@@ -216,7 +216,7 @@ pub(super) fn check_release(command: &Command, rules: &Rules) {
     }
 }
 
-/// When all clients have gone, no state of them is left.
+/// When all clients have disconnected, no state of them is left.
 pub(super) fn check_nothing_is_left(manager: &LockManager) {
     assert!(manager.queues().is_empty(), "{:?}", manager.queues());
     assert!(manager.queues().is_clean(), "{:?}", manager.queues());

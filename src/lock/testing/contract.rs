@@ -1,16 +1,16 @@
 //! The terms of the contract: commands, outcomes and events. Independent of the rules, so that the same steps can be
 //! sent to a server.
 
-/// Milliseconds: a point of one of the clocks, or a length of time.
+/// Milliseconds: a point on one of the clocks, or a duration.
 pub type Ms = u64;
 
 /// The two clocks of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// The wall clock, which can be set: milliseconds since the epoch. Leases go by it, as every time to live does.
+    /// The wall clock, which can be set: milliseconds since the epoch. Leases use it, as every time to live does.
     pub wall: Ms,
-    /// The monotonic clock: milliseconds since an arbitrary start. BLOCK, kept places, renewals of sessions and the
-    /// grace period go by it.
+    /// The monotonic clock: milliseconds since an arbitrary start. BLOCK, reserved positions, renewals of sessions and
+    /// the grace period use it.
     pub monotonic: Ms,
 }
 
@@ -24,7 +24,7 @@ impl Clocks {
 /// The name of a key or of an owner.
 pub type Word = &'static str;
 
-/// The family of a lock.
+/// The lock type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `LOCK.` and `MLOCK.`
@@ -37,23 +37,23 @@ pub enum Kind {
     Semaphore,
 }
 
-/// How many holds or permits a command names.
+/// How many holds or permits a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holds {
-    /// This many more, or fewer: no `HOLDS` was given.
+    /// This many more, or fewer, without `HOLDS`.
     By(u32),
     /// `HOLDS n`: exactly this many afterwards.
     Exactly(u32),
 }
 
-/// The claim of a request, or the portion of a release.
+/// The claim of a request, or what a release returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// The mutex.
     Mutex,
-    /// The mutex, by `SET key owner NX` of a client that does not know the module: no token of a holder is its own.
+    /// The mutex, by `SET key owner NX` of an adopted client: a holder with the same token excludes it as well.
     Adopted {
-        /// The lease is `PXAT`: it ends so long after the request, whenever it begins.
+        /// The lease is `PXAT`: it expires this long after the request, whenever it starts.
         is_absolute: bool,
     },
     /// A reentrant mutex.
@@ -69,7 +69,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// The family that it belongs to.
+    /// The lock type that it belongs to.
     pub fn kind(self) -> Kind {
         match self {
             Claim::Mutex | Claim::Adopted { .. } => Kind::Mutex,
@@ -79,7 +79,7 @@ impl Claim {
         }
     }
 
-    /// The holds that it names; a mutex is held once.
+    /// How many holds it asks for; 1 for a mutex.
     pub fn holds(self) -> Holds {
         match self {
             Claim::Mutex | Claim::Adopted { .. } | Claim::Slot(_) => Holds::Exactly(1),
@@ -87,7 +87,7 @@ impl Claim {
         }
     }
 
-    /// The same mode and number: the LIMIT may be a newer one.
+    /// The same mode and number. The LIMIT may differ.
     pub fn is_retry_of(self, other: Claim) -> bool {
         match (self, other) {
             (Claim::Permits(_, holds), Claim::Permits(_, before)) => holds == before,
@@ -97,7 +97,7 @@ impl Claim {
     }
 }
 
-/// What becomes of a count in a hash.
+/// How a count in a hash is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// HINCRBY
@@ -109,11 +109,11 @@ pub enum Change {
 /// A request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// The sender's number of this request; its outcome is reported under it. Not reused.
+    /// The sender's number of this request, under which its outcome is reported. Not reused.
     pub number: u64,
-    /// The connection that asks.
+    /// The connection that sends it.
     pub client: u64,
-    /// Several only for mutexes.
+    /// More than one only for mutexes.
     pub keys: Vec<Word>,
     /// The owner of the hold.
     pub owner: Word,
@@ -121,11 +121,11 @@ pub struct Acquire {
     pub claim: Claim,
     /// The lease; `None` for `PERSIST`.
     pub lease: Option<Ms>,
-    /// `BLOCK`; 0 for ever.
+    /// `BLOCK`; 0 means no limit.
     pub block: Option<Ms>,
     /// `SESSION`.
     pub session: bool,
-    /// `COALESCE`, if it waits: only for one mutex.
+    /// `COALESCE`, if it waits. Only for one mutex.
     pub coalesce: bool,
     /// `NOTIFY`, if it waits: the outcome is sent as a message, and the connection is not blocked.
     pub notify: bool,
@@ -136,26 +136,26 @@ pub struct Acquire {
 pub enum Command {
     /// `*.ACQUIRE`
     Acquire(Acquire),
-    /// `*.RELEASE key owner`, with the claim that is given back; `MLOCK.RELEASE` for several keys.
+    /// `*.RELEASE key owner`, with the claim that is released; `MLOCK.RELEASE` for multiple keys.
     Release {
-        /// Several only for mutexes.
+        /// More than one only for mutexes.
         keys: Vec<Word>,
-        /// The owner that gives back.
+        /// The owner that releases.
         owner: Word,
-        /// What it gives back.
+        /// What it releases.
         claim: Claim,
-        /// `FAILED`: only for one mutex.
+        /// `FAILED`. Only for one mutex.
         failed: bool,
     },
     /// `*.RENEW key owner [lease]`
     Renew {
-        /// Several only for mutexes.
+        /// More than one only for mutexes.
         keys: Vec<Word>,
         /// The owner of the leases.
         owner: Word,
-        /// The family of the locks.
+        /// The type of the locks.
         kind: Kind,
-        /// `None` for the length last given; `Some(None)` for `PERSIST`.
+        /// `None` keeps the current length; `Some(None)` for `PERSIST`.
         lease: Option<Option<Ms>>,
     },
     /// `LOCK.BREAK key [OWNER owner]`
@@ -181,7 +181,7 @@ pub enum Command {
         /// The lease, or `PERSIST`; `None` for KEEPTTL.
         lease: Option<Option<Ms>>,
     },
-    /// `HINCRBY key owner n` or `HSET key owner n`: the owner holds a reentrant mutex so often.
+    /// `HINCRBY key owner n` or `HSET key owner n`: sets how many times the owner holds a reentrant mutex.
     Count {
         /// The connection.
         client: u64,
@@ -194,20 +194,20 @@ pub enum Command {
     },
 }
 
-/// The number of a grant in the order of the model's grants; the fences of a server are matched to it.
+/// The number of a grant in the order of the model's grants. A server's fencing tokens are matched to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant(pub u64);
 
 /// The reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<F = Grant> {
-    /// The fence, and the number of holds now.
+    /// The fencing token, and the number of holds now.
     Granted(F, u32),
     /// It waits.
     Queued,
     /// nil
     NotGranted,
-    /// The number of holds left; for several keys, the number of keys released.
+    /// The number of holds left. For multiple keys: the number of keys released.
     Released(u32),
     /// A release by an owner that does not hold the lock.
     NotHeld,
@@ -217,15 +217,15 @@ pub enum Outcome<F = Grant> {
     Broken(u32),
     /// `LOCK.CANCEL`
     Cancelled(bool),
-    /// The number of mutexes that have a new holder; the others were held by their owners already.
+    /// The number of mutexes that have a new holder. The others were already held by their owners.
     TakenOver(u32),
-    /// The count in a hash now, and before; `None`: the key was free.
+    /// The count in a hash now and before; `None` if the key was free.
     Counted(u32, Option<u32>),
     /// The hash has another field.
     HeldByAnother,
-    /// A free key that cannot be granted now.
+    /// The key is free but cannot be granted now.
     NotNow,
-    /// Another owner was granted the lock by `LOCK.*`.
+    /// The lock is held natively by another owner.
     Protected,
     /// An error.
     Refused(Refusal),
@@ -238,7 +238,7 @@ pub enum Refusal {
     WrongType,
     /// `WRONGKIND`
     WrongKind,
-    /// More permits than LIMIT, an acquire that would take holds away, or a release that would add some.
+    /// More permits than LIMIT, an acquire that would reduce a count, or a release that would increase it.
     Invalid,
     /// `DEADLOCK`
     Deadlock,
@@ -248,12 +248,12 @@ pub enum Refusal {
     Grace,
 }
 
-/// How a request that waited ended.
+/// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<F = Grant> {
-    /// The fence, and the number of holds now.
+    /// The fencing token, and the number of holds now.
     Granted(F, u32),
-    /// `[nil, fence]`: the work was done by the hold with this fence.
+    /// `[nil, fence]`: the hold with this fencing token has done the work.
     Done(F),
     /// nil
     TimedOut,
@@ -305,6 +305,6 @@ pub enum Event {
     GraceSet(Ms),
     /// `CONFIG SET lock.keep-place`.
     KeepPlaceSet(Ms),
-    /// `CONFIG SET lock.max-waiters-per-key`; `None`: 0, no limit of its own.
+    /// `CONFIG SET lock.max-waiters-per-key`; `None` for 0, which means no limit per key.
     MaxWaitersPerKeySet(Option<usize>),
 }

@@ -1,4 +1,4 @@
-//! Compares the statistics of the rules with the replies of the contract, and with the keys that hold locks.
+//! Compares the statistics of the rules with the replies by the contract, and with the keys that hold locks.
 
 use super::contract::{Answer, Outcome, Refusal};
 use super::model::SilentEnds;
@@ -41,7 +41,7 @@ impl Counted {
     pub fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Granted(..) => self.grants_after_wait += 1,
-            // The wait goes on if the place is kept: the model counts the waits that do not.
+            // The wait continues if its position is reserved. The model counts the waits that do not.
             Answer::TimedOut => {}
             Answer::Cancelled => self.cancelled += 1,
             Answer::Superseded => self.superseded += 1,
@@ -51,7 +51,7 @@ impl Counted {
         }
     }
 
-    /// Checks that the rules have counted the same, with the waits that ended in silence.
+    /// Checks that the rules have counted the same, including the waits that ended without a reply.
     pub fn check(&self, rules: &Rules, silent: SilentEnds) {
         let expected = Counted {
             grants_immediate: self.grants_immediate - silent.granted,

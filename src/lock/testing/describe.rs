@@ -1,5 +1,5 @@
-//! A text for a state of the model, equal for states that differ only in the names of owners, the number of past grants
-//! and the time of day.
+//! A text for a state of the model. It is equal for states that differ only in the names of owners, the number of past
+//! grants, and the time of day.
 
 use std::fmt::Write;
 

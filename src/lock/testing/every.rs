@@ -1,5 +1,5 @@
-//! Every schedule of a small world, as far as the time allows: a few keys, three owners, each with a connection. Each
-//! state is visited once; states that differ only in the names of owners count as one.
+//! Every schedule of a small world, as far as the time allows: a few keys and three owners, each with a connection.
+//! Each state is visited once; states that differ only in the names of owners count as one.
 //!
 //! `LOCK_EVERY_SECONDS` is the time limit for all worlds together.
 
@@ -113,7 +113,7 @@ static WORLDS: [World; 10] = [
 ];
 
 impl World {
-    /// Requests that wait for ever unless they are served or refused, and all that takes holds away: deeper than `all`.
+    /// Requests without a time limit, and all steps that end holds. Goes deeper than `all`.
     fn waits(&self) -> Vec<Step> {
         let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2)];
         for (client, owner) in (0..).zip(OWNERS) {
@@ -131,7 +131,7 @@ impl World {
                 );
             }
             steps.extend((mutexes.len() > 2).then(|| acquire(&mutexes, Claim::Mutex, Some(0))));
-            // A wait that ends, and keeps its place.
+            // A wait that times out and whose position is reserved.
             steps.push(acquire(&mutexes[..2], Claim::Mutex, Some(LEASE / 2)));
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
                 steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0))));
@@ -148,7 +148,7 @@ impl World {
         steps
     }
 
-    /// SET, with NX and without, and MSET, beside native requests for one key and for both.
+    /// SET with and without NX, and MSET, in addition to native requests for one key and for both.
     fn adopted(&self) -> Vec<Step> {
         let mut steps = self.endings();
         for (client, owner) in (0..).zip(OWNERS) {
@@ -172,7 +172,7 @@ impl World {
         steps
     }
 
-    /// HINCRBY and HSET beside native requests.
+    /// HINCRBY and HSET in addition to native requests.
     fn counted(&self) -> Vec<Step> {
         let mut steps = self.endings();
         for (client, owner) in (0..).zip(OWNERS) {
@@ -190,7 +190,7 @@ impl World {
         steps
     }
 
-    /// What ends holds and waits of any family.
+    /// Steps that end holds and waits of any lock type.
     fn endings(&self) -> Vec<Step> {
         let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2), Step::SetClock(80), Step::Failover(0)];
         steps.extend((0..).zip(OWNERS).map(|(client, _)| Step::Happen(Event::ClientGone(client))));
@@ -207,7 +207,7 @@ impl World {
         let mut steps = Vec::new();
         let [(first, kind), (second, _)] = *self.keys else { panic!("{} has two keys", self.name) };
         for (client, owner) in (0..).zip(OWNERS) {
-            // Requests with SESSION have COALESCE too, if it is possible.
+            // Requests with SESSION also have COALESCE if that is possible.
             let acquire = |keys: &[Word], claim, block: Option<Ms>, session| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
                 let coalesce = session && block.is_some() && claim == Claim::Mutex;
@@ -281,7 +281,7 @@ impl World {
         simulation
     }
 
-    /// Visits states until the time is over. Returns their number, and the depth up to which all were visited.
+    /// Visits states until the time has elapsed. Returns their number, and the depth up to which all were visited.
     fn explore(&'static self, time: Duration) -> (usize, usize) {
         let (end, steps) = (Instant::now() + time, (self.steps)(self));
         let keys: Vec<Word> = self.keys.iter().map(|(key, _)| *key).collect();
@@ -355,8 +355,8 @@ fn every_schedule_of_a_small_world_does_what_the_contract_says() {
     }
 }
 
-/// The worlds in which a client that waits sends nothing, in random schedules that are longer than every schedule can
-/// be. `LOCK_LONG` is the number of schedules.
+/// The worlds in which a waiting client sends nothing, in random schedules that are longer than exhaustive schedules
+/// can be. `LOCK_LONG` is the number of schedules.
 #[test]
 fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
     let (mut refused, mut decided_anew) = (0, 0);
@@ -383,8 +383,9 @@ fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
     assert!(refused > 0 && decided_anew > 0);
 }
 
-/// Owners that send several requests at once, native and adopted ones, for one key each: whatever times out or ends, no
-/// deadlock arises that was not refused. One owner sends both for the same key. `LOCK_LONG` is the number of schedules.
+/// Owners that send several requests at once, native and adopted ones, for one key each. One owner sends both kinds for
+/// the same key. Whatever times out or ends, no deadlock arises that was not refused. `LOCK_LONG` is the number of
+/// schedules.
 #[test]
 fn parallel_requests_close_no_deadlock_later() {
     let cast = Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &OWNERS };

@@ -1,12 +1,12 @@
-//! Maps each grant of the model to its fence in the rules or on a server: a grant has one fence, and that of a new
-//! grant is above all before it.
+//! Maps each grant of the model to its fencing token in the rules or on a server. A grant has one token, and the token
+//! of a new grant is greater than all earlier ones.
 
 use std::fmt::Debug;
 
 use super::contract::Grant;
 use super::model::Model;
 
-/// The fences of the model's grants seen so far.
+/// The fencing tokens of the model's grants seen so far.
 #[derive(Clone, Debug)]
 pub struct Fences<F> {
     of_grants: Vec<Option<F>>,
@@ -20,10 +20,10 @@ impl<F> Default for Fences<F> {
 }
 
 impl<F: Copy + Ord + Debug> Fences<F> {
-    /// Records that this grant was seen with this fence.
+    /// Records that this grant was seen with this fencing token.
     ///
-    /// # Errors
-    /// The grant had another fence before, or a new one is not above all that were seen before this step.
+    /// # Errors The grant had another token before, or a new token is not greater than all that were seen before this
+    /// step.
     pub fn see(&mut self, grant: Grant, fence: F) -> Result<(), String> {
         let index = grant.0 as usize;
         self.of_grants.resize(self.of_grants.len().max(index + 1), None);
@@ -39,18 +39,18 @@ impl<F: Copy + Ord + Debug> Fences<F> {
         Ok(())
     }
 
-    /// Ends a step: new fences must be above all that were seen until now.
+    /// Ends a step: new fencing tokens must be greater than all that were seen until now.
     pub fn end_step(&mut self) {
         self.highest = self.highest.max(self.of_grants.iter().copied().flatten().max());
     }
 
-    /// The highest fence before this step.
+    /// The greatest fencing token before this step.
     pub fn highest(&self) -> Option<F> {
         self.highest
     }
 
-    /// The grant behind this fence, for a hold that several requests were granted at once: the contract leaves open
-    /// which of them sets the fence. The model expects `expected`.
+    /// The grant of this fencing token, for a hold that several requests were granted at once. The contract leaves open
+    /// which of them determines the token. The model expects `expected`.
     pub fn of_open_hold(&self, fence: F, expected: Grant, model: &mut Model) -> Grant {
         let known = self.of_grants.iter().position(|known| *known == Some(fence));
         match known {

@@ -1,4 +1,4 @@
-//! Schedules that once failed, in their shortest form. Each plays on the rules and on the model, which must agree.
+//! Schedules that once failed, in their shortest form. Each is played on the rules and on the model, which must agree.
 
 use super::contract::*;
 use super::rules::to_key;
@@ -24,7 +24,7 @@ const KEYS: Cast = Cast {
     owners: &[],
 };
 
-/// A small world: each request has a connection of its own.
+/// A small world in which each request has its own connection.
 struct World {
     simulation: Simulation,
     connections: u64,
@@ -107,12 +107,12 @@ impl World {
         self.simulation.play(&Step::Together(Vec::new(), events.to_vec()));
     }
 
-    /// The number of stored holders, ended ones included.
+    /// The number of stored holders, including expired ones.
     fn stored(&self, key: Word) -> usize {
         self.lock(key).map_or(0, |(lock, _)| lock.holders())
     }
 
-    /// The number of holders whose leases are not over.
+    /// The number of holders whose leases have not expired.
     fn live(&self, key: Word) -> usize {
         let now = self.simulation.rules.server.keyspace.timestamp();
         let holds = self.lock(key).map(|(lock, until)| lock.holds(until)).unwrap_or_default();
@@ -130,7 +130,7 @@ impl World {
         &self.simulation.told
     }
 
-    /// The same, where it would wait for ever.
+    /// Sends a request that would deadlock; returns whether it is refused.
     fn is_refused(&mut self, keys: &[Word], owner: Word) {
         assert_eq!(self.ask(keys, owner, Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
     }
@@ -151,7 +151,7 @@ fn only_a_holder_of_one_of_its_keys_stands_before_a_request_for_several_keys() {
     assert!(world.holds("k", "W2"));
 }
 
-/// c stands before f, the first request that wants one of its keys, and so before b.
+/// c goes before f, the first request that wants one of its keys, and therefore also before b.
 #[test]
 fn a_request_stands_before_the_first_that_wants_a_key_which_its_owner_holds() {
     let mut world = World::new();
@@ -173,7 +173,7 @@ fn a_request_stands_before_the_first_that_wants_a_key_which_its_owner_holds() {
     assert!(world.holds("k", "b") && world.holds("x", "b"));
 }
 
-/// p waits for a and b, and holds x, for which q and r wait. When it loses x, it is decided anew, and r is ahead on a.
+/// p waits for a and b, and holds x, for which q and r wait. When p loses x, it is reevaluated, and r is ahead on a.
 #[test]
 fn an_owner_that_loses_a_key_of_its_request_for_several_keys_gets_another_place() {
     type Loses = fn(&mut World);
@@ -197,7 +197,7 @@ fn an_owner_that_loses_a_key_of_its_request_for_several_keys_gets_another_place(
     }
 }
 
-/// As above, with a request for several keys ahead of p: x is free when p has lost it.
+/// As above, with a multi-key request ahead of p. x is free after p has lost it.
 #[test]
 fn an_owner_that_loses_a_key_gets_another_place_even_if_the_key_stays_free() {
     let mut world = World::new();
@@ -212,8 +212,8 @@ fn an_owner_that_loses_a_key_gets_another_place_even_if_the_key_stays_free() {
     assert!(world.holds("a", "s") && !world.holds("x", "r"));
 }
 
-/// r loses a while its request is away, and so is that of q, so that no holder of a is noted: when r comes back, it has
-/// its place, ahead of the request that r has queued meanwhile.
+/// r loses a while its request and that of q are detached, so that no holder of a is recorded. When r comes back, it
+/// resumes its position, ahead of the request that r has queued in the meantime.
 #[test]
 fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_back() {
     let mut world = World::new();
@@ -228,7 +228,7 @@ fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_bac
     assert_eq!(world.simulation.model.decided_anew(), 0);
 }
 
-/// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would wait behind x for ever.
+/// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would deadlock behind x.
 #[test]
 fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_wait_for_ever() {
     let mut world = World::new();
@@ -260,7 +260,7 @@ fn a_request_back_at_its_kept_place_is_waited_for_by_requests_behind_it() {
         title: &'static str,
         held: &'static [(Word, Word)],
         ahead: Requests,
-        /// The keys that Y waits for, then again after its wait has timed out.
+        /// The keys that Y waits for. Y repeats the request after its wait has timed out.
         keys: &'static [Word],
         behind: Requests,
         outcome: Outcome,
@@ -366,7 +366,7 @@ fn a_lock_renamed_to_a_key_that_its_owner_waits_for_is_a_grant() {
     world.hold("a", "z");
     world.happen(Event::Renamed("a", "k"));
     assert!(matches!(world.told(), [Answer::Granted(..)]));
-    // The wait-for graph has the new holder: x waits for z, so z must not wait for x.
+    // The new holder is in the wait-for graph: x waits for z, so z must not wait for x.
     world.hold("b", "x");
     world.wait(&["k"], "x");
     assert_eq!(world.ask(&["b"], "z", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
@@ -410,7 +410,7 @@ fn a_request_that_comes_back_gets_deadlock_if_another_of_its_owner_would_wait_fo
     assert!(world.holds("a", "m") && world.holds("b", "m"));
 }
 
-/// The deadlock that the churn test met: an adopted request is granted the key while its owner waits for another one.
+/// The deadlock that the churn test found: an adopted request is granted the key while its owner waits for another one.
 #[test]
 fn what_an_owner_will_hold_by_its_adopted_request_counts_in_deadlock_detection() {
     let mut world = World::new();
@@ -531,8 +531,8 @@ fn a_request_for_what_its_owner_holds_is_granted_before_one_for_more() {
     assert!(world.told().iter().all(|told| matches!(told, Answer::Granted(..))));
 }
 
-/// The owner of two upgrades becomes the writer by the first: the second one waits in the order of its arrival then,
-/// behind a request that the owner sent before it read.
+/// The owner of two upgrades becomes the writer by the first. The second then waits by arrival, behind a request that
+/// the owner sent before it read.
 #[test]
 fn an_upgrade_that_is_granted_ends_the_other_upgrades_of_its_owner() {
     let (read, write) = (Claim::Read(Holds::By(1)), |holds| Claim::Write(holds));
@@ -626,7 +626,7 @@ fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_lo
     }
 }
 
-/// o waits to write at the head of the queue for as long as it reads.
+/// o waits to write at the head of the queue while it reads.
 #[test]
 fn an_upgrade_of_a_reader_that_has_ended_waits_in_the_order_of_its_arrival() {
     for lengthen in [None, Some(500)] {
@@ -661,7 +661,7 @@ fn leases_that_are_over_at_a_takeover_hold_nothing() {
     }
 }
 
-/// Checked under another name too.
+/// Also checked with another name.
 #[test]
 fn a_longer_time_to_live_changes_no_holder_and_the_last_of_a_transaction_counts() {
     let expire = |ms| Event::Expire("s", ms);
@@ -723,8 +723,8 @@ fn requests_of_one_owner_are_served_in_the_order_of_their_places() {
     assert!(world.told()[1..].iter().all(|told| matches!(told, Answer::Granted(..))));
 }
 
-/// An owner was granted permits past kept places: its request for what it holds by that grant is served before its
-/// request for more.
+/// An owner was granted permits, skipping reserved positions: its request for what it holds by that grant is served
+/// before its request for more.
 #[test]
 fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
     let mut world = World::new();
@@ -745,8 +745,8 @@ fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
     assert_eq!(holds.collect::<Vec<_>>(), [2, 1], "the second of them was granted first");
 }
 
-/// Two waits end at the same time, and leave one kept place too many for a key: that of the older request is dropped. A
-/// retry is the younger request, though it has the older place.
+/// Two waits end at the same time, and leave one reserved position too many for a key: the position of the older
+/// request is dropped. A retry is the younger request, although it has the older position.
 #[test]
 fn of_waits_that_end_together_the_older_request_loses_its_kept_place() {
     let mut world = World::new();
@@ -763,7 +763,7 @@ fn of_waits_that_end_together_the_older_request_loses_its_kept_place() {
     world.pass(1);
 }
 
-/// The LIMIT of a request after a failover is not smaller than before: no waiter gets an error.
+/// The LIMIT of a request after a failover is not smaller than before, so no waiter gets an error.
 #[test]
 fn a_limit_outlives_a_failover() {
     let mut world = World::new();
@@ -777,8 +777,8 @@ fn a_limit_outlives_a_failover() {
     assert_eq!(world.ask(&["t"], "q", one_more, Some(0)), Outcome::Queued);
 }
 
-/// Its owner has come to hold as much as LIMIT lets out: the request at the head gets an error, and the next one is
-/// served when a permit is free.
+/// The owner of the head has come to hold as much as LIMIT allows: the request at the head gets an error, and the next
+/// one is served when a permit is free.
 #[test]
 fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
     let permits = |count| Claim::Permits(3, Holds::By(count));
@@ -791,7 +791,7 @@ fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
     assert!(world.simulation.model.holds("s", "c"));
 }
 
-/// q's request gets its error at the head of the queue only. Ahead of it p would wait for q for ever.
+/// q's request gets its error only at the head of the queue. Ahead of it, p would deadlock with q.
 #[test]
 fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock() {
     let one = |limit| Claim::Permits(limit, Holds::By(1));
@@ -804,8 +804,8 @@ fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock
     assert_eq!(world.ask(&["s"], "p", one(1), Some(0)), Outcome::Refused(Refusal::Deadlock));
 }
 
-/// A copy of a lock has the same fence, but another LIMIT: q's request, which fits only the LIMIT of the copy, is not
-/// refused by the one before, though a walk is to come to the key too.
+/// A copy of a lock has the same fencing token, but another LIMIT. The previous LIMIT must not refuse q's request,
+/// which fits only the LIMIT of the copy, although a rescan has yet to reach the key.
 #[test]
 fn a_copy_brings_its_limit_where_a_walk_has_not_come_to_the_key_yet() {
     let mut world = World::new();

@@ -1,11 +1,11 @@
-//! The effect of a grant in the model, and how an undelivered grant is taken back.
+//! What a grant changes in the model, and how an undelivered grant is revoked.
 
 use super::contract::*;
 use super::model::{Holder, Lock, Model, UndeliveredGrant, Until, Value};
 
 impl Model {
-    /// Grants all keys with one fence: the owner's current one, unless a hold is new. Returns the holds before and
-    /// after, by key.
+    /// Grants all keys with one fencing token: the owner's current one, unless a hold is new. Returns the holds before
+    /// and after, by key.
     pub(super) fn grant(&mut self, asked: &Acquire, limit: u32) -> (Grant, Vec<(Word, u32, u32)>) {
         let Acquire { keys, owner, claim, lease, .. } = asked;
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
@@ -25,7 +25,7 @@ impl Model {
             if let Some(Value::Lock(lock)) = self.value_mut(key) {
                 if lock.holders.iter().all(|holder| holder.owner != *owner) {
                     let lease = *lease;
-                    // "The smallest number from 0 that no other holder has."
+                    // The contract: the smallest number from 0 that no other holder has.
                     let is_taken = |slot: &u32| lock.holders.iter().any(|holder| holder.slot == Some(*slot));
                     let slot = (0..).find(|slot| !is_taken(slot)).filter(|_| matches!(claim, Claim::Slot(_)));
                     let (holds, stays_at_0, reads, session, is_native) = (0, false, 0, None, true);
@@ -42,7 +42,7 @@ impl Model {
             };
             *holder.count(*claim) = after;
             holder.stays_at_0 = false;
-            // "The latest grant decides."
+            // The contract: the latest grant decides.
             holder.is_native = !matches!(claim, Claim::Adopted { .. });
             (holder.grant, holder.lease, holder.until) = (grant, *lease, holder.until.max(until));
             if asked.session {
@@ -60,7 +60,7 @@ impl Model {
         (grant, counts)
     }
 
-    /// The owner learns of its holds by this reply, even if an earlier grant was not delivered.
+    /// This reply confirms its holds to the owner, even if an earlier grant was not delivered.
     pub(super) fn is_told(&mut self, key: Word, owner: Word) {
         self.undelivered.retain(|other| other.owner != owner || !other.held.iter().any(|(held, ..)| *held == key));
     }
@@ -71,8 +71,8 @@ impl Model {
         Grant(self.grants)
     }
 
-    /// Adopts what the contract leaves open of this hold (lease, connection of the session, fence) from the server that
-    /// the model is compared with.
+    /// Adopts what the contract leaves open of this hold (lease, connection of the session, fencing token) from the
+    /// server that the model is compared with.
     pub fn adopt(&mut self, key: Word, owner: Word, open: (Option<Ms>, Option<u64>), grant: Grant) {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// The lease just given to this holder began `ms` milliseconds later.
+    /// The lease just given to this holder started `ms` milliseconds later.
     pub fn began_later(&mut self, key: Word, owner: Word, ms: Ms) {
         let Some(holder) = self.holder(key, owner) else { return };
         let later = |until| match until {
@@ -107,12 +107,12 @@ impl Model {
         self.now = now;
     }
 
-    /// Records a grant to a client that has gone, to be taken back.
+    /// Records a grant to a client that has disconnected, so that it will be revoked.
     pub(super) fn note_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
         self.undelivered.push(UndeliveredGrant { owner: asked.owner, claim: asked.claim, grant, held });
     }
 
-    /// Takes back an undelivered grant if nothing has changed since.
+    /// Revokes an undelivered grant if nothing has changed since.
     pub(super) fn take_back(&mut self, undelivered: &UndeliveredGrant) {
         for (key, before, after) in &undelivered.held {
             let holder = self.holder(key, undelivered.owner).filter(|holder| holder.grant == undelivered.grant);

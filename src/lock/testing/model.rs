@@ -1,61 +1,68 @@
 //! A second implementation of the contract, written from its text and independently of the rules: lists, no indexes,
 //! and one function that applies the rules of the contract until nothing changes.
 //!
-//! Cases that the contract leaves open, and the choice made here:
-//! - a request with several errors: those of its keys come first, in their order, then MAXWAITERS, then DEADLOCK;
-//! - a request for the key of an owner's own MLOCK does not stand before that MLOCK;
-//! - an MLOCK that is decided anew, because its owner lost one of its keys, is decided when nothing else can be served,
-//!   and not at all if its owner has the key again by then; of several the first in the queue comes first;
-//! - a deadlock was closed by something else than a request (RENAME, a smaller LIMIT that came with a grant): whether
-//!   requests that are queued later get DEADLOCK stays open;
-//! - a retry that resumes its position ahead of others, and is granted, would deadlock another request of its owner: it
-//!   gets DEADLOCK, also where it would be granted at once;
-//! - HSET … 0, and HINCRBY to 0, on a free key are no lock: here an error;
-//! - KEEPTTL with another token in the last millisecond of the key: the new holder has one more;
-//! - a retry with a token that several clients have in common takes the foremost kept place;
-//! - the wall clock passes the PXAT of a waiting SET: nil, when its turn comes, and it keeps no place;
-//! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
-//! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
-//!   kept;
-//! - of several requests of one owner, a request for a hold that the owner has already is granted first, then the
-//!   requests for one key by their places;
-//! - a waiter keeps the rank that it had when it queued: if its owner becomes a reader later, it does not go to the
-//!   head; a place kept for a request of the other rank is not taken up;
-//! - the LIMIT of a semaphore that RENAME or RESTORE stores is the newest one of its key;
-//! - an undelivered grant is taken back when no other waiter can be served; the fence and lease of an older hold stay;
-//! - MLOCK.RELEASE releases each of its keys, for requests with COALESCE too; the flag of the newest retry counts;
-//! - in the deadlock search a request with COALESCE waits as any other;
-//! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
-//! - a kept place that LOCK.CANCEL ends counts as cancelled, one that a release with COALESCE ends as timed out, one
-//!   that ends because the key or the server has become something else not at all;
-//! - if the server refuses writes when a session's renewal is due, it is tried again after 10 ms, and no other before;
-//! - when the wall clock is set, a lease that is over by the new time has ended, even a session's; then every other
-//!   lease of a living session starts again at once, if it has an end, and its next renewal is due a third of it later;
-//! - if several leases are to be renewed at one time and a turn ends before all of them are, a grant may come first;
-//!   then the later of the old deadline and that of the grant counts (the simulator plays such renewals in one turn).
+//! Cases that the contract leaves open, and how the model decides them:
+//! - If a request has several errors, those of its keys come first, in order, then MAXWAITERS, then DEADLOCK.
+//! - A request for a key of an owner's own MLOCK does not go before that MLOCK.
+//! - An MLOCK that must be reevaluated, because its owner lost one of its keys, is reevaluated when nothing else can be
+//!   served, and not at all if its owner has the key again by then. Of several, the first in the queue comes first.
+//! - If something other than a request completes a deadlock (RENAME, or a smaller LIMIT that came with a grant), it
+//!   stays open whether requests that are queued later get DEADLOCK.
+//! - If granting a retry that resumes its position ahead of others would deadlock another request of its owner, it gets
+//!   DEADLOCK, even if it would be granted at once.
+//! - HSET … 0, and HINCRBY to 0, on a free key do not create a lock: an error here.
+//! - KEEPTTL with another token in the last millisecond of the key: the new holder gets one more millisecond.
+//! - A retry with a token that several clients share resumes the foremost reserved position.
+//! - If the wall clock passes the PXAT of a waiting SET, it gets nil when it is first in the queue, and no position is
+//!   reserved.
+//! - A wait that times out in the same millisecond in which a lease expires has timed out, and a reserved position has
+//!   ended.
+//! - Of requests that end together, the older one ends first, and its position is the first to be dropped if too many
+//!   are reserved.
+//! - Of several requests of one owner, a request for a hold that the owner already has is granted first, then the
+//!   requests for one key by position.
+//! - A waiter keeps the rank that it had when it was queued: if its owner becomes a reader later, it does not go to the
+//!   head. A position reserved for a request of the other rank is not resumed.
+//! - The LIMIT of a semaphore that RENAME or RESTORE stores is the newest one of its key.
+//! - An undelivered grant is revoked when no other waiter can be served. The fencing token and lease of an older hold
+//!   stay.
+//! - MLOCK.RELEASE releases each of its keys, which also completes COALESCE requests. The flag of the newest retry
+//!   counts.
+//! - In deadlock detection, a COALESCE request waits like any other.
+//! - LOCK.CANCEL counts reserved positions. More permits of a semaphore keep the owner's fencing token.
+//! - A reserved position that LOCK.CANCEL ends counts as cancelled. One that a release with COALESCE ends counts as
+//!   timed out. One that ends because the key or the server has become something else is not counted.
+//! - If the server refuses writes when a session's renewal is due, it is retried after 10 ms, and no other renewal
+//!   comes before that.
+//! - When the wall clock is set, a lease that has expired by the new time has ended, even a session's. Then every other
+//!   lease of a live session that has an expiry is renewed at once, and its next renewal is due after a third of it.
+//! - If several leases are due for renewal at one time and a time slice ends before all of them are renewed, a grant
+//!   may come first. Then the later of the old deadline and that of the grant counts (the simulator plays such renewals
+//!   in one slice).
 //!
-//! For tests on a server also:
-//! - more permits than the request's own LIMIT are an error, whatever is under the key;
-//! - two keys of a waiter become something else in one turn of the server: which of two errors it gets stays open;
-//! - consequences of a hand-off in a transaction at other keys of MLOCK may come at the end of the transaction;
-//! - an immediate effect takes up to 2 ms (a timer created in a timer's callback fires with the next one). Within 10 ms
-//!   the server notices the end of a refusal of writes, and a PEXPIRE that shortens a lease with waiters (a lease that
-//!   is over before that, because the clock was set, ends then). It notices a set wall clock with its next cron: a
-//!   session that has begun in between is renewed then, too;
-//! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
-//! - an expired key or an ended holder that is still stored may come back when the wall clock is set back, as any key
-//!   of the server;
-//! - the end of a lease and EXPIRE of a lock without waiters are noticed when a command of the module touches the lock.
-//!   In the schedules such a command comes before each EXPIRE, RENAME and RESTORE.
+//! For tests on a server, also:
+//! - Requesting more permits than the request's own LIMIT is an error, whatever is under the key.
+//! - If two keys of a waiter become something else in one event-loop iteration, it stays open which of the two errors
+//!   it gets.
+//! - What a hand-off in a transaction causes at other keys of an MLOCK may happen at the end of the transaction.
+//! - An immediate effect takes up to 2 ms (a timer created in a timer's callback fires with the next one). Within 10 ms
+//!   the server notices that writes are accepted again, and that PEXPIRE has shortened a lease with waiters (a lease
+//!   that has expired before that, because the clock was set, ends then). It notices a set wall clock with its next
+//!   cron: a session that has started in between is renewed then as well.
+//! - A key expires after the last millisecond of its time to live, or with it (the active expiry of Redis 8).
+//! - An expired key or an ended holder that is still stored may come back when the wall clock is set back, like any key
+//!   of the server.
+//! - The lease expiry and EXPIRE of a lock without waiters are noticed when a command of the module accesses the lock.
+//!   In the schedules, such a command comes before each EXPIRE, RENAME and RESTORE.
 
 use super::contract::*;
 
-/// A deadline: leases and keys by the wall clock, all others by the monotonic clock. `Never` is the latest.
+/// A deadline: on the wall clock for leases and keys, on the monotonic clock for all others. `Never` is the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Until {
     /// At the end of this millisecond.
     At(Ms),
-    /// It does not end by time.
+    /// It never expires.
     Never,
 }
 
@@ -64,34 +71,34 @@ pub enum Until {
 pub struct Holder {
     /// The owner.
     pub owner: Word,
-    /// The grant that gives the fence.
+    /// The grant that determines the fencing token.
     pub grant: Grant,
     /// Exclusive or write holds, or permits.
     pub holds: u32,
-    /// A count in a hash that has fallen to 0: "its owner still holds, with holds 0".
+    /// A count in a hash that has been reduced to 0. Its owner still holds the lock.
     pub stays_at_0: bool,
     /// Read holds.
     pub reads: u32,
-    /// The number of its one permit, if it asked for a slot.
+    /// The number of its one permit, if it has a slot.
     pub slot: Option<u32>,
-    /// The length of the lease, as last given; `None` for PERSIST.
+    /// The length of the lease, as last requested; `None` for PERSIST.
     pub lease: Option<Ms>,
-    /// When the lease ends.
+    /// When the lease expires.
     pub until: Until,
     /// The connection that it is bound to, and when its next renewal is due.
     pub session: Option<(u64, Until)>,
-    /// Whether the latest grant was by `LOCK.*`.
+    /// Whether `LOCK.*` made the latest grant.
     pub is_native: bool,
 }
 
 /// A lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lock {
-    /// Its family.
+    /// Its type.
     pub kind: Kind,
     /// A semaphore's LIMIT.
     pub limit: u32,
-    /// When the key ends.
+    /// When the key expires.
     pub until: Until,
     /// The holders.
     pub holders: Vec<Holder>,
@@ -111,19 +118,19 @@ pub enum Value {
 pub struct Request {
     /// The request as sent.
     pub asked: Acquire,
-    /// When BLOCK runs out.
+    /// When BLOCK times out.
     pub until: Until,
-    /// When the wait began, by the monotonic clock: "a wait is one wait, however many requests it was cut into".
+    /// When the wait began, on the monotonic clock. A wait that is split over several requests is one wait.
     pub since: Ms,
     /// A reader's request to write.
     pub is_upgrade: bool,
-    /// A running number: the order in which places were taken.
+    /// A sequence number: the order in which positions were assigned.
     pub arrival: u64,
-    /// PXAT: when its lease ends, by the wall clock.
+    /// PXAT: when its lease expires, on the wall clock.
     pub lease_ends: Option<Ms>,
-    /// For a kept place: the departure of its client, and when the place is dropped.
+    /// For a reserved position: when its client left (a sequence number), and when the position is dropped.
     pub away: Option<(u64, Ms)>,
-    /// Of the keys of an MLOCK: those that its owner held when this was last looked at.
+    /// The keys of an MLOCK that its owner held when this was last checked.
     pub held: Vec<Word>,
 }
 
@@ -137,12 +144,12 @@ pub(super) struct UndeliveredGrant {
     pub held: Vec<(Word, u32, u32)>,
 }
 
-/// Waits that ended without a reply to the request that waited, or with one that has another name.
+/// Waits that ended without a reply to the waiting request, or with a reply of another name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SilentEnds {
-    /// The kept place ended unused, or there was none.
+    /// The reserved position ended unused, or there was none.
     pub timed_out: u64,
-    /// LOCK.CANCEL ended the kept place.
+    /// LOCK.CANCEL ended the reserved position.
     pub cancelled: u64,
     /// The reply to a retry was the grant.
     pub granted: u64,
@@ -153,27 +160,27 @@ pub struct SilentEnds {
 pub struct Model {
     /// The server's clocks.
     pub now: Clocks,
-    /// Requests that may wait, and places that may be kept.
+    /// The maximum number of waiting requests, and of reserved positions.
     pub max_waiters: usize,
-    /// The same for one key; `None` if keys have no limit of their own.
+    /// The same for one key; `None` if there is no limit per key.
     pub max_waiters_per_key: Option<usize>,
-    /// How long a place is kept.
+    /// How long a position is reserved.
     pub keep_place: Ms,
     pub(super) values: Vec<(Word, Value)>,
-    /// In the order of their places.
+    /// In the order of their positions.
     pub(super) requests: Vec<Request>,
     /// The newest LIMIT of each semaphore, even if its key is free.
     pub(super) limits: Vec<(Word, u32)>,
     pub(super) refuses_writes: bool,
-    /// No session is renewed until then, because writes were refused.
+    /// No session is renewed before this time, because writes were refused.
     pub renewals_put_off: Option<Ms>,
     /// When the grace period began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
-    /// Requests that a smaller LIMIT has made impossible, by their numbers.
+    /// The numbers of requests that a smaller LIMIT has made impossible.
     pub(super) turned_out: Vec<u64>,
     /// Ended connections with holds that have not been removed yet.
     pub(super) gone: Vec<u64>,
-    /// Requests of clients that have disconnected, before the server notices it.
+    /// Requests of clients that have disconnected, before the server has noticed it.
     pub(super) deaf: Vec<u64>,
     pub(super) undelivered: Vec<UndeliveredGrant>,
     pub(super) answers: Vec<(u64, Answer)>,
@@ -182,7 +189,7 @@ pub struct Model {
     /// The connections on which requests were granted, by grant: a repeated request may come on another one.
     pub(super) granted_on: Vec<(Grant, u64)>,
     pub(super) departures: u64,
-    /// How many MLOCKs were decided anew.
+    /// How many MLOCKs were reevaluated.
     pub(super) decided_anew: u64,
     pub(super) arrivals: u64,
 }
@@ -190,7 +197,7 @@ pub struct Model {
 /// Whether a lock admits a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Say {
-    /// The owner holds it already: granted ahead of all waiters.
+    /// The owner already holds it: granted ahead of all waiters.
     Has,
     /// No holder blocks it.
     Admits,
@@ -241,14 +248,13 @@ impl Model {
             _ => false,
         });
         let is_granted = has_all || is_first && self.grace_admits(keys, owner);
-        // "When a retry resumes a reserved position": granted at once ahead of others, it may deadlock another request
-        // of its owner.
+        // If the request is granted at once, ahead of others, that may deadlock another request of its owner.
         let is_kept_first = kept.filter(|_| is_granted && !has_all);
         if is_kept_first.is_some_and(|kept| self.would_deadlock(&self.with_retry(kept, asked), kept)) {
             return Err(Refusal::Deadlock);
         }
         if is_granted {
-            // "A grant to the same request ends" a kept place, also one without BLOCK.
+            // A grant to the same request ends a reserved position, even if it has no BLOCK.
             if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
                 self.take_over(same, asked.client);
                 self.silent_ends.granted += 1;
@@ -294,21 +300,21 @@ impl Model {
         Ok(Outcome::Queued)
     }
 
-    /// The queued requests, with a retry in the position of the one that it repeats.
+    /// The queued requests, with a retry in the position of the request that it repeats.
     fn with_retry(&self, kept: usize, asked: &Acquire) -> Vec<Request> {
         let mut requests = self.requests.clone();
         requests[kept] = Request { asked: asked.clone(), away: None, ..requests[kept].clone() };
         requests
     }
 
-    /// A request for several keys counts on each of them.
+    /// A multi-key request counts for each of its keys.
     fn has_room_for_one_more(&self, keys: &[Word]) -> bool {
         let waiters = self.requests.iter().filter(|request| request.away.is_none()).count();
         let most = self.max_waiters_per_key.unwrap_or(usize::MAX);
         waiters < self.max_waiters && keys.iter().all(|key| self.waiters(key).count() < most)
     }
 
-    /// "The older one, if its client still waits, gets -UNBLOCKED"; "a retry of the same client supersedes nothing".
+    /// The older request, if its client still waits, gets -UNBLOCKED. A retry of the same client supersedes nothing.
     fn take_over(&mut self, retried: usize, client: u64) {
         let old = self.requests.remove(retried);
         if old.away.is_none() && old.asked.client != client {
@@ -324,7 +330,7 @@ impl Model {
             let (held, grant) = (*holder.count(claim), holder.grant);
             let left = match claim.holds() {
                 _ if claim == Claim::Mutex => 0,
-                // "DEL, HDEL or RLOCK.RELEASE end it."
+                // DEL, HDEL or RLOCK.RELEASE ends it.
                 _ if holder.stays_at_0 => 0,
                 _ if held == 0 => return Ok(Outcome::NotHeld),
                 Holds::By(fewer) => held.checked_sub(fewer).ok_or(Refusal::Invalid)?,
@@ -347,8 +353,8 @@ impl Model {
         Ok(if keys.len() == 1 { Outcome::NotHeld } else { Outcome::Released(released) })
     }
 
-    /// "When the holder releases the lock, every request with COALESCE that waits for the key is answered
-    /// `[nil, fence]`, wherever it stands; an answered request keeps no place": a request that is away neither.
+    /// When the holder releases the lock, every COALESCE request for the key, at any position, gets `[nil, fence]` and
+    /// leaves the queue. Reserved positions end as well.
     fn answer_all_that_coalesce(&mut self, key: Word, grant: Grant) {
         let is_meant = |request: &Request| request.asked.coalesce && request.asked.keys.contains(&key);
         let meant = self.requests.iter().filter(|request| is_meant(request) && request.away.is_none());
@@ -406,8 +412,8 @@ impl Model {
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 
-    /// "The token holds it now: the same token renews, another one replaces the holder under a new fence. Only on a
-    /// held key does it take over": a free one is granted as by LOCK.ACQUIRE, or nothing changes.
+    /// The token holds the lock afterwards: the same token renews, and another one replaces the holder with a new
+    /// fencing token. Only a held key is preempted: a free one is granted as by LOCK.ACQUIRE, or nothing changes.
     fn take_mutexes_over(
         &mut self,
         client: u64,
@@ -429,7 +435,7 @@ impl Model {
             notify: false,
         };
         let (free, held): (Vec<_>, Vec<_>) = pairs.iter().copied().partition(|(key, _)| is_free(self, key));
-        // "SET, SETEX, PSETEX, MSET and SET … IFEQ with another token return -TRYAGAIN …".
+        // SET, SETEX, PSETEX, MSET and SET … IFEQ with another token return -TRYAGAIN.
         if held.iter().any(|(key, owner)| !self.holds(key, owner) && self.is_held_natively(key)) {
             return Ok(Outcome::Protected);
         }
@@ -461,8 +467,8 @@ impl Model {
         Ok(Outcome::TakenOver(grants))
     }
 
-    /// "RLOCK of that owner with so many holds. A count that falls to 0 stays; a second owner is an error; below 0 is
-    /// an error."
+    /// The owner holds a reentrant mutex this many times. A count of 0 stays. A second owner, and a count below 0, is
+    /// an error.
     fn change_count(&mut self, client: u64, key: Word, owner: Word, change: Change) -> Result<Outcome, Refusal> {
         self.check_kind(key, Kind::Reentrant)?;
         let changed = |count: u32| match change {
@@ -507,7 +513,7 @@ impl Model {
         self.is_first(key, self.new_place(&[key], owner, false)) && self.grace_admits(&[key], owner)
     }
 
-    /// "A grant to the same request ends" a kept place.
+    /// A grant to the same request ends its reserved position.
     fn grant_free(&mut self, asked: &Acquire) {
         let is_same = |other: &Request| other.is_retried_by(asked) && other.away.is_some();
         if let Some(same) = self.requests.iter().position(is_same) {
@@ -517,7 +523,7 @@ impl Model {
         self.grant(asked, 0);
     }
 
-    /// A free key with waiters keeps the family of its queue.
+    /// A free key with waiters keeps the lock type of its queue.
     fn check_kind(&self, key: Word, kind: Kind) -> Result<(), Refusal> {
         match self.value(key) {
             Some(Value::Foreign) => Err(Refusal::WrongType),
@@ -533,7 +539,7 @@ impl Model {
 
 /// Admission.
 impl Model {
-    /// Whether the lock under the key admits the claim, under this LIMIT.
+    /// Whether the lock under the key admits the claim, with this LIMIT.
     pub(super) fn say(&self, key: Word, owner: Word, claim: Claim, limit: u32) -> Result<Say, Refusal> {
         self.check_kind(key, claim.kind())?;
         let holders = match self.value(key) {
@@ -542,7 +548,7 @@ impl Model {
         };
         let mine = holders.iter().find(|holder| holder.owner == owner);
         let held = mine.map_or(0, |mine| *mine.clone().count(claim));
-        // "An owner holds one slot or permits without, not both (an error)."
+        // An owner holds either one slot or permits without a slot. Both is an error.
         let is_slot = matches!(claim, Claim::Slot(_));
         if claim.kind() == Kind::Semaphore && mine.is_some_and(|mine| mine.slot.is_some() != is_slot) {
             return Err(Refusal::Invalid);
@@ -555,7 +561,7 @@ impl Model {
         };
         let others = || holders.iter().filter(|holder| holder.owner != owner);
         let is_blocked = match claim {
-            // "Never as a retry: the token that holds is refused too, as SET would."
+            // Never a retry: the token that holds the lock is refused too, as by SET.
             Claim::Adopted { .. } => !holders.is_empty(),
             Claim::Mutex | Claim::Reentrant(_) | Claim::Read(_) if mine.is_some() => return Ok(Say::Has),
             Claim::Write(_) if held > 0 => return Ok(Say::Has),
@@ -574,14 +580,13 @@ impl Model {
         Ok(if is_blocked { Say::Blocked } else { Say::Admits })
     }
 
-    /// Whether no request waits for the key ahead of this place.
+    /// Whether no request waits for the key ahead of this position.
     pub(super) fn is_first(&self, key: Word, place: usize) -> bool {
         !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
     }
 
-    /// The place of a request that is queued now. "The request of an owner that holds one of the keys of a queued MLOCK
-    /// takes its place just before the first such MLOCK in its queue; one that is away does not count; an upgrade
-    /// stands first as ever."
+    /// The position of a new request. The request of an owner that holds one of the keys of a queued MLOCK goes just
+    /// before the first such MLOCK in its queue. A detached MLOCK does not count. An upgrade is first in any case.
     pub(super) fn new_place(&self, keys: &[Word], owner: Word, is_upgrade: bool) -> usize {
         if is_upgrade {
             return self.requests.iter().take_while(|request| request.is_upgrade).count();
@@ -596,7 +601,7 @@ impl Model {
         self.requests.iter().position(is_such).unwrap_or(self.requests.len())
     }
 
-    /// Of the keys of an MLOCK: those that its owner holds.
+    /// The keys of an MLOCK that its owner holds.
     pub(super) fn held_of(&self, asked: &Acquire) -> Vec<Word> {
         let Acquire { keys, owner, .. } = asked;
         keys.iter().filter(|key| keys.len() > 1 && self.holds(key, owner)).copied().collect()
@@ -614,7 +619,7 @@ impl Model {
 }
 
 impl Claim {
-    /// The LIMIT that it brings.
+    /// The LIMIT in the claim.
     pub(super) fn limit(self) -> Option<u32> {
         match self {
             Claim::Permits(limit, _) | Claim::Slot(limit) => Some(limit),

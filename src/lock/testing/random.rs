@@ -20,7 +20,7 @@ pub(super) fn outcome_of(play: impl FnOnce()) -> Result<(), String> {
     })
 }
 
-/// Prints no panic meanwhile: of all tries only the shortest failing schedule is printed.
+/// Suppresses panic messages, because of all tries only the shortest failing schedule is printed.
 pub(super) fn quietly<T>(tries: impl FnOnce() -> T) -> T {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -29,17 +29,18 @@ use crate::value::time::{Deadline, Lease, WaitLimit};
 pub(super) struct Rules {
     pub server: SimulatedServer,
     pub manager: LockManager,
-    /// The senders' numbers of requests that wait or have an outcome on its way.
+    /// The senders' numbers of requests that wait or whose outcome is in flight.
     pub numbers: HashMap<RequestId, u64>,
-    /// The request with a client that disconnects in this turn.
+    /// The request whose client disconnects in this iteration.
     deaf: Option<u64>,
     answers: Vec<(u64, Answer<Fence>)>,
     saved: Replica,
     /// The outcomes by request id, recorded if a test asks for it.
     pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
-    /// The number of turns played.
+    /// The number of iterations played.
     turns: usize,
-    /// How often all pending turns were played: chooses what the host tells, the same in every version of the rules.
+    /// How many times all pending iterations were played. Selects what the host reports, which must be the same in
+    /// every version of the rules.
     rests: usize,
 }
 
@@ -47,7 +48,7 @@ impl Rules {
     pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
-        // Turns end early, and the rest of the work is left for the next turn.
+        // Time slices end early, and the rest of the work is left for the next iteration.
         let turns = if trace::is_of_steps() { Turns::Endless } else { Turns::Random(Cell::new(1)) };
         let server = SimulatedServer { turns, ..SimulatedServer::default() };
         let saved = Replica::default();
@@ -175,7 +176,7 @@ impl Rules {
         }
     }
 
-    /// As a server does: the fast path first.
+    /// Tries the fast path first, as a server does.
     fn acquire_uncontended(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
         let AcquireRequest { db, names: &[name], request, session, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
@@ -213,7 +214,7 @@ impl Rules {
             }
             Event::ClientGone(client) => {
                 self.manager.end_session(ClientId(client));
-                // Requests of the simulator carry their connection in the upper half of their number.
+                // The simulator's requests carry their connection in the upper half of their number.
                 let requests = self.manager.queues().requests().filter(|(_, request)| request.is_present());
                 let its = requests.map(|(id, _)| id).filter(|id| self.numbers[id] >> 32 == client);
                 let its: Vec<_> = its.collect();
@@ -241,9 +242,9 @@ impl Rules {
         self.manager.clock_was_set(now);
     }
 
-    /// Sends a command for every key, so that ended holders are taken out. An ended holder that is still stored is one
-    /// of several to EXPIRE, a clock that is set back would bring it back, and of an EXPIRE that no command has met
-    /// nothing is left after the next.
+    /// Sends a command for every key, so that ended holders are removed. Otherwise EXPIRE would count a stored ended
+    /// holder as one of several, a clock that is set back would revive it, and an EXPIRE that no command has seen would
+    /// be lost with the next one.
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
@@ -263,7 +264,7 @@ impl Rules {
         Clocks { wall: keyspace.timestamp().ms(), monotonic: keyspace.now_ms }
     }
 
-    /// The client of this request disconnects when the turn is over.
+    /// The client of this request disconnects at the end of the iteration.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf = Some(number);
     }
@@ -297,8 +298,8 @@ impl Rules {
         self.manager.begin_grace(self.server.keyspace.instant(), grace);
     }
 
-    /// Plays the pending turns of the server: its timer fires as long as something is due. `in_between` is called
-    /// between some of them, with a number to choose by.
+    /// Plays the pending event-loop iterations of the server: its timer fires as long as something is due. `in_between`
+    /// is called between some of them, with a number to choose by.
     pub fn play_turns(&mut self, in_between: fn(&Rules, usize)) {
         self.rests += 1;
         for turn in 0..1_000 {
@@ -314,7 +315,7 @@ impl Rules {
         panic!("the timer never comes to rest");
     }
 
-    /// Plays one turn. Returns false if nothing is left to do.
+    /// Plays one iteration. Returns false if nothing is left to do.
     pub(super) fn play_turn(&mut self) -> bool {
         // Every event of the server wakes its timer.
         let is_woken = !self.server.keyspace.events.is_empty();
@@ -330,7 +331,7 @@ impl Rules {
         self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
     }
 
-    /// A host need not tell which keys are concerned if there are many.
+    /// If many keys are concerned, a host need not report which.
     fn removed(&mut self, key: KeyRef<'_>, fence: Fence) {
         let is_alone = self.manager.bindings().has_key(key);
         match (self.rests % 3, self.manager.queues().id_of(key)) {

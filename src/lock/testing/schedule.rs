@@ -9,19 +9,19 @@ use super::contract::*;
 pub enum Step {
     /// A client sends a command. A request to acquire gets its number when it is sent.
     Send(Command),
-    /// The last command is sent again, as by a client that missed the reply.
+    /// The last command is resent, as by a client that missed the reply.
     SendAgain,
     /// Time passes.
     Pass(Ms),
     /// The server's wall clock is set forward or back by this many milliseconds.
     SetClock(i64),
-    /// An event that is not caused by a command of the module. For `Unblocked` the number chooses a waiter.
+    /// An event that is not caused by a command of the module. For `Unblocked` the number selects a waiter.
     Happen(Event),
-    /// In one turn of the server (MULTI, EXEC), first the commands, none of which waits, then the events. A command
-    /// that causes a hand-off, or has an MLOCK decided anew, is the last: its further consequences may follow only at
-    /// the end of the turn.
+    /// One event-loop iteration (MULTI, EXEC): first the commands, none of which waits, then the events. A command that
+    /// causes a hand-off or the reevaluation of an MLOCK is the last, because its further consequences may follow only
+    /// at the end of the iteration.
     Together(Vec<Command>, Vec<Event>),
-    /// A waiter disconnects in the same turn in which this command is played.
+    /// A waiter disconnects in the same iteration in which this command is played.
     Deafen(usize, Command),
     /// Saves the state that the next crash restores.
     Save,
@@ -31,11 +31,11 @@ pub enum Step {
     Lag,
     /// The replica has caught up.
     CatchUp,
-    /// The replica takes over, with this grace period.
+    /// The replica is promoted, with this grace period.
     Failover(Ms),
 }
 
-/// The keys of a schedule with their families, and its owners.
+/// The keys of a schedule with their lock types, and its owners.
 #[derive(Clone, Copy, Debug)]
 pub struct Cast {
     /// The names of keys.
@@ -44,7 +44,7 @@ pub struct Cast {
     pub owners: &'static [Word],
 }
 
-/// The casts of random schedules. With fewer keys more steps meet on each.
+/// The casts of random schedules. With fewer keys, more steps concern the same key.
 pub const CASTS: [Cast; 6] = [
     Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &["o", "p", "q", "r"] },
     Cast { keys: &[("s", Kind::Semaphore), ("t", Kind::Semaphore)], owners: &["o", "p", "q", "r"] },
@@ -118,7 +118,7 @@ pub fn schedule(seed: u64, length: usize) -> (Cast, Vec<Step>) {
     (cast, (0..length).map(|_| step(&mut rng, &cast)).collect())
 }
 
-/// The schedule that a fuzzer's bytes choose, of at most `longest` steps.
+/// The schedule that a fuzzer's bytes select, with at most `longest` steps.
 pub fn chosen_schedule(choices: &[u8], longest: usize) -> (Cast, Vec<Step>) {
     let mut rng = Rng::Chosen(choices.to_vec().into());
     let cast = rng.pick(&CASTS);
@@ -181,7 +181,7 @@ fn client(rng: &mut Rng, cast: &Cast) -> u64 {
     rng.below(2 * cast.owners.len()) as u64
 }
 
-/// Mostly the key's own family, and sometimes several mutexes.
+/// Mostly keys of the key's own lock type, and sometimes multiple mutexes.
 fn keys(rng: &mut Rng, cast: &Cast) -> (Vec<Word>, Kind) {
     let (key, kind) = rng.pick(cast.keys);
     let kind = if rng.once_in(40) { rng.pick(cast.keys).1 } else { kind };
@@ -239,7 +239,7 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
     })
 }
 
-/// `SET key owner NX` under some `lock.adopt-wait`. Only with a lease it waits, at most to its end.
+/// `SET key owner NX` with some `lock.adopt-wait`. It waits only if it has a lease, and at most until the end of it.
 fn set_nx(rng: &mut Rng, keys: Vec<Word>, owner: Word, client: u64) -> Command {
     let lease = (!rng.once_in(6)).then(|| rng.pick(&[3, 30, 100, 400]));
     let wait = lease.filter(|_| !rng.once_in(4)).map(|lease| (lease, rng.pick(&[10, 50, 300])));
@@ -281,8 +281,8 @@ fn together(rng: &mut Rng, cast: &Cast) -> Step {
         4 => break_holds(rng, cast),
         _ => release(rng, cast),
     };
-    // Consequences of a hand-off at other keys may follow only at the end of the turn, so the order relative to an
-    // event is open. So commands and events are not mixed.
+    // What a hand-off causes at other keys may follow only at the end of the iteration, so its order relative to an
+    // event is open. That is why commands and events are not mixed.
     if rng.once_in(2) {
         return Step::Together((0..2 + rng.below(3)).map(|_| command(rng)).collect(), Vec::new());
     }
@@ -293,11 +293,13 @@ fn together(rng: &mut Rng, cast: &Cast) -> Step {
         2 => Some(Event::Expire(key, rng.pick(&[None, Some(5), Some(40), Some(500)]))),
         _ => None,
     };
-    // At most one key changes its type: the contract leaves open which of two errors a waiter for both keys gets.
+    // At most one key changes its type, because the contract leaves open which of two errors a waiter for both keys
+    // gets.
     let mut events = Vec::new();
     events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
     events.extend(change);
-    // The contract also leaves open whether the LIMIT of a semaphore counts that is stored and removed in one turn.
+    // The contract also leaves open whether the LIMIT of a semaphore counts if it is stored and removed in one
+    // iteration.
     if !matches!(change, Some(Event::Renamed(..))) {
         events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
     }

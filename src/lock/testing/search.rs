@@ -1,11 +1,11 @@
-//! Searches for a random schedule that fails, and shortens it. `LOCK_SEED` and `LOCK_STEPS` choose the schedules; a
+//! Searches for a random schedule that fails, and shortens it. `LOCK_SEED` and `LOCK_STEPS` select the schedules. A
 //! failure prints its seed and the schedule.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::schedule::{schedule, Cast, Step};
 
-/// The steps of a schedule.
+/// The length of a schedule in steps.
 pub(super) const LENGTH: usize = 60;
 
 /// A schedule that fails.
@@ -28,10 +28,9 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Plays random schedules from this seed on, `steps` steps in all.
+/// Plays random schedules beginning with this seed, `steps` steps in total.
 ///
-/// # Errors
-/// A schedule fails.
+/// # Errors A schedule fails.
 pub fn play_random(
     seed: u64,
     steps: usize,
@@ -48,7 +47,7 @@ pub fn play_random(
     Ok(())
 }
 
-/// The shortest failing schedule found by leaving out steps, and its error.
+/// The shortest failing schedule found by omitting steps, and its error.
 fn shortest(
     cast: &Cast,
     mut steps: Vec<Step>,
@@ -72,7 +71,7 @@ fn shortest(
 }
 
 /// Which schedules to play: seeds, each with a number of steps. Without `LOCK_STEPS` the same `steps` in each run; with
-/// it half of them are new. `LOCK_SEED` alone decides where it is set.
+/// it, half of them are new. If `LOCK_SEED` is set, it alone decides.
 pub fn seeds(steps: usize) -> Vec<(u64, usize)> {
     let asked_for = setting("LOCK_STEPS").map(|steps| steps as usize);
     let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);

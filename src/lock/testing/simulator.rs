@@ -23,7 +23,7 @@ use crate::value::time::{Deadline, Lease};
 const MAX_WAITERS: usize = 5;
 const KEEP_PLACE: Ms = 60;
 
-/// Plays a schedule on both, to its end. Panics if they differ.
+/// Plays a schedule on both to its end. Panics if they differ.
 pub fn play(cast: &Cast, steps: &[Step]) {
     let mut simulation = Simulation::new(cast);
     steps.iter().for_each(|step| simulation.play(step));
@@ -42,13 +42,13 @@ pub(super) struct Simulation {
     last_command: Option<Command>,
     /// The reply to the last command by the contract.
     pub outcome: Option<Outcome>,
-    /// The rules decided a case that the contract leaves open: from then on the two differ, and the schedule ends.
+    /// The rules decided a case that the contract leaves open. The two differ from then on, so the schedule ends.
     is_over: bool,
-    /// Requests may wait for ever.
+    /// Requests may wait indefinitely.
     may_be_endless: bool,
     /// The outcomes of waits since the start.
     pub told: Vec<Answer>,
-    /// Owners that were granted several requests at once: their order is open, and so are lease and fence.
+    /// Owners that were granted several requests at once: their order is open, and so are lease and fencing token.
     at_once: Vec<Word>,
     requests: u64,
     counted: Counted,
@@ -109,10 +109,11 @@ impl Simulation {
                 self.rules.save();
                 self.saved = self.model.save();
             }
-            // Fences outlive lost data as long as the clock is not set back: a schedule has one or the other.
+            // Fencing tokens keep increasing after data loss only if the clock is not set back, so a schedule has one
+            // or the other.
             Step::SetClock(by_ms) if *by_ms < 0 && self.has_lost => {}
             Step::Crash(_) | Step::Failover(_) if self.was_set_back => {}
-            // While writes are refused expired holds stay stored; set back, the clock would make them valid again.
+            // While writes are refused, expired holds stay stored. Setting the clock back would make them valid again.
             Step::SetClock(by_ms) if *by_ms < 0 && self.rules.server.keyspace.gate != Gate::Open => {}
             Step::SetClock(by_ms) => self.set_clock(*by_ms),
             Step::Crash(grace) => {
@@ -155,10 +156,10 @@ impl Simulation {
         self.check_no_wait_is_endless(step, &limits);
     }
 
-    /// A request that would wait for ever is refused when it is queued. Only what no request asks for closes a deadlock
-    /// later: a lock that comes to a waited-for key, or that an owner with other requests takes over, a smaller LIMIT
-    /// of a request that will be served, an upgrade in a grace that keeps readers waiting, or the end of one of several
-    /// requests of an owner.
+    /// A request that would deadlock is refused when it is queued. Later, only changes that no request asks for
+    /// complete a deadlock: a lock that moves to a waited-for key or is preempted by an owner with other requests, a
+    /// smaller LIMIT of a request that will be served, an upgrade in a grace period that keeps readers waiting, or the
+    /// end of one of several requests of an owner.
     fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
         let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
         let takes_over = |command: &Command| matches!(command, Command::TakeOver { .. });
@@ -203,21 +204,22 @@ impl Simulation {
         self.play_one_turn();
     }
 
-    /// The model renews sessions before it grants anything. With short turns the rules would mix both.
+    /// The model renews sessions before it grants anything. With short time slices the rules would mix both.
     fn play_one_turn(&mut self) {
         let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
         self.play_turns();
         self.rules.server.turns = turns;
     }
 
-    /// A start or failover takes longer than the clocks differ, so that fences grow even after lost data.
+    /// A start or failover takes longer than the difference of the clocks, so that fencing tokens increase even after
+    /// data loss.
     fn take_time(&mut self) {
         self.has_lost = true;
         self.rules.server.keyspace.now_ms += 5;
         self.model.now = self.rules.clocks();
     }
 
-    /// A server that refuses writes refuses commands too.
+    /// A server that refuses writes also refuses commands.
     fn send(&mut self, command: &Command) {
         if self.rules.server.keyspace.gate == Gate::Open {
             self.send_in_turn(command);
@@ -225,7 +227,7 @@ impl Simulation {
         }
     }
 
-    /// Plays all of this in one turn; the server's own turns follow.
+    /// Plays all of this in one event-loop iteration. The server's own iterations follow.
     fn together(&mut self, commands: &[Command], events: &[Event]) {
         if self.rules.server.keyspace.gate != Gate::Open {
             return;
@@ -285,7 +287,7 @@ impl Simulation {
             let next = timers.chain(self.model.next_event()).filter(|ahead| *ahead > 0).min();
             let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
-            // The rules may also have tried to remove an expired hold, which is a write: adopt when they try again.
+            // The rules may also have tried to remove an expired hold, which is a write: adopt when they retry.
             self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
             self.model.now = self.rules.clocks();
             let renews_several = self.model.renewals_due().len() > 1;
@@ -331,21 +333,22 @@ impl Simulation {
         }
     }
 
-    /// To other commands an ended holder is one until a command of the module has touched the lock.
+    /// To other commands an ended holder still counts until a command of the module has accessed the lock.
     fn look_before(&mut self, events: &[Event]) {
         if events.iter().any(|event| matches!(event, Event::Expire(..) | Event::Renamed(..) | Event::Restored(..))) {
             self.rules.look_at_all();
         }
     }
 
-    /// The number of a waiter, chosen by `which`.
+    /// The number of a waiter, selected by `which`.
     fn waiter(&self, which: usize) -> Option<u64> {
         let present: Vec<_> = self.model.requests().iter().filter(|request| request.away.is_none()).collect();
         present.get(which % present.len().max(1)).map(|request| request.asked.number)
     }
 
-    /// Only for a waiter with an owner that has no other request, because that could be granted in between or not. And
-    /// only where no other request asks for a slot: a lost grant may be taken back before or after the next grant.
+    /// Only for a waiter whose owner has no other request, because that one could be granted in between or not. And
+    /// only if no other request asks for a slot, because the undelivered grant may be revoked before or after the next
+    /// grant.
     fn deafen(&mut self, which: usize, command: &Command) {
         let Some(number) = self.waiter(which) else { return self.send(command) };
         let of = |number: u64| self.model.requests().iter().find(move |request| request.asked.number == number);
@@ -476,7 +479,7 @@ impl Simulation {
         }
     }
 
-    /// Everything that can influence later steps, with owners numbered in the order in which they appear.
+    /// Everything that can influence later steps, with owners numbered in order of appearance.
     #[cfg(test)]
     pub fn describe(&self, keys: &[Word]) -> String {
         let timers = self.rules.manager.timers_ahead(&self.rules.server.now());

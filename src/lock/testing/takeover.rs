@@ -1,5 +1,5 @@
-//! A replica that received arbitrary effects becomes the primary: it replies to every request, leases end, waiters are
-//! served, and no state is left when all clients have gone.
+//! A replica that received arbitrary effects is promoted: it replies to every request, leases expire, waiters are
+//! served, and no state is left when all clients have disconnected.
 
 use super::checks;
 use super::rules::Rules;
@@ -13,15 +13,15 @@ use crate::value::lock::Lock;
 use crate::value::rebuild::Received;
 use crate::value::time::{Deadline, Timestamp, WaitLimit};
 
-/// More waiters than the effects of one input lead to.
+/// More waiters than the effects of one input can lead to.
 const MAX_WAITERS: usize = 1_000;
 
-/// At most this many ends of leases are awaited, one after the other.
+/// The maximum number of lease expiries to wait for, one after another.
 const MOST_ENDS: usize = 40;
 
 const ONE: Count = Count::Step(1);
 
-/// The claims of new requests on every key; most of them are of another family than the lock.
+/// The claims of new requests on every key. Most are of another lock type than the lock.
 const CLAIMS: [Claim; 6] = [
     Claim::Mutex,
     Claim::Reentrant(ONE),
@@ -31,7 +31,7 @@ const CLAIMS: [Claim; 6] = [
     Claim::Slot { limit: 2 },
 ];
 
-/// A server that has received effects only.
+/// A server that has only received effects.
 #[derive(Clone, Default)]
 pub struct ReplicaUnderTest(Replica);
 
@@ -41,7 +41,7 @@ impl ReplicaUnderTest {
         self.0.receive(Key::new(0, key), effect);
     }
 
-    /// The lock under a key, and when the key ends.
+    /// The lock under a key, and when the key expires.
     pub fn lock(&self, key: &[u8]) -> Option<(&Lock, Deadline)> {
         match self.0.keys.get(&Key::new(0, key))? {
             Stored::Lock(lock, until) => Some((lock, *until)),
@@ -49,8 +49,8 @@ impl ReplicaUnderTest {
         }
     }
 
-    /// Makes it the primary, with its wall clock at `now`, and sends new requests until all clients have gone. Panics
-    /// if a check fails.
+    /// Promotes it, with its wall clock at `now`, and sends new requests until all clients have disconnected. Panics if
+    /// a check fails.
     pub fn take_over(self, now: Timestamp) {
         let mut rules = Rules::new(MAX_WAITERS, 0);
         let keyspace = &mut rules.server.keyspace;
@@ -131,12 +131,12 @@ impl Rules {
         assert!(!is_held, "{owner:?} has released all its holds and still holds {key:?}");
     }
 
-    /// Advances the time from the end of one lease to the next.
+    /// Advances the time from one lease expiry to the next.
     fn wait_for_ends(&mut self) {
         for _ in 0..MOST_ENDS {
             let ahead = self.manager.timers_ahead(&self.server.now());
             let Some(next) = ahead.into_iter().filter(|ahead| *ahead > 0).min() else { return };
-            // A year at most, so that the clocks do not overflow.
+            // At most a year, so that the clocks do not overflow.
             self.server.keyspace.now_ms += next.min(31_536_000_000);
             self.settle_and_check();
         }

@@ -1,12 +1,12 @@
 //! What the rules did in a schedule, as lines of text, so that two versions of them can be compared: effects and
-//! replies in one order, and after each command and each iteration of the event loop the stored locks, the queues, the
-//! next timers, and whether anything is due.
+//! replies in one order, and after each command and each event-loop iteration the stored locks, the queues, the next
+//! timers, and whether anything is due.
 //!
-//! The lines name no type and no field of the rules, so that a rename is no difference.
+//! The lines contain no names of types or fields of the rules, so that renaming makes no difference.
 //!
-//! A change may move work to another iteration on purpose. `LOCK_TRACE=steps` compares such a version: iterations go on
-//! until nothing is due, and a step has its effects by key, its replies by request, and the state at its end, without
-//! fences.
+//! A change may move work to another iteration on purpose. `LOCK_TRACE=steps` compares such a version: iterations
+//! continue until nothing is due, and a step has its effects by key, its replies by request, and the state at its end,
+//! without fencing tokens.
 
 use std::cell::RefCell;
 
@@ -30,7 +30,7 @@ enum Detail {
     Steps,
 }
 
-/// A point of a schedule at which the trace is continued.
+/// A point in a schedule at which the trace is continued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
     /// A step begins.
@@ -58,7 +58,7 @@ pub fn of(play: impl FnOnce()) -> Vec<String> {
     }
 }
 
-/// Which of two grants of different keys comes first is open, and so are their fences.
+/// The order of two grants of different keys is open, and so are their fencing tokens.
 fn without_fences(line: &str) -> String {
     let mut parts = line.split("Fence(");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ pub(super) fn note(rules: &Rules, at: At, what: impl FnOnce() -> String) {
             (Detail::Steps, At::Iteration) => return of_step.extend(records),
             (Detail::Steps, At::Step | At::Reply) => {
                 of_step.extend(records);
-                // Stable: the effects of a key stay in their order.
+                // A stable sort keeps the effects of a key in order.
                 of_step.sort_by_key(|line| line.split_whitespace().next().map(str::to_owned));
                 if at == At::Step {
                     lines.append(of_step);

@@ -1,18 +1,19 @@
-//! The model's deadlock search: applies the sentence of the contract to a copy of the model.
+//! The model's deadlock detection: applies the sentence of the contract to a copy of the model.
 
 use super::contract::*;
 use super::model::{Model, Request};
 
 impl Model {
-    /// The contract's rule: every owner that waits for nothing gives back all that it holds; so does every owner that
-    /// is served by that, and so on. A request that would still wait gets DEADLOCK: here the one at `new` in
-    /// `requests`, the queue with it. So does a request ahead of others, if another request of its owner would still
-    /// wait.
+    /// The contract's rule: every owner that does not wait releases all that it holds, so does every owner that is
+    /// served by that, and so on. A request that would still wait gets DEADLOCK: here the one at `new` in `requests`,
+    /// which is the queue that includes it. So does a request ahead of others, if another request of its owner would
+    /// still wait.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { number, owner, keys, claim, .. } = &requests[new].asked;
         let is_ahead = requests[new + 1..].iter().any(|behind| keys.iter().any(|key| behind.waits_for(key)));
         let mut with = self.with_requests(requests.iter());
-        // Only a new LIMIT refuses waiters at once. One that RENAME has made too large gets its error at the head.
+        // Only a new LIMIT refuses waiters at once. A request that RENAME has made too large gets its error at the
+        // head.
         if let Some(limit) = claim.limit().filter(|limit| *limit != self.limit(keys[0])) {
             with.set_limit(keys[0], limit);
             with.turned_out.clear();
@@ -27,7 +28,8 @@ impl Model {
         self.with_requests(self.requests.iter()).left_waiting(None)
     }
 
-    /// Whether an owner has several requests, kept places included: "one owner is one line of execution".
+    /// Whether an owner has several requests, including reserved positions. In normal use an owner is one thread or
+    /// task.
     pub fn has_parallel_waits(&self) -> bool {
         let owners: Vec<_> = self.requests.iter().map(|request| request.asked.owner).collect();
         (1..owners.len()).any(|index| owners[..index].contains(&owners[index]))
@@ -38,7 +40,7 @@ impl Model {
         Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
     }
 
-    /// "Waiters that can never fit it (what their owner holds already counts) get an error."
+    /// Waiters that can never fit it, counting what their owner already holds, get an error.
     fn turn_out(&mut self, key: Word, limit: u32, new: &Request) {
         let held = |owner: Word| self.value(key).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
         let wanted = |request: &Request| match request.asked.claim.holds() {
@@ -50,10 +52,10 @@ impl Model {
         self.requests = staying;
     }
 
-    /// The requests that still wait when all others have released: "an adopted wait is bounded, so waiting for it or in
-    /// it is not an edge in deadlock detection; what its owner will hold once it is granted counts." If its owner also
-    /// has a native request for the key, the grant serves that one too; then neither its grant nor its end may leave a
-    /// deadlock.
+    /// The requests that still wait after all others have released. An adopted wait is bounded, so waiting for it or in
+    /// it is not an edge in deadlock detection; but what its owner will hold after the grant counts. If its owner also
+    /// has a native request for the key, the grant serves that one as well; then neither its grant nor its timeout may
+    /// leave a deadlock.
     fn left_waiting(self, new: Option<u64>) -> Vec<Request> {
         let is_doubled_by = |adopted: &Request, other: &Request| {
             let is_of_same_owner = adopted.asked.owner == other.asked.owner;

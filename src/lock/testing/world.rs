@@ -16,7 +16,7 @@ impl Saved {
 }
 
 impl Model {
-    /// A server without a key.
+    /// A server without keys.
     pub fn new(now: Clocks, max_waiters: usize, keep_place: Ms) -> Model {
         Model { now, max_waiters, keep_place, ..Model::default() }
     }
@@ -38,7 +38,7 @@ impl Model {
         self.granted_on.iter().any(is_on)
     }
 
-    /// How many MLOCKs were decided anew since the start.
+    /// How many MLOCKs were reevaluated since the start.
     pub fn decided_anew(&self) -> u64 {
         self.decided_anew
     }
@@ -57,12 +57,12 @@ impl Model {
         (!lock.holders.is_empty()).then_some(value)
     }
 
-    /// The waiters for a key, in the order of their places, without kept places.
+    /// The waiters for a key, in order, without reserved positions.
     pub fn waiters<'a>(&'a self, key: Word) -> impl Iterator<Item = &'a Request> + 'a {
         self.requests.iter().filter(move |request| request.waits_for(key))
     }
 
-    /// All requests and kept places, in their order.
+    /// All requests, including reserved positions, in order.
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
@@ -72,7 +72,7 @@ impl Model {
         self.grace.is_some()
     }
 
-    /// The milliseconds until the next timer, if the wall clock is not set before.
+    /// The milliseconds until the next timer, if the wall clock is not set before that.
     pub fn next_event(&self) -> Option<Ms> {
         let Clocks { wall, monotonic } = self.now;
         let at = |until: Until| match until {
@@ -98,7 +98,7 @@ impl Model {
         leases.chain(waits).chain([self.grace.and_then(|(_, until)| at(Until::At(until)))]).flatten().min()
     }
 
-    /// The wall clock was set: leases go on by it, and the leases of living sessions start again.
+    /// The wall clock was set. Leases continue on it, and the leases of live sessions are renewed.
     pub fn set_clock(&mut self, wall: Ms) {
         let Clocks { monotonic, .. } = self.now;
         self.now.wall = wall;
@@ -118,7 +118,7 @@ impl Model {
         let now = now.monotonic;
         self.grace = self.grace.filter(|(_, until)| *until > now);
         let is_over = |request: &Request| request.away.is_none() && request.until <= Until::At(now);
-        // The lower half of a request's number is its running number.
+        // The lower half of a request's number is its sequence number.
         let first_over = |requests: &[Request]| {
             let over = (0..requests.len()).filter(|index| is_over(&requests[*index]));
             over.min_by_key(|index| requests[*index].asked.number & u64::from(u32::MAX))
@@ -143,7 +143,7 @@ impl Model {
         self.settle();
     }
 
-    /// The leases of sessions that are to be renewed now: keys and owners.
+    /// The leases of sessions that are due for renewal: keys and owners.
     pub fn renewals_due(&self) -> Vec<(Word, Word)> {
         let locks = self.values.iter().filter_map(|(key, value)| match value {
             Value::Lock(lock) => Some((*key, lock)),
@@ -163,7 +163,7 @@ impl Model {
         self.happen_together(&[event]);
     }
 
-    /// Applies events of one turn of the server: no waiter is served in between.
+    /// Applies events of one event-loop iteration: no waiter is served in between.
     pub fn happen_together(&mut self, events: &[Event]) {
         self.expire();
         for event in events {
@@ -207,13 +207,13 @@ impl Model {
         }
     }
 
-    /// The client of this request disconnects in this turn; a grant in the same turn is not delivered. The end of its
-    /// connection must follow when the turn is over.
+    /// The client of this request disconnects in this iteration, so a grant in the same iteration is not delivered. The
+    /// end of its connection must follow at the end of the iteration.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf.push(number);
     }
 
-    /// A single holder ends with the key. For several holders the last time to live set in a transaction counts.
+    /// A single holder expires with the key. For several holders, the last time to live set in a transaction counts.
     fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
         let until = ms.map_or(Until::Never, |ms| Until::At(self.now.wall + ms));
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
@@ -223,7 +223,7 @@ impl Model {
         }
     }
 
-    /// Several holders end no later than their key.
+    /// Several holders expire no later than their key.
     fn end_with_keys(&mut self) {
         for lock in self.values.iter_mut().filter_map(|(_, value)| value.lock_mut()) {
             for holder in &mut lock.holders {
@@ -244,7 +244,7 @@ impl Model {
         self.gone.push(client);
     }
 
-    /// A waiter that may come back leaves: it keeps its place.
+    /// The client of a waiter leaves, and the position of the waiter is reserved.
     fn leave(&mut self, index: usize) {
         if self.keep_place == 0 {
             self.requests.remove(index);
@@ -259,7 +259,7 @@ impl Model {
         self.bound_kept_places(self.max_waiters, |_| true);
     }
 
-    /// "Kept places are bounded like waiters, the oldest go first."
+    /// Reserved positions are limited like waiters; the oldest end first.
     fn bound_kept_places(&mut self, most: usize, counts: impl Fn(&Request) -> bool) {
         let kept = |request: &&Request| request.away.is_some() && counts(request);
         while self.requests.iter().filter(kept).count() > most {
@@ -268,7 +268,7 @@ impl Model {
         }
     }
 
-    /// "It has timed out when its kept place ends unused."
+    /// A request has timed out when its reserved position ends unused.
     fn end_kept_places(&mut self, is_over: impl Fn(&Request) -> bool) {
         self.silent_ends.timed_out += self.requests.iter().filter(|request| is_over(request)).count() as u64;
         self.requests.retain(|request| !is_over(request));
@@ -283,7 +283,7 @@ impl Model {
         Saved(values)
     }
 
-    /// A server with these keys goes on as the primary; the waiters of the old one are gone.
+    /// A server with these keys continues as the primary; the waiters of the old one are gone.
     pub fn restart(&mut self, saved: &Saved, grace: Ms) {
         let Model { now, max_waiters, max_waiters_per_key, keep_place, grants, .. } = *self;
         let grace = (grace > 0).then_some((now.monotonic, now.monotonic + grace));
@@ -336,8 +336,8 @@ impl Model {
         self.requests.iter_mut().zip(held).for_each(|(request, held)| request.held = held);
     }
 
-    /// "At the head of the queue for as long as it is a reader (afterwards in the order of its arrival)". For a kept
-    /// place it matters whether its owner reads when it comes back.
+    /// An upgrade is at the head of the queue while its owner is a reader, and waits by arrival afterwards. For a
+    /// reserved position it matters whether its owner reads when the client comes back.
     pub(super) fn end_upgrades(&mut self) {
         let is_over = |model: &Model, request: &Request| {
             let Acquire { keys, owner, claim, .. } = &request.asked;
@@ -348,7 +348,7 @@ impl Model {
         }
     }
 
-    /// The request goes to the place of its arrival in the queue of its key.
+    /// The request moves to the position by its arrival in the queue of its key.
     pub(super) fn end_upgrade(&mut self, index: usize) {
         let request = Request { is_upgrade: false, ..self.requests.remove(index) };
         let is_behind = |other: &Request| {
@@ -358,8 +358,8 @@ impl Model {
         self.requests.insert(place, request);
     }
 
-    /// A waiter that can never be granted in the current state, and its error. `new`: the number of a request that is
-    /// refused in place of waiting for its own owner.
+    /// A waiter that can never be granted in the current state, and its error. `new` is the number of a request that is
+    /// refused instead of waiting for its own owner.
     pub(super) fn first_impossible(&self, new: Option<u64>) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
@@ -372,7 +372,7 @@ impl Model {
         refused.next()
     }
 
-    /// The head of a queue, for more than LIMIT with what its owner holds.
+    /// Whether the head of a queue exceeds LIMIT together with what its owner holds.
     fn blocks_for_ever(&self, index: usize) -> bool {
         let Acquire { keys, owner, claim, .. } = &self.requests[index].asked;
         let Claim::Permits(_, Holds::By(more)) = claim else { return false };
@@ -380,8 +380,8 @@ impl Model {
         held + more > self.limit(keys[0]) && self.is_first(keys[0], index)
     }
 
-    /// The next request to serve. A request that asks only for what its owner holds already comes first, whatever is
-    /// ahead; then the first request that is admitted and first in its queues.
+    /// The next request to serve. A request that asks only for what its owner already holds comes first, wherever it is
+    /// in the queue; then the first request that is admitted and first in its queues.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
         let all = || (0..self.requests.len()).map(|index| (index, self.may_be_served(index)));
         let has_all = all().find(|(_, why)| *why == Some(Why::HasAll));
@@ -401,8 +401,8 @@ impl Model {
         (why == Why::HasAll || self.grace_admits(&asked.keys, asked.owner)).then_some(why)
     }
 
-    /// "An owner that loses a key on which its queued MLOCK counted has that request decided anew", place and deadlock.
-    /// Returns whether there was one.
+    /// If an owner loses a key on which its queued MLOCK counted, that request is reevaluated: its position, and
+    /// whether it would deadlock. Returns whether there was one.
     fn decide_one_anew(&mut self) -> bool {
         let has_lost = |request: &Request| request.held.iter().any(|key| !self.holds(key, request.asked.owner));
         let lost = self.requests.iter().position(|request| request.away.is_none() && has_lost(request));
@@ -447,7 +447,7 @@ impl Model {
         changed.iter().for_each(|key| self.holders_changed(key));
     }
 
-    /// Any change of holders sets the key's time to live to their latest deadline; without a holder the key is removed.
+    /// A change of holders sets the key's time to live to their latest deadline. Without a holder the key is removed.
     pub(super) fn holders_changed(&mut self, key: Word) {
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.holders.retain(|holder| holder.stays_at_0 || holder.holds + holder.reads > 0);
@@ -488,7 +488,7 @@ impl Model {
         self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
     }
 
-    /// "Waiters that can never fit it (what their owner holds already counts) get an error."
+    /// Waiters that can never fit it, counting what their owner already holds, get an error.
     fn note_turned_out(&mut self, key: Word, limit: u32) {
         let never_fits = |request: &&Request| match request.asked.claim {
             Claim::Permits(_, Holds::By(more)) => {
@@ -503,7 +503,7 @@ impl Model {
         self.turned_out.extend(turned_out);
     }
 
-    /// The newest LIMIT counts, for present holders and waiters too.
+    /// The newest LIMIT counts, for current holders and waiters as well.
     pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
         if self.limit(key) != limit {
             self.note_turned_out(key, limit);
@@ -545,14 +545,14 @@ impl Value {
 }
 
 impl Request {
-    /// Whether it waits in the queue of this key; a kept place does not.
+    /// Whether it waits in the queue of this key. A reserved position does not.
     pub fn waits_for(&self, key: Word) -> bool {
         self.away.is_none() && self.asked.keys.contains(&key)
     }
 
     /// Whether `other` repeats this request: same owner, keys, mode and permits.
     pub(super) fn is_retried_by(&self, other: &Acquire) -> bool {
-        // "It takes up only a place whose request waits no more."
+        // An adopted request resumes only the position of a request that no longer waits.
         (self.away.is_some() || !matches!(other.claim, Claim::Adopted { .. }))
             && self.asked.owner == other.owner
             && self.asked.keys.len() == other.keys.len()

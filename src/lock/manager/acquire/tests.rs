@@ -97,7 +97,7 @@ fn a_smaller_limit_refuses_requests_that_it_can_never_admit() {
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 
-/// The gate is closed: a queue that would have been served stays due.
+/// Writes are refused, so a queue that would have been served stays due.
 #[test]
 fn only_a_changed_limit_serves_the_queue() {
     for (limit, is_other) in [(1, false), (2, true)] {
@@ -115,7 +115,7 @@ fn only_a_changed_limit_serves_the_queue() {
     }
 }
 
-/// Rows: the rank of the earlier request, whether its client is still there, the rank of the new one, and the place.
+/// Rows: the rank of the earlier request, whether its client still waits, the rank of the new one, and the position.
 #[test]
 fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_rank_does() {
     let (upgrade, normal) = (Rank::Upgrade, Rank::Normal);

@@ -27,7 +27,7 @@ fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits
 }
 
 /// p waits for m and l, and k, which it holds. The wait of q for k has timed out when p releases k, so k is free for a
-/// moment. Then p has the last place, behind r on m.
+/// moment. Then p has the last position, behind r on m.
 #[test]
 fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_has_timed_out() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
@@ -51,7 +51,7 @@ fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_
     assert_eq!((fixture.holders(), lock.is_held_by(b"r")), ("s".into(), true));
 }
 
-/// x waits for k and z, w holds z and waits for n, and p holds n and k. Without k, p would wait behind x for ever.
+/// x waits for k and z, w holds z and waits for n, and p holds n and k. Without k, p would deadlock behind x.
 #[test]
 fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
@@ -108,7 +108,8 @@ fn a_grant_leaves_requests_of_its_owner_for_other_keys_queued() {
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 2));
 }
 
-/// The request is answered, nothing is granted or replicated for it, and the next request is served in the same step.
+/// The request gets its reply, nothing is granted or replicated for it, and the next request is served in the same
+/// step.
 #[test]
 fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     let mut fixture = Fixture::of(&[("z", Claim::Mutex)]);
@@ -138,7 +139,7 @@ fn in_a_grace_only_holders_are_granted_more() {
     assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::Gone));
     let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(1), "it writes now");
-    // Newcomers wait, for one key and for several.
+    // New requests wait, for one key and for multiple.
     fixture.acquire_all("c", &[b"n"], Claim::Mutex, None, Lease::Persist);
     fixture.server.keyspace.delete(&Key::new(0, b"m"));
     for name in [b"m", b"n"] {
@@ -146,7 +147,7 @@ fn in_a_grace_only_holders_are_granted_more() {
     }
     fixture.drain();
     assert_eq!((fixture.manager.queues().waiters(), fixture.server.keyspace.primary.len()), (2, 1));
-    // They are granted when the grace ends.
+    // They are granted when the grace period ends.
     fixture.server.keyspace.now_ms += 1_000;
     fixture.tick();
     fixture.drain();
@@ -172,7 +173,7 @@ fn a_grant_of_several_keys_lets_its_owner_reenter_from_the_queues_of_all() {
     fixture.drain();
     assert!(fixture.manager.queues().is_empty() && !fixture.manager.has_due());
     assert_eq!(fixture.server.inbox.answers.len(), 2);
-    // Queues that are gone are not served.
+    // Queues that were removed are not served.
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
@@ -217,7 +218,7 @@ fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     assert!(!fixture.manager.has_due(), "nothing waits for the gate");
 }
 
-/// The keyspace, with another gate for the key l.
+/// The keyspace, with another result of the write check for the key l.
 struct GateOfL<'a>(&'a mut Keyspace, Gate);
 
 impl Keys for GateOfL<'_> {
@@ -256,7 +257,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
     }
 }
 
-/// A request that waits no more is granted nothing, though a later turn has still to take it out of its queue.
+/// A request that no longer waits is granted nothing, although it is removed from its queue only in a later iteration.
 #[test]
 fn a_request_that_is_over_is_not_served() {
     let limit_ms = 10;
@@ -278,7 +279,7 @@ fn a_request_that_is_over_is_not_served() {
     }
 }
 
-/// A place that is kept is no waiter: nothing is opened for it, put off, or left to a later turn.
+/// A reserved position is not a waiter: nothing is opened for it, postponed, or left to a later iteration.
 #[test]
 fn a_queue_without_waiters_is_not_served() {
     let mut fixture = Fixture::of(&[("a", Claim::Mutex), ("b", Claim::Mutex)]);
@@ -311,7 +312,7 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
     }
 }
 
-/// An ended hold of the key is a write too, when an owner's requests are tried again.
+/// When an owner's requests are tried again, removing an ended hold of the key is also a write.
 #[test]
 fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
     let mut fixture = Fixture::default();
@@ -330,8 +331,8 @@ fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
     assert!(fixture.manager.queues().is_empty(), "o writes");
 }
 
-/// In a cluster a release may write its own key, k, while writes are refused for l. Rows: who holds l when b comes to
-/// hold k.
+/// In a cluster a release may write its own key, k, while writes are refused for l. Rows: who holds l when b becomes
+/// the holder of k.
 #[test]
 fn a_request_that_reenters_while_writes_are_refused_for_another_key_is_served_when_they_are_accepted() {
     for holder in ["", "b"] {

@@ -41,10 +41,10 @@ fn a_release_leaves_what_the_table_says() {
             "b c",
             vec![dropped("a"), hold("c")],
         ),
-        // The last holder goes, a request waits.
+        // The last holder goes, and a request waits.
         (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
         (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
-        // The last holder goes, no request waits.
+        // The last holder goes, and no request waits.
         (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Told::Delete]),
         (vec![("a", READ)], read, Released::Gone, "", vec![Told::Delete]),
         // Nothing ends.
@@ -97,7 +97,7 @@ fn an_error_changes_nothing() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_family(Family::Mutex));
     assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
-    // A free key keeps the family of its waiters.
+    // A free key keeps the lock type of its waiters.
     fixture.server.keyspace.gate = Gate::Closed;
     fixture.server.keyspace.delete(&key());
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_family(Family::Mutex));

@@ -1,4 +1,4 @@
-//! Tests of requests with COALESCE: the release of the lock answers them, no other end of the hold does.
+//! Tests of COALESCE requests: the release of the lock completes them, and no other end of the hold does.
 
 use crate::host::simulated::Turns;
 use crate::host::{Gate, WaitOutcome};
@@ -15,7 +15,8 @@ use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 
-/// `LOCK.ACQUIRE name owner BLOCK`, with COALESCE or without. The request may keep its place, and waits for 500 ms.
+/// `LOCK.ACQUIRE name owner BLOCK`, with or without COALESCE. The request waits for 500 ms, and its position may be
+/// reserved.
 fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> Acquired {
     let (owner, now) = (owner(token), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
@@ -54,7 +55,7 @@ fn release_failed(fixture: &mut Fixture, token: &str) {
     assert_eq!(released, Ok(Released::Gone), "{token}");
 }
 
-/// The fence of the current hold.
+/// The fencing token of the current hold.
 fn fence(fixture: &Fixture) -> Fence {
     fixture.stored().0.fence().unwrap()
 }
@@ -73,7 +74,7 @@ fn drain_all(fixture: &mut Fixture) {
     panic!("the drain does not end");
 }
 
-/// Checks that nothing is left of the answered requests.
+/// Checks that nothing is left of the completed requests.
 fn assert_no_waiters(fixture: &mut Fixture) {
     assert!(fixture.manager.queues().is_empty() && fixture.manager.queues().is_clean());
     assert_eq!((fixture.manager.queues().waiters(), fixture.next_timer()), (0, None));
@@ -149,7 +150,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]), "{row}");
         assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("B".into(), 2), "{row}");
     }
-    // The end of its connection, and a grant that was not received.
+    // The end of its connection, and an undelivered grant.
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     let ids = ["b", "c"].map(|token| queue(&mut fixture, token, true));
@@ -228,7 +229,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
 }
 
-/// A release of a mutex with several waiters with COALESCE; the turn of the release answers only the first.
+/// The release of a mutex for which several COALESCE requests wait. The slice of the release replies only to the first.
 fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
     let (mut fixture, ids) = waiting(tokens);
     let fence = fence(&fixture);
@@ -265,7 +266,7 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
     let released =
         fixture.manager.turn(&mut fixture.server.host(&now)).release(l.as_ref(), b"a", &Portion::Mutex, Work::Done);
     assert_eq!((released, told(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
-    // The rest of both in turns.
+    // The rest of both in later iterations.
     (0..4).for_each(|_| fixture.drain());
     let mut first = told(&mut fixture);
     first.sort_unstable_by_key(|(id, _)| *id);
@@ -280,11 +281,11 @@ fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
     assert!(fixture.manager.has_waiters_or_sessions() && fixture.manager.is_ending(ids[1]));
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
     assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry is a new request");
-    // A client that disconnects now keeps no place, and the end of its connection is no second answer.
+    // No position is reserved for a client that disconnects now, and the end of its connection is not a second reply.
     let now = fixture.server.now();
     fixture.manager.leave(&now, ids[2], Departure::MayComeBack);
     fixture.manager.leave_all([ids[3]]);
-    // An answered request does not time out.
+    // A completed request does not time out.
     fixture.server.keyspace.now_ms += 500;
     fixture.tick();
     assert_eq!(told(&mut fixture), [(ids[1], done)]);
@@ -322,7 +323,7 @@ fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
     fixture.server.turns = Turns::Of(1);
     release(&mut fixture, "a");
     assert!(matches!(ask_for(&mut fixture, b"k", "e", false), Acquired::Granted(_)));
-    // e waits for d. The release has answered d, so d waits for e no more.
+    // e waits for d. The release has completed the request of d, so d no longer waits for e.
     assert!(matches!(ask_for(&mut fixture, b"x", "e", false), Acquired::Queued(_)));
 }
 

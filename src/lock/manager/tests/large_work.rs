@@ -1,5 +1,5 @@
-//! Tests that no turn is long, however many requests, keys and owners there are. Each turn is counted in steps (keys
-//! opened, requests and owners looked up), so an unbounded turn fails by a number and not by a clock.
+//! Tests that no time slice is long, however many requests, keys and owners there are. Each slice is counted in steps
+//! (keys opened, requests and owners looked up), so that an unbounded slice fails by a number and not by a clock.
 
 use crate::host::simulated::{Stored, Turns};
 use crate::key::{Key, KeyRef, RequestId};
@@ -13,14 +13,14 @@ use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 
-/// Units of work in a turn.
+/// Units of work in a time slice.
 const UNITS: u32 = 32;
 
-/// The most steps of one unit of work with one key: more than any unit has, and far fewer than a loop over all
-/// requests.
+/// The maximum number of steps of one unit of work with one key: more than any unit has, and far fewer than a loop over
+/// all requests.
 const STEPS_A_UNIT: usize = 40;
 
-/// The most steps of a turn: its units, and one more of each kind of work with a request for `keys` keys.
+/// The maximum number of steps of a slice: its units, and one more of each kind of work with a request for `keys` keys.
 fn most(keys: usize) -> usize {
     UNITS as usize * STEPS_A_UNIT + 16 * keys
 }
@@ -36,7 +36,7 @@ fn cost<R>(fixture: &mut Fixture, work: impl FnOnce(&mut Fixture) -> R) -> (usiz
     (steps(fixture) - before, result)
 }
 
-/// Runs all turns that are due. Returns their number, and the steps of the longest.
+/// Runs all iterations that are due. Returns their number, and the steps of the longest.
 fn drain(fixture: &mut Fixture) -> (usize, usize) {
     let (mut turns, mut longest) = (0, 0);
     while fixture.manager.has_due() {
@@ -82,7 +82,7 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Reentrant(Count::Step(1))));
     assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
     let (turns, longest) = drain(&mut fixture);
-    // Two walks, each over all requests of the owner.
+    // Two passes, each over all requests of the owner.
     assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
     assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
 }
@@ -110,7 +110,7 @@ fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
     fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
-/// Ten thousand waiters; each `ordinary`th is without COALESCE.
+/// Ten thousand waiters, of which each `ordinary`th is without COALESCE.
 fn ten_thousand_waiters(ordinary: usize) -> Fixture {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 1..=10_000 {
@@ -233,7 +233,7 @@ fn a_change_of_the_keys_deadline_visits_no_waiter() {
         let (turns, longest) = drain(&mut fixture);
         assert!(turns == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {turns} turns");
     }
-    // A value of another type is one decision for all waiters; the replies are spread over the next turns.
+    // A value of another type is one decision for all waiters. The replies are spread over the next iterations.
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_touched(key().as_ref());
     let (_, longest) = drain(&mut fixture);

@@ -121,7 +121,7 @@ fn a_request_sent_again_is_recorded_if_it_changes_something() {
         fixture.acquire("a", MUTEX, None, lease);
         assert_eq!(told(&mut fixture), expected, "{lease:?}");
     }
-    // Both keys get a new fence.
+    // Both keys get a new fencing token.
     fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
     assert_eq!(told(&mut fixture), ["a granted 1", "a granted 1"]);
 }

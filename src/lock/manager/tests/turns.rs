@@ -1,4 +1,5 @@
-//! Tests of turns that are over before all work is done: the next turn goes on, and no newcomer is granted in between.
+//! Tests of time slices that are spent before all work is done: the next iteration continues, and no new request is
+//! granted in between.
 
 use std::num::NonZeroU64;
 
@@ -22,7 +23,7 @@ const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
 const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
 
-/// The owners `names` wait to read behind a writer w. From now on a turn is over after `units` units of work.
+/// The owners `names` wait to read behind a writer w. From now on a time slice has `units` units of work.
 fn readers(names: &[&str], units: u32) -> Fixture {
     let mut fixture = Fixture::of(&[("w", WRITE)]);
     names.iter().for_each(|name| _ = fixture.acquire(name, READ, None, Lease::Persist));
@@ -30,7 +31,7 @@ fn readers(names: &[&str], units: u32) -> Fixture {
     fixture
 }
 
-/// Asks for the key without waiting.
+/// Requests the key without waiting.
 fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
@@ -38,7 +39,7 @@ fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
     fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
-/// Runs all turns that are due. Returns their number.
+/// Runs all iterations that are due. Returns their number.
 fn drain_all(fixture: &mut Fixture) -> usize {
     let mut turns = 0;
     while fixture.manager.has_due() {
@@ -53,7 +54,7 @@ fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
     std::mem::take(&mut fixture.server.inbox.answers)
 }
 
-/// The requests that wait for the key, in the order of the queue.
+/// The requests that wait for the key, in order.
 fn waiting(fixture: &Fixture) -> Vec<RequestId> {
     let queue = fixture.manager.queues().of_key(key().as_ref());
     queue.into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id).collect()
@@ -149,7 +150,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     drain_all(&mut fixture);
     let told_in_order: Vec<_> = told(&mut fixture).iter().map(|(id, _)| *id).collect();
     assert_eq!((told_in_order, fixture.manager.queues().is_empty()), (ids, true));
-    // A request keeps its outcome if the key is free again before it is answered.
+    // A request keeps its outcome even if the key is free again before it gets its reply.
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.turns = Turns::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
@@ -160,7 +161,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     assert_eq!((fixture.holders(), told(&mut fixture).len()), ("".into(), 3));
 }
 
-/// The key k is touched but unchanged, and then gets a lock of a: its queue is inspected again from the head.
+/// The key k is accessed but unchanged, and then gets a lock of a: its queue is inspected again from the head.
 #[test]
 fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
@@ -178,7 +179,8 @@ fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
 }
 
-/// The key k, for which a and b wait, has got a lock of b. Another command sees it before the turn that notices it.
+/// The key k, for which a and b wait, has got a lock of b. Another command sees it before the iteration that notices
+/// it.
 #[test]
 fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() {
     let by_a_request = |fixture: &mut Fixture| {
@@ -203,8 +205,8 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
     }
 }
 
-/// A release forgets the requests that could reenter: they do not delay the next waiter. In short turns a request of b
-/// for several keys is still to be tried when b releases the key.
+/// A release forgets the requests that could reenter, so they do not delay the next waiter. With short time slices, a
+/// multi-key request of b has still to be tried when b releases the key.
 #[test]
 fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
     for turns in [Turns::Endless, Turns::Of(1)] {
@@ -232,7 +234,7 @@ fn a_release_passes_over_the_requests_of_an_ended_connection() {
     assert_eq!(fixture.holders(), "w", "in the same step");
 }
 
-/// The connection of a request has ended, and the request is retried before a turn has noted that.
+/// The connection of a request has ended, and the request is retried before an iteration has recorded that.
 #[test]
 fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
@@ -266,7 +268,7 @@ fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place(
     let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
     let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
     fixture.manager.waits.queues.keep_place(waiting(&fixture)[0], Instant::from_ms(60_000));
-    // A lock comes by RENAME while no request waits.
+    // A lock is moved here by RENAME while no request waits.
     let mut source = Fixture::default();
     source.server.keyspace.now_ms += 5;
     source.acquire("a", permits(2), None, Lease::Persist);
@@ -295,7 +297,7 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
     assert_eq!((fixture.effects(), fixture.holders()), (vec![Told::Hold(owner("b"))], "b".into()), "the oldest first");
-    // A command that comes before the drain finds the hold gone.
+    // For a command that comes before the drain, the hold is already gone.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
     let released =
@@ -329,7 +331,7 @@ fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
     fixture.server.keyspace.now_ms = retry_ms;
     fixture.tick();
     assert_eq!(fixture.effects(), [Told::Renew(owner("a")), Told::Renew(owner("a")), Told::Renew(owner("a"))]);
-    // A key in a slot that moves is not tried again at once.
+    // A key in a slot that moves is not retried at once.
     fixture.server.keyspace.gate = Gate::Elsewhere;
     fixture.server.keyspace.now_ms += 100;
     fixture.tick();
@@ -374,8 +376,8 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
     assert_eq!((refused(&mut fixture), waiting(&fixture).len()), (ids[2..].to_vec(), 1));
 }
 
-/// A turn that is over at once still does one item of each kind: a lost grant, a session's hold, a queue, a request
-/// that is tried again.
+/// A time slice that is spent at once still allows one item of each kind: an undelivered grant, a session's hold, a
+/// queue, a request that is tried again.
 #[test]
 fn no_kind_of_work_waits_for_ever_behind_another() {
     let mut fixture = session();
