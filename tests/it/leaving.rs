@@ -47,8 +47,8 @@ fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     });
 }
 
-/// A bug of the servers: a client that is unblocked and timed out in one turn gets no reply (docs/limits.md, Bugs of
-/// servers). It must be able to go on, and must never get two.
+/// A bug of the servers: a client that is unblocked and timed out in one turn gets no reply (docs/limits.md, Server
+/// bugs). It must be able to go on, and must never get two.
 #[test]
 fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
     assert_the_next_moves_up(|client, mut b| {
