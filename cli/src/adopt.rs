@@ -1,4 +1,4 @@
-//! `redis-lock adopt`: whether the patterns of lock.adopt and lock.adopt-observe fit the keys of their clients.
+//! `redis-lock adopt`: whether the patterns of lock.adopt and lock.adopt-observe suit the way clients use their keys.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::reply::Fields;
 use crate::servers::Servers;
 use crate::text::{wrapped, Text};
 
-/// The fields of LOCK.ADOPTION REPORT, and the server that counted.
+/// The fields of LOCK.ADOPTION REPORT, and the server that reported them.
 #[derive(Serialize)]
 struct Pattern {
     server: String,
@@ -97,7 +97,7 @@ impl Pattern {
         })
     }
 
-    /// Some lines for people.
+    /// The report of a pattern as text.
     fn advice(&self, has_several: bool) -> String {
         let verdict = match self.fits.as_str() {
             "yes" => "fits",
@@ -138,7 +138,7 @@ impl Pattern {
             (release, "released"),
             (clients, "clients"),
         ];
-        // Redis 7.0 does not tell which connection an observed command came from.
+        // Redis 7.0 does not reveal which connection sent an observed command.
         let is_known = |(count, name): &&(&u64, &str)| **count > 0 || *name != "clients";
         let acts = acts.iter().filter(is_known).map(|(count, name)| format!("{count} {name}"));
         let acts = acts.collect::<Vec<_>>().join(", ");

@@ -133,7 +133,7 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
-    /// For a message that nothing has one of these names.
+    /// A hint for messages saying that nothing has one of these names.
     pub fn hint(&self, names: &[&Text]) -> &'static str {
         let is_one_printed = names.iter().any(|name| name.0.contains(&b'\\'));
         match is_one_printed && !self.escaped {
@@ -344,11 +344,11 @@ pub enum Generated {
     Completions,
 }
 
-/// Reads this process's arguments, and for the connection its environment. Does not return where they ask for help or
-/// cannot be understood.
+/// Parses this process's arguments and, for the connection, its environment. Does not return if the arguments ask for
+/// help or are invalid.
 pub fn parse() -> CommandLine {
     let parsed = CommandLine::try_parse().map_err(usage::with_hint).and_then(|mut line| {
-        // A value that is not UTF-8 stays a value: without one the server would be another one, at localhost.
+        // A value that is not UTF-8 is still a value. Ignoring it would select another server, the one at localhost.
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         line.connection.complete(|name| variable(name).filter(|value| !value.is_empty()));
         let unreadable = line.subcommand.unescape_names().err();
@@ -359,21 +359,21 @@ pub fn parse() -> CommandLine {
         }
     });
     parsed.unwrap_or_else(|error| {
-        // stderr may be closed: the exit status says the same.
+        // stderr may be closed; the exit status says the same.
         let _ = error.print();
         let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
         std::process::exit(if is_answer { 0 } else { exit_code::USAGE.into() })
     })
 }
 
-/// The server, for short command lines: in a crontab, in the environment of a container.
+/// Selects the server where command lines should be short: in a crontab, or in a container's environment.
 pub const URL_VARIABLE: &str = "REDIS_LOCK_URL";
 pub const SENTINELS_VARIABLE: &str = "REDIS_LOCK_SENTINELS";
 pub const MASTER_VARIABLE: &str = "REDIS_LOCK_MASTER";
 
 impl ConnectionArgs {
-    /// If no option names a server, the environment does. With Sentinels, its URL is the login of the primary. A master
-    /// without Sentinels is read too: [`contradiction`] refuses it.
+    /// Without an option that names a server, the environment names it. With Sentinels, its URL is the login for the
+    /// primary. A master name without Sentinels is read too, so that [`contradiction`] reports it.
     fn complete(&mut self, variable: impl Fn(&str) -> Option<String>) {
         let is_named = self.uri.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some();
         let is_of_environment = !is_named && self.sentinel.is_empty();
@@ -390,7 +390,7 @@ impl ConnectionArgs {
 }
 
 impl Command {
-    /// Replaces names that were written with escapes by the bytes that they stand for.
+    /// Replaces escaped names with the bytes that they stand for.
     fn unescape_names(&mut self) -> Result<(), String> {
         let (names, written): (&NameArgs, Vec<&mut OsString>) = match self {
             Command::Run(args) => {
@@ -412,8 +412,8 @@ impl Command {
     }
 }
 
-/// Conflicts that clap cannot detect: a global option may stand before and behind the subcommand, and clap compares it
-/// only with the options on its own side.
+/// Conflicts that clap cannot detect: a global option may come before or after the subcommand, and clap compares it
+/// only with the options on the same side.
 fn contradiction(line: &CommandLine) -> Option<&'static str> {
     let to = &line.connection;
     let ways = [
@@ -463,7 +463,7 @@ fn has_one_twice(keys: &[OsString]) -> bool {
     !keys.iter().all(|key| seen.insert(key))
 }
 
-/// In a script it is mostly a variable that is not set, and every script's empty key would be one lock.
+/// In a script an empty name is usually an unset variable, and the empty keys of all scripts would be the same lock.
 fn no_empty() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(|text| match text.is_empty() {
         true => Err("it is empty: is a variable unset?"),
@@ -478,7 +478,7 @@ fn parse_wait_limit(text: &str) -> Result<WaitLimit, String> {
     }
 }
 
-/// In whole milliseconds, rounded up: the server counts in these.
+/// In whole milliseconds, the unit of the server, rounded up.
 fn parse_lease(text: &str) -> Result<Duration, String> {
     const MILLISECOND: Duration = Duration::from_millis(1);
     let time = at_least(MILLISECOND, text)?;

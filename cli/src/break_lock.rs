@@ -1,4 +1,4 @@
-//! `redis-lock break`: takes a lock away from its holders.
+//! `redis-lock break`: force-releases a lock.
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,4 +1,4 @@
-//! `redis-lock cancel`: takes a waiter out of the queue of a lock.
+//! `redis-lock cancel`: removes a waiter from the queue of a lock.
 
 use std::os::unix::ffi::OsStrExt;
 

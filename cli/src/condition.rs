@@ -1,5 +1,6 @@
-//! What limits a look at a server: it grants nothing at the moment, takes no new requests, or is one node of many. All
-//! of it is read from INFO, where the module has the code of a refusal and the server most of the details.
+//! Conditions that the output must mention: a server grants nothing at the moment, takes no new requests, or is one
+//! node of many. All are read from INFO, where the module reports the code of a refusal and the server most of the
+//! details.
 
 use std::collections::HashMap;
 
@@ -16,10 +17,10 @@ use crate::servers::Servers;
 /// Whether a server grants locks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Condition {
-    /// The codes of the errors that requests for free locks get; `PAUSED` where they get none.
+    /// The error codes for requests for free locks; `PAUSED` if they get no reply.
     refusals: Vec<String>,
     held_back_ms: u64,
-    /// For people; the server's name comes before each.
+    /// Sentences for people; each is printed after the server's name.
     #[serde(skip)]
     pub sentences: Vec<String>,
 }
@@ -27,7 +28,7 @@ pub struct Condition {
 impl Condition {
     pub fn of(info: &Info) -> Condition {
         let refused = info.text("lock_acquires_refused").filter(|code| *code != "no");
-        // A replica has not begun the grace of a primary.
+        // The grace period of a primary has not begun on a replica.
         let grace = (refused != Some("READONLY") && info.number("lock_grace_remaining_ms") > 0).then_some("GRACE");
         let refusals: Vec<&str> = refused.into_iter().chain(grace).collect();
         let mut sentences: Vec<String> = refusals.iter().map(|code| sentence(code, info)).collect();
@@ -38,13 +39,13 @@ impl Condition {
         Condition { refusals: refusals.into_iter().map(String::from).collect(), held_back_ms, sentences }
     }
 
-    /// None: this user may not ask for INFO.
+    /// None: this user may not run INFO.
     pub async fn at(node: &Node) -> Option<Condition> {
         let info = node.query(&Info::command()).await.and_then(decode::<String>).ok()?;
         Some(Condition::of(&Info::parse(&info)))
     }
 
-    /// Says on stderr what is wrong.
+    /// Prints the problems on stderr.
     pub fn tell(&self, server: &str) {
         for sentence in &self.sentences {
             say(format_args!("{server} {sentence}"));
@@ -66,7 +67,7 @@ fn sentence(code: &str, info: &Info) -> String {
         }
         "PAUSED" if is_failing_over() => "it is failing over to a replica (FAILOVER)".to_string(),
         "PAUSED" => match info.text("paused_reason").filter(|reason| *reason != "none") {
-            // Only Valkey shows it.
+            // Only Valkey reports it.
             Some(reason) => {
                 let left_ms = info.number("paused_timeout_milliseconds");
                 return format!("grants nothing for another {}: it is paused ({reason})", human(left_ms));
@@ -87,13 +88,13 @@ fn sentence(code: &str, info: &Info) -> String {
     format!("grants nothing: {why}")
 }
 
-/// Says so where a node of a cluster is asked alone: its list looks like that of a server.
+/// Mentions the other nodes if a single node of a cluster is queried, because its list looks like that of a server.
 pub async fn tell_other_nodes(servers: &Servers) {
     if servers.are_all() {
         return;
     }
     for server in servers.names() {
-        // A user that may not ask sees the list all the same.
+        // A user without permission for this still gets the list.
         let reply = servers.query_at(&server, cmd("INFO").arg("cluster")).await.and_then(decode::<String>);
         if reply.is_ok_and(|info| Info::parse(&info).is_of_a_node()) {
             say(format_args!("{}", other_nodes(&server)));
@@ -101,7 +102,7 @@ pub async fn tell_other_nodes(servers: &Servers) {
     }
 }
 
-/// For people.
+/// The sentence for people.
 pub fn other_nodes(server: &str) -> String {
     format!("{server} is a node of a cluster: the locks of other nodes are not shown (use -c to query all primaries)")
 }
@@ -115,15 +116,15 @@ impl Info {
         Info(fields.map(|(name, value)| (name.to_string(), value.trim_end().to_string())).collect())
     }
 
-    /// Asks for all that a [`Condition`] is made of.
+    /// Requests all the sections that a [`Condition`] needs.
     fn command() -> Cmd {
         cmd("INFO").arg(&["lock", "replication", "cluster", "persistence", "memory", "clients"]).to_owned()
     }
 
-    /// INFO of all servers, with all that a [`Condition`] is made of.
+    /// The INFO of all servers, with all the sections that a [`Condition`] needs.
     ///
     /// # Errors
-    /// As [`Servers::query_all`].
+    /// See [`Servers::query_all`].
     pub async fn of_all(servers: &mut Servers) -> Result<Vec<(String, Info)>, Error> {
         let replies = servers.query_all(&Info::command()).await?;
         replies.into_iter().map(|(server, reply)| Ok((server, Info::parse(&decode::<String>(reply)?)))).collect()
@@ -133,7 +134,7 @@ impl Info {
         self.0.get(name).map(String::as_str)
     }
 
-    /// 0 where the server has no such field.
+    /// 0 if the server has no such field.
     fn number(&self, name: &str) -> u64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
@@ -147,7 +148,7 @@ impl Info {
     }
 }
 
-/// `1.5MB`, as INFO's fields for people have it.
+/// `1.5MB`, like the human-readable fields of INFO.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut unit = 0;
@@ -170,7 +171,7 @@ mod tests {
     fn misconf_names_the_file_that_cannot_be_written() {
         let told = |aof: &str| sentences(&format!("lock_acquires_refused:MISCONF\naof_last_write_status:err\n{aof}"));
         assert!(told("aof_enabled:1")[0].contains("append-only file"));
-        // Redis leaves the status of a file that is no longer in use.
+        // Redis keeps the status of a file that is no longer in use.
         assert!(told("aof_enabled:0")[0].contains("its last save failed"));
     }
 

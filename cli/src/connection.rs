@@ -1,4 +1,4 @@
-//! The server that the options name, and commands about one key, each sent once. `servers` asks all servers.
+//! Connects to the server that the options name, and sends it commands about one key. For all servers, see `servers`.
 
 use std::fs;
 use std::future::Future;
@@ -16,18 +16,18 @@ use crate::args::{ConnectionArgs, SENTINELS_VARIABLE, URL_VARIABLE};
 use crate::error::{CutOff, Error};
 use crate::text::Text;
 
-/// The password if neither -a nor the URI has one, as in redis-cli.
+/// The password if neither -a nor the URI contains one, as in redis-cli.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
-/// The port of a Sentinel whose address has none.
+/// The port of a Sentinel whose address does not include one.
 const SENTINEL_PORT: u16 = 26379;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A busy server may need long for a reply with thousands of holders.
+/// Long, because a reply with thousands of holders may take a busy server a while.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnectionArgs {
-    /// The server, the primary behind the Sentinels, or the cluster. Nothing is sent yet.
+    /// Connects to the server, the primary monitored by the Sentinels, or the cluster, on first use.
     pub fn client(&self) -> Result<Client, Error> {
         let node = self.node()?;
         let client = match &self.master {
@@ -47,7 +47,7 @@ impl ConnectionArgs {
         }
     }
 
-    /// What to try after this error of the connection; empty: nothing that the message does not say.
+    /// What to try after this connection error; empty if the message already says it.
     pub fn hint(&self, error: &Error) -> &'static str {
         let is_tls = || self.node().is_ok_and(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }));
         match error.cut_off() {
@@ -57,7 +57,7 @@ impl ConnectionArgs {
         }
     }
 
-    /// Whether what answers there is a Sentinel: it knows no command of the module either.
+    /// Whether the server is a Sentinel, which does not know the module's commands either.
     pub async fn is_of_a_sentinel(&self) -> bool {
         let Ok(client) = self.client() else { return false };
         let Ok(connection) = client.connection(b"").await else { return false };
@@ -67,12 +67,12 @@ impl ConnectionArgs {
         }
     }
 
-    /// The database that commands about one key go to.
+    /// The database for commands about one key.
     pub fn db(&self) -> Result<u64, Error> {
         Ok(self.node()?.redis_settings().db().try_into().unwrap_or_default())
     }
 
-    /// How to connect to the server. With Sentinels, its host and port are not used.
+    /// How to connect to the server. With Sentinels, the host and port are not used.
     fn node(&self) -> Result<ConnectionInfo, Error> {
         let info = match &self.uri {
             Some(uri) => uri.as_str().into_connection_info().map_err(|_| self.no_uri())?,
@@ -82,7 +82,7 @@ impl ConnectionArgs {
         self.encrypted(info.set_redis_settings(login))
     }
 
-    /// The URI has a password, mostly: it is not shown.
+    /// Does not show the URI, because it usually contains a password.
     fn no_uri(&self) -> Error {
         let place = if self.is_from_environment { URL_VARIABLE } else { "-u" };
         Error::Options(format!(
@@ -117,7 +117,7 @@ impl ConnectionArgs {
 
     fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let of_address = |address: &String| {
-            // A list in the environment may have blanks behind its commas.
+            // A list in the environment may have blanks after its commas.
             let address = address.trim();
             let uri = match (address.contains("://"), address.contains(':')) {
                 (true, _) => address.to_string(),
@@ -141,7 +141,7 @@ impl ConnectionArgs {
             _ => return Ok(info),
         };
         let info = info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: is_insecure, tls_params: None });
-        // Only a client of the redis crate turns these files into TLS parameters.
+        // Only a client of the redis crate converts these files to TLS parameters.
         let client = redis::Client::build_with_tls(info, self.certificates()?).map_err(Error::of_options)?;
         Ok(client.get_connection_info().clone())
     }
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|cause| Error::Io { what: path.display().to_string(), cause })
 }
 
-/// The server that has a key: in a cluster not the node that the options name.
+/// The server that serves a key; in a cluster this need not be the node that the options name.
 pub struct Node {
     pub name: String,
     connection: MultiplexedConnection,
@@ -174,14 +174,14 @@ impl Node {
         Ok(Node { name, connection })
     }
 
-    /// Sends a command once. No retry: after a lost reply a second LOCK.BREAK would hit the next holder.
+    /// Sends a command once. No retry: after a lost reply, a second LOCK.BREAK would hit the next holder.
     pub async fn query(&self, command: &Cmd) -> Result<Value, Error> {
         let error = match send(self.connection.clone(), command.clone()).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
         if let (Some("WRONGTYPE"), Some(Arg::Simple(key))) = (error.code(), command.args_iter().nth(1)) {
-            // Without the right to TYPE the server's own words have to do.
+            // Without permission for TYPE, the server's own message has to do.
             if let Ok(Value::SimpleString(found)) = send(self.connection.clone(), cmd("TYPE").arg(key).to_owned()).await
             {
                 return Err(Error::no_lock(&Text(key.to_vec()), &found));
@@ -191,7 +191,6 @@ impl Node {
     }
 }
 
-/// Sends a command, and waits for its reply.
 pub async fn send(connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
     send_within(REPLY_TIMEOUT, connection, command).await
 }

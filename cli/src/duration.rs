@@ -12,7 +12,7 @@ pub fn human(ms: u64) -> String {
     }
 }
 
-/// The time left of a lease or a key. By the contract, -1 means no deadline, and -2 a free key that has waiters.
+/// The remaining time of a lease or key. -1 means no expiry, -2 a free key with waiters.
 pub fn left(ttl: i64) -> String {
     match u64::try_from(ttl) {
         Ok(ms) => human(ms),

@@ -1,4 +1,4 @@
-//! Errors of the program: each message is one sentence that says what to do, and each kind has its exit status.
+//! The errors of the program. Each message is one sentence that says what to do, and each kind has an exit status.
 
 use std::fmt;
 use std::io;
@@ -15,27 +15,27 @@ use crate::usage::MEANING_OF_N;
 pub enum Error {
     /// An invalid address, number or certificate on the command line.
     Options(String),
-    /// The server does not answer, or the connection broke.
+    /// The server does not reply, or the connection broke.
     Connection { server: String, cause: RedisError },
-    /// Some of several servers could not be asked. What the others answered has been printed.
+    /// Some of the servers could not be queried. The replies of the others have been printed.
     LeftOut(Vec<Missing>),
     /// The server does not know the module's commands.
     NoModule { server: String },
-    /// It is a Sentinel, asked as a server.
+    /// The server is a Sentinel.
     Sentinel { server: String },
-    /// The server's error reply: a user without permission, or a missing or wrong password.
+    /// The server replied with an error: missing permission, or a missing or wrong password.
     NoPermission(String),
-    /// The key holds something that is no lock, or a lock of another family: the server's own words.
+    /// The key holds something other than a lock, or a lock of another type: the server's message.
     WrongType(String),
     /// Any other error reply.
     Server(String),
-    /// A reply of another shape than the contract's.
+    /// A reply that does not have the documented shape.
     Reply(String),
     /// A file or the terminal.
     Io { what: String, cause: io::Error },
 }
 
-/// How a connection failed that a server of another protocol may have taken.
+/// How a connection failed, if it may be a server of another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
     Ended,
@@ -43,12 +43,12 @@ pub enum CutOff {
 }
 
 impl Error {
-    /// What is wrong with the options that name a server.
+    /// An invalid option that names a server.
     pub fn of_options(error: RedisError) -> Error {
         Error::Options(error.to_string())
     }
 
-    /// Why the client found no connection.
+    /// Why the client could not connect.
     pub fn of_client(server: &str, error: redis_lock_client::Error) -> Error {
         match error {
             redis_lock_client::Error::Redis(error) => Error::of_command(server, error),
@@ -57,14 +57,14 @@ impl Error {
         }
     }
 
-    /// What went wrong with a command that was sent to `server`.
+    /// The error of a command that was sent to `server`.
     pub fn of_command(server: &str, error: RedisError) -> Error {
         if error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("WRONGPASS") {
             let words = format!("{server} rejected this user or password (--user, -a, REDISCLI_AUTH)");
             return Error::NoPermission(words);
         }
         match error.kind() {
-            // What cannot be parsed is not Redis's protocol.
+            // Input that cannot be parsed is not Redis's protocol.
             ErrorKind::Io | ErrorKind::Parse | ErrorKind::MasterNameNotFoundBySentinel => {
                 return Error::Connection { server: server.to_string(), cause: error };
             }
@@ -87,12 +87,12 @@ impl Error {
         }
     }
 
-    /// The key holds no lock. `found`: its type, as TYPE names it.
+    /// The key does not hold a lock. `found`: its data type, as in TYPE.
     pub fn no_lock(key: &Text, found: &str) -> Error {
         Error::WrongType(format!("{key} is a {found}, not a lock"))
     }
 
-    /// Whether the server ended the connection before it had said a word of Redis's protocol, or was silent.
+    /// How the connection failed, if the server closed it before sending any RESP, or stayed silent.
     pub fn cut_off(&self) -> Option<CutOff> {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
         let Error::Connection { cause, .. } = self else { return None };
@@ -108,7 +108,7 @@ impl Error {
         self.cut_off() == Some(CutOff::Silent)
     }
 
-    /// The message without the name of the server, for a line that begins with it.
+    /// The message without the server's name, for a line that already begins with it.
     pub fn without_server(&self) -> String {
         match self {
             Error::Connection { cause, .. } if self.is_silence() => format!("it does not respond: {}", reason(cause)),
@@ -131,10 +131,10 @@ impl Error {
     }
 }
 
-/// Whether the command that the server does not know is one of the module: another one was renamed there.
+/// Whether the unknown command belongs to the module; otherwise it is a command that was renamed on the server.
 fn is_of_the_module(words: &str) -> bool {
     let Some((_, name)) = words.split_once("unknown command ") else { return false };
-    // Before 7.0 Redis quotes it by backticks.
+    // Redis before 7.0 quotes the name with a backtick.
     let name = name.trim_start_matches(['\'', '`']);
     ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
 }
@@ -145,7 +145,7 @@ fn io_kind(cause: &RedisError) -> Option<io::ErrorKind> {
     shared.downcast_ref().map(io::Error::kind)
 }
 
-/// Why there is no connection, in one line.
+/// Why the connection failed, on one line.
 fn reason(cause: &RedisError) -> String {
     match cause.kind() {
         ErrorKind::Parse => "what listens there does not speak the Redis protocol".to_string(),
@@ -154,7 +154,7 @@ fn reason(cause: &RedisError) -> String {
     }
 }
 
-/// An error reply as the server wrote it: its code, then its sentence.
+/// An error reply as received: its code, then its sentence.
 fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -205,7 +205,7 @@ mod tests {
             exit_code::UNAVAILABLE
         );
         assert_eq!(exit_code(b"-ERR unknown command `SEM.ACQUIRE`, with args: \r\n"), exit_code::UNAVAILABLE);
-        // Renamed, as some hosts do with it.
+        // Renamed, as some hosting providers do.
         assert_eq!(
             exit_code(b"-ERR unknown command 'INFO', with args beginning with: 'lock' \r\n"),
             exit_code::PROTOCOL

@@ -1,24 +1,24 @@
-//! The exit statuses of this program. Scripts rely on them: help, man page and README list them. The statuses of
-//! sysexits.h stay clear of the usual statuses of commands.
+//! The exit statuses of this program. They are documented in the help, the man pages and the README, and scripts rely
+//! on them. The values of sysexits.h do not collide with the usual statuses of commands.
 
 use std::process::ExitCode;
 
-/// The server says no: not granted, no such lock, no holder to break, no waiter to cancel.
+/// A negative result: not granted, no such lock, no holder to break, no waiter to cancel.
 pub const NO: u8 = 1;
 /// Invalid arguments.
 pub const USAGE: u8 = 64;
-/// The key holds something that is no lock, or a lock of another family.
+/// The key holds something other than a lock, or a lock of another type.
 pub const WRONG_TYPE: u8 = 65;
-/// No connection, or a server without the module: none of them, or one of several.
+/// No connection, or a server without the module; applies if any server is affected.
 pub const UNAVAILABLE: u8 = 69;
-/// An error of this machine: a file that cannot be read or written.
+/// A local error: a file that cannot be read or written.
 pub const MACHINE: u8 = 74;
 /// An unexpected reply, quoted from the server.
 pub const PROTOCOL: u8 = 76;
-/// The user lacks the permission, or the password is wrong.
+/// Missing permission, or a wrong password.
 pub const NO_PERMISSION: u8 = 77;
 
-/// The server's answer about one lock.
+/// The server's result for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Yes,
@@ -52,7 +52,7 @@ ended it), with 75 if the lock was lost while it ran, with 126 if the command
 cannot be run and 127 if it is not found; with --once, also with 0 if another run
 succeeded in the meantime.";
 
-/// Of `run`, for its man page, before [`STATUSES`].
+/// The statuses of `run`, which its man page lists before [`STATUSES`].
 pub const STATUSES_OF_RUN: [(&str, &str); 6] = [
     ("the command's own", "the lock was held until the command ended"),
     ("0", "also with --once, if another run succeeded in the meantime: the command did not run"),

@@ -1,4 +1,4 @@
-//! `redis-lock generate`: man pages and completions, generated from the command line's definition. For packages.
+//! `redis-lock generate`: generates man pages and completions for packages from the definition of the command line.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub fn generate(args: GenerateArgs) -> Result<(), Error> {
     done.map_err(|cause| Error::Io { what: directory.display().to_string(), cause })
 }
 
-/// One page for the program, and one for each subcommand.
+/// Writes one page for the program and one for each subcommand.
 fn man_pages(directory: &Path) -> io::Result<()> {
     let mut command = CommandLine::command().disable_help_subcommand(true);
     command.build();
@@ -54,7 +54,7 @@ fn man_page(command: clap::Command, directory: &Path) -> io::Result<()> {
         }
         paragraph(&mut file, "If the command did not run:")?;
     }
-    // `run` has its own 0 and 1.
+    // `run` documents its own 0 and 1.
     for (status, meaning) in exit_code::STATUSES.into_iter().filter(|(status, _)| !is_run || *status > exit_code::NO) {
         entry(&mut file, &status.to_string(), meaning)?;
     }
@@ -145,7 +145,7 @@ fn paragraph(file: &mut File, text: &str) -> io::Result<()> {
     writeln!(file, ".PP\n{}", escaped(text))
 }
 
-/// A hyphen that can be copied into a shell, and no line that is a request of roff.
+/// Escapes hyphens so that they can be copied into a shell, and lines that roff would read as a request.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     text.lines()
@@ -160,7 +160,8 @@ fn completions(directory: &Path) -> io::Result<()> {
     for shell in SHELLS {
         let path = clap_complete::generate_to(shell, &mut command, &name, directory)?;
         if shell == Shell::Bash {
-            // clap_complete 4.6 goes to `redis__lock__subcmd__run`, and describes `redis__subcmd__lock__subcmd__run`: a
+            // clap_complete 4.6 jumps to `redis__lock__subcmd__run` but defines `redis__subcmd__lock__subcmd__run`: it
+            // uses two forms of a name with a hyphen, so options of subcommands are not completed.
             // name with a hyphen has two names, and no option of a subcommand is completed.
             let script = fs::read_to_string(&path)?;
             fs::write(&path, script.replace("redis__subcmd__lock", "redis__lock"))?;

@@ -41,10 +41,10 @@ pub struct Holder {
     pub lease: i64,
     pub age: u64,
     pub session: u64,
-    /// Only of a semaphore; -1: this permit has no slot.
+    /// Only for a semaphore; -1: this permit has no slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<i64>,
-    /// Only of a hold by `lock.adopt`: address and name of the connection that was granted it, empty where unknown.
+    /// Only for a hold granted by `lock.adopt`: the address and name of the connection, empty if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addr: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Err
         Format::Text => print(&lock.describe())?,
     }
     if lock.holding == 0 {
-        // Requests wait for a free lock: the server may be the reason.
+        // The lock is free but has waiters, and the server may be the reason.
         Condition::at(&node).await.iter().for_each(|condition| condition.tell(&node.name));
     }
     Ok(Answer::Yes)
@@ -104,7 +104,7 @@ impl Lock {
         line("left", left(self.ttl));
         line("holders", self.holding.to_string());
         line("waiters", self.waiters.to_string());
-        // A hold by lock.adopt has no session: this is the client to look for.
+        // A hold granted by lock.adopt has no session, so the operator needs this client.
         if let Some(Holder { addr: Some(addr), client: Some(client), .. }) = self.holders.first() {
             if !addr.0.is_empty() {
                 line("client", format!("{addr} {client}").trim_end().to_string());

@@ -1,4 +1,4 @@
-//! `redis-lock log`: what the servers have logged.
+//! `redis-lock log`: the lock log of the servers.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use crate::servers::Servers;
 use crate::table::{Align, Table};
 use crate::text::Text;
 
-/// The fields of LOCK.LOG, and the server that wrote it.
+/// The fields of LOCK.LOG, and the server of the entry.
 #[derive(Serialize)]
 struct Entry {
     server: String,
@@ -40,7 +40,7 @@ pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
             entries.push(Entry::decode(server.clone(), fields)?);
         }
     }
-    // Stable: the entries of each server are already in this order.
+    // The sort is stable, so the entries of each server keep their order.
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.time));
     entries.truncate(args.count.try_into().unwrap_or(usize::MAX));
     match Format::new(args.json) {
@@ -99,7 +99,7 @@ fn table(entries: &[Entry]) -> Table {
     table
 }
 
-/// Not every event has a client.
+/// A dash for an event without a client.
 fn or_dash(cell: String, is_nothing: bool) -> String {
     if is_nothing {
         "-".to_string()

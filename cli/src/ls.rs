@@ -1,4 +1,4 @@
-//! `redis-lock ls`: the locks that are held, by LOCK.SCAN, in the order of their keys.
+//! `redis-lock ls`: the locks that are held, from LOCK.SCAN, sorted by key.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ use crate::servers::Servers;
 use crate::table::{Align, Table};
 use crate::text::Text;
 
-/// How many keys the server visits per call: other clients wait no longer than one call takes.
+/// How many keys the server visits per call. Other clients wait no longer than one call takes.
 const STEP: u32 = 1000;
 
-/// The fields of LOCK.SCAN, and the lock's server.
+/// The fields of LOCK.SCAN, and the server of the lock.
 #[derive(Serialize)]
 struct Lock {
     server: String,
@@ -53,7 +53,7 @@ pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
     servers.complete()
 }
 
-/// The locks of one server, by key: a scan may name a key twice.
+/// The locks of one server by key, because a scan may return a key twice.
 async fn scan(servers: &Servers, server: &str, pattern: Option<&OsString>) -> Result<BTreeMap<Text, Lock>, Error> {
     let mut locks = BTreeMap::new();
     let mut cursor = b"0".to_vec();
@@ -76,9 +76,9 @@ async fn scan(servers: &Servers, server: &str, pattern: Option<&OsString>) -> Re
     }
 }
 
-/// Why there are no more locks than these.
+/// Prints why the list may be incomplete.
 async fn tell_limits(servers: &mut Servers) {
-    // A user that may list locks may not be allowed more.
+    // A user that may list locks may lack the permission for this.
     let Ok(infos) = Info::of_all(servers).await else { return };
     for (server, info) in infos {
         Condition::of(&info).tell(&server);

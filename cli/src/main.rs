@@ -1,5 +1,5 @@
-//! `redis-lock`: runs commands under locks, and shows holders and waiters. One file for each subcommand; shared are the
-//! connection, the errors, and the formatting of times, tables and JSON.
+//! `redis-lock`: runs commands under locks, and shows holders and waiters. There is one file for each subcommand; they
+//! share the connection, the errors, and the formatting of times, tables and JSON.
 
 mod adopt;
 mod args;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         .map_err(|cause| Error::Io { what: "no runtime".into(), cause })
         .and_then(|runtime| {
             let done = runtime.block_on(dispatch(line));
-            // Do not wait for a name server that does not answer.
+            // Do not wait for a name server that does not reply.
             runtime.shutdown_background();
             done
         });

@@ -1,4 +1,4 @@
-//! Output on stdout. A closed pipe (`redis-lock ls | head`) ends the program quietly, as it ends other programs.
+//! Output on stdout. A closed pipe (`redis-lock ls | head`) ends the program quietly, as with other programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// The output format that the options ask for.
+/// The output format that the options request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -29,14 +29,14 @@ pub fn print(text: &str) -> Result<(), Error> {
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// The width of the terminal; None: stdout is none, and what is printed is as wide as it has to be.
+/// The width of the terminal; None: stdout is not a terminal, and the output is as wide as needed.
 pub fn columns() -> Option<usize> {
     let terminal = io::stdout();
     let size = terminal.is_terminal().then(|| tcgetwinsize(&terminal).ok()).flatten();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// On one line.
+/// Prints on one line.
 pub fn print_json<T: Serialize>(value: &T) -> Result<(), Error> {
     let json = serde_json::to_string(value).map_err(|error| Error::Reply(error.to_string()))?;
     print(&(json + "\n"))

@@ -1,5 +1,5 @@
-//! Parses the replies of the module's commands: maps with the contract's field names, as RESP3 maps or RESP2 flat
-//! arrays. Unknown fields are ignored: a newer module may send more.
+//! Parses the replies of the module's commands: maps with documented field names, as RESP3 maps or RESP2 flat arrays.
+//! Unknown fields are ignored, because a newer module may send more.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,6 @@ use redis::{from_redis_value, FromRedisValue, Value};
 use crate::error::Error;
 use crate::text::Text;
 
-/// One map.
 pub struct Fields(HashMap<String, Value>);
 
 impl Fields {
@@ -38,33 +37,33 @@ impl Fields {
         decode(self.take(name)?)
     }
 
-    /// Any bytes.
+    /// A field with any bytes.
     pub fn text(&mut self, name: &str) -> Result<Text, Error> {
         decode(self.take(name)?).map(Text)
     }
 
-    /// Any bytes, or nil.
+    /// A field with any bytes, or nil.
     pub fn optional_text(&mut self, name: &str) -> Result<Option<Text>, Error> {
         let bytes: Option<Vec<u8>> = decode(self.take(name)?)?;
         Ok(bytes.map(Text))
     }
 
-    /// Any bytes, in a field that only some replies have.
+    /// A field with any bytes that only some replies have.
     pub fn text_if_given(&mut self, name: &str) -> Result<Option<Text>, Error> {
         Ok(self.0.remove(name).map(decode).transpose()?.map(Text))
     }
 
-    /// A map of counters.
+    /// A field with a map of counters.
     pub fn counts(&mut self, name: &str) -> Result<BTreeMap<String, u64>, Error> {
         decode(self.take(name)?)
     }
 
-    /// An array of texts.
+    /// A field with an array of strings.
     pub fn strings(&mut self, name: &str) -> Result<Vec<String>, Error> {
         decode(self.take(name)?)
     }
 
-    /// An array of maps.
+    /// A field with an array of maps.
     pub fn maps(&mut self, name: &str) -> Result<Vec<Fields>, Error> {
         Fields::all_of(self.take(name)?)
     }

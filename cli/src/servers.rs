@@ -1,7 +1,7 @@
-//! Connections to all servers, and commands that are sent to each of them.
+//! Connects to all servers, and sends commands to each of them.
 //!
-//! Of several servers, one that cannot be asked is left out: in an outage of one shard the locks of the others are what
-//! an operator came for. What is left out is never silent: [`Servers::complete`] is the error that names it.
+//! If one of multiple servers cannot be queried, it is omitted, because during an outage of one shard an operator needs
+//! the locks of the others. The omission is never silent: [`Servers::complete`] returns the error that names it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -34,13 +34,13 @@ struct Connected {
 #[derive(Clone)]
 pub struct Source {
     client: Client,
-    /// For messages while no server has a name.
+    /// For messages if no server has a name.
     address: String,
     is_cluster: bool,
     is_followed: bool,
 }
 
-/// A server that was left out, and why.
+/// A server that was omitted, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missing {
     pub server: String,
@@ -50,15 +50,15 @@ pub struct Missing {
 }
 
 impl Source {
-    /// Whether another server may take over from one of these, and is found then.
+    /// Whether another server may take over from one of these, and can be found then.
     pub fn is_followed(&self) -> bool {
         self.is_followed
     }
 
-    /// New connections to the servers that have keys now.
+    /// New connections to the servers that currently have keys.
     ///
     /// # Errors
-    /// If none of them can be asked.
+    /// If none of them can be queried.
     pub async fn connect(self) -> Result<Servers, Error> {
         let found = self.client.servers().await.map_err(|error| Error::of_client(&self.address, error))?;
         let connecting = found.into_iter().map(|server| async move {
@@ -76,7 +76,7 @@ impl Source {
 
 impl Servers {
     /// # Errors
-    /// If none of them can be asked.
+    /// If none of them can be queried.
     pub async fn connect(args: &ConnectionArgs) -> Result<Servers, Error> {
         let is_followed = args.cluster || args.master.is_some();
         let source = Source { client: args.client()?, address: args.server(), is_cluster: args.cluster, is_followed };
@@ -87,23 +87,23 @@ impl Servers {
         self.source.clone()
     }
 
-    /// False if the server is asked alone, which may be one node of a cluster.
+    /// False if a single server is queried, which may be one node of a cluster.
     pub fn are_all(&self) -> bool {
         self.source.is_cluster
     }
 
-    /// Their addresses, without those that are left out.
+    /// Their addresses, without the omitted servers.
     pub fn names(&self) -> Vec<String> {
         self.connected.iter().map(|one| one.name.clone()).collect()
     }
 
-    /// The servers that were left out so far.
+    /// The servers omitted so far.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
     /// # Errors
-    /// If a server was left out.
+    /// If a server was omitted.
     pub fn complete(self) -> Result<(), Error> {
         match self.missing.is_empty() {
             true => Ok(()),
@@ -111,14 +111,14 @@ impl Servers {
         }
     }
 
-    /// Of several servers, one that is silent for this long is left out.
+    /// How long each of multiple servers may be silent before it is omitted.
     pub fn set_patience(&mut self, patience: Duration) {
         if self.connected.len() > 1 {
             self.reply_timeout = patience;
         }
     }
 
-    /// Leaves this server out from now on.
+    /// Omits this server from now on.
     ///
     /// # Errors
     /// The error, if no other server is left.
@@ -131,10 +131,11 @@ impl Servers {
         Ok(())
     }
 
-    /// Sends a command to all servers at the same time. Each reply comes with its server, in the order of the servers.
+    /// Sends a command to all servers concurrently, and returns each reply with its server, in the order of the
+    /// servers.
     ///
     /// # Errors
-    /// If no server answers.
+    /// If no server replies.
     pub async fn query_all(&mut self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
         let reply_timeout = self.reply_timeout;
         let asking = self.connected.iter().map(|one| {
@@ -155,7 +156,7 @@ impl Servers {
         reply.map_err(|error| Error::of_command(name, error))
     }
 
-    /// Sends commands to one of the [`Servers::names`] in one packet. Each has its own reply or error.
+    /// Sends commands to one of the [`Servers::names`] in one packet. Each gets its own reply or error.
     pub async fn pipeline_at(&self, name: &str, commands: &Pipeline) -> Result<Vec<Result<Value, Error>>, Error> {
         let mut connection = self.at(name)?;
         let packet = connection.send_packed_commands(commands, 0, commands.len());
@@ -169,7 +170,7 @@ impl Servers {
         found.map(|one| one.connection.clone()).ok_or_else(|| Error::Reply(format!("no server {name}")))
     }
 
-    /// What the servers have answered; those with an error are left out.
+    /// The replies of the servers; those that returned an error are omitted.
     ///
     /// # Errors
     /// The first one, if all of them are errors.
@@ -197,7 +198,7 @@ impl Missing {
     }
 }
 
-/// The results of all of these, in their order.
+/// The results of all futures, in their order.
 async fn at_once<T: Send + 'static>(futures: impl Iterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
     let mut running = JoinSet::new();
     for (index, future) in futures.enumerate() {

@@ -1,7 +1,7 @@
-//! Aligned columns for people: each as wide as its widest cell, numbers and times to the right.
+//! Aligned columns for people: each as wide as its widest cell, with numbers and times right-aligned.
 //!
-//! In a terminal that is too narrow for that, a long name that is copied into the next command has a line of its own,
-//! whole, and other names are cut. Where that is not enough, each row and the header are folded into several lines.
+//! If the terminal is too narrow, a long name that users copy into the next command gets a separate line and stays
+//! whole, and other names are truncated. If that is not enough, each row and the header are folded onto multiple lines.
 
 use std::fmt::Write;
 
@@ -13,19 +13,19 @@ use crate::text::cut;
 pub enum Align {
     Left,
     Right,
-    /// To the left: a name of any length, which may be cut.
+    /// Left-aligned: a name of any length, which may be truncated.
     Name,
-    /// To the left: a name of any length, which is copied into the next command.
+    /// Left-aligned: a name of any length that users copy into the next command.
     Whole,
 }
 
-/// A name is not cut below this width, and a line has at least this much room for a whole one.
+/// A name is not truncated below this width, and a line has at least this much room for a whole name.
 const MIN_NAME: usize = 12;
 
-/// Between columns.
+/// The gap between columns.
 const GAP: usize = 2;
 
-/// Before the second line of a folded row.
+/// The indentation of the second line of a folded row.
 const INDENT: usize = 2;
 
 pub struct Table {
@@ -33,7 +33,7 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// The columns of one line, each by its index and with its width.
+/// The columns of one line: their indexes and widths.
 type Line = Vec<(usize, usize)>;
 
 impl Table {
@@ -41,13 +41,13 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// One cell for each column.
+    /// Adds a row with one cell for each column.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.columns.len());
         self.rows.push(cells.into());
     }
 
-    /// Its lines, in a terminal of this width; None: as wide as its cells.
+    /// The formatted table for a terminal of this width; None: as wide as needed.
     pub fn text(&self, terminal: Option<usize>) -> String {
         let natural = self.natural_widths();
         let lines = match terminal {
@@ -68,7 +68,7 @@ impl Table {
         titles.map(|(column, (title, _))| cells(column).max().unwrap_or_default().max(title.width())).collect()
     }
 
-    /// On one line, where names can give way; None: they cannot.
+    /// Fits a row on one line by truncating names; None: that is not enough.
     fn narrowed(&self, natural: &[usize], terminal: usize) -> Option<Vec<Line>> {
         let mut widths = natural.to_vec();
         let mut surplus = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(terminal);
@@ -88,7 +88,7 @@ impl Table {
         Some(vec![widths.into_iter().enumerate().collect()])
     }
 
-    /// On as many lines as it takes.
+    /// Folds a row onto as many lines as needed.
     fn folded(&self, natural: &[usize], terminal: usize) -> Vec<Line> {
         let mut lines: Vec<Line> = vec![Line::new()];
         let mut left = terminal;

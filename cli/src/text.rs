@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub Vec<u8>);
 
-/// For people. Characters that could control the terminal or break the table are escaped as in a string of redis-cli.
+/// For people: characters that could control the terminal or break the table are escaped as in redis-cli's strings.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -38,10 +38,10 @@ fn escape(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// The bytes that a name stands for which was printed by [`Text`], or by redis-cli without its quotes.
+/// The bytes of a name as printed by [`Text`], or by redis-cli without the quotes.
 ///
 /// # Errors
-/// What is wrong with an escape.
+/// The invalid escape.
 pub fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -92,14 +92,14 @@ impl Serialize for Text {
     }
 }
 
-/// Cuts a text that is too wide, and ends it with `…`.
+/// Truncates a text that is too wide, and ends it with `…`.
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
     }
     let mut cut = String::new();
     for character in text.chars() {
-        // Not the sum of the widths: a variation selector, of no width, makes the character before it wider.
+        // Not the sum of the widths: a variation selector has no width but makes the character before it wider.
         let before = cut.len();
         cut.push(character);
         if cut.width() + 1 > width {
@@ -110,7 +110,7 @@ pub fn cut(text: &str, width: usize) -> String {
     cut + if width > 0 { "…" } else { "" }
 }
 
-/// The lines of a text that is wrapped between words; a word that is wider than a line is cut.
+/// Wraps a text between words; a word that is wider than a line is truncated.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

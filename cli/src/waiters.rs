@@ -25,7 +25,7 @@ pub struct Waiter {
     pub addr: Text,
     pub waited: u64,
     pub remaining: i64,
-    /// 1: it may end without a grant, when a release has done its work. None: an older module does not say.
+    /// 1: it may end without a grant, when a release has done its work. None: an older module does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesce: Option<i64>,
 }
@@ -57,7 +57,7 @@ impl Waiter {
         })
     }
 
-    /// How long the request goes on waiting; -1: without end.
+    /// How long the request will continue to wait; -1: no limit.
     pub fn remaining(&self) -> String {
         u64::try_from(self.remaining).map_or_else(|_| "for ever".to_string(), human)
     }

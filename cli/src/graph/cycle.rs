@@ -1,6 +1,6 @@
-//! Cycles of owners that wait for each other. The server refuses a request that would close one. So a cycle exists only
-//! where locks were combined otherwise: by RENAME, by a lowered LIMIT, or over nodes of a cluster, which do not see
-//! each other's locks. It ends with a lease, or by LOCK.BREAK.
+//! Cycles of owners that wait for each other. The server refuses a request that would close one, so a cycle only arises
+//! in other ways: through RENAME, a lowered LIMIT, or across nodes of a cluster, which do not see each other's locks.
+//! It ends when a lease expires, or with LOCK.BREAK.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::model::{Graph, LockId, Owner};
 use crate::text::Text;
 
-/// The owner of each step waits for its lock, and the owner of the next step holds that lock. After the last step comes
-/// the first.
+/// The owner of each step waits for its lock, which the owner of the next step holds. The last step is followed by the
+/// first.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Cycle(pub Vec<Step>);
@@ -23,18 +23,18 @@ pub struct Step {
     pub key: Text,
     #[serde(skip)]
     pub lock: LockId,
-    /// The fence of the next owner's hold, and how long this owner has waited: they show whether both are still the
-    /// same.
+    /// The fencing token of the next owner's hold, and how long this owner has waited. They identify the hold and the
+    /// wait.
     #[serde(skip)]
     pub fence: u64,
     #[serde(skip)]
     pub waited: u64,
-    /// The time left of that hold's lease.
+    /// The remaining time of that hold's lease.
     #[serde(skip)]
     pub ttl: i64,
 }
 
-/// The cycles among the shown locks. Each owner is in one of them at most: this keeps a large knot to a few cycles.
+/// The cycles among the shown locks. Each owner is in at most one of them, which limits a large knot to a few cycles.
 pub fn cycles(graph: &Graph) -> Vec<Cycle> {
     let between = graph.owners_in_between();
     let edges = |owner: &Owner| -> Vec<(LockId, Owner)> {
@@ -53,7 +53,7 @@ pub fn cycles(graph: &Graph) -> Vec<Cycle> {
         if !visited.insert(start.clone()) {
             continue;
         }
-        // The path from `start`: each owner with its edges still to follow, and the lock of the last edge.
+        // The path from `start`: each owner, its edges still to follow, and the lock of the edge that led to it.
         let mut path = vec![(start.clone(), edges(start), None)];
         let mut place = HashMap::from([(start.clone(), 0)]);
         while let Some((owner, open, taken)) = path.last_mut() {
@@ -107,7 +107,7 @@ impl Cycle {
         self.0.iter().zip(self.0.iter().cycle().skip(1).map(|next| &next.owner))
     }
 
-    /// The time left of the lease that ends first; None if none of the leases ends.
+    /// The remaining time of the lease that expires first; None if none of them expires.
     pub fn first_end(&self) -> Option<u64> {
         self.0.iter().filter_map(|step| u64::try_from(step.ttl).ok()).min()
     }

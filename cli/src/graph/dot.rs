@@ -54,7 +54,7 @@ struct Dot {
 }
 
 impl Dot {
-    /// The node of an owner. It is written at its first use.
+    /// The node of an owner, written on first use.
     fn owner(&mut self, owner: Owner) -> String {
         if let Some(node) = self.owners.get(&owner) {
             return node.clone();
@@ -76,7 +76,7 @@ impl Dot {
     }
 }
 
-/// A label of several lines. The texts are already free of control characters.
+/// A label with multiple lines, whose text must be free of control characters.
 fn quoted(lines: &[String]) -> String {
     let escaped: Vec<String> = lines.iter().map(|line| line.replace('\\', "\\\\").replace('"', "\\\"")).collect();
     format!("\"{}\"", escaped.join("\\n"))

@@ -1,6 +1,6 @@
-//! `redis-lock graph`: the wait-for graph. It reads the most waited-for locks (LOCK.TOP), and for each lock the first
-//! holders (LOCK.INFO) and the first waiters (LOCK.WAITERS). The number of commands is bounded, and each has a COUNT,
-//! however many requests wait. The output says what is left out.
+//! `redis-lock graph`: the wait-for graph. Reads the locks with the most waiters (LOCK.TOP), and the first holders
+//! (LOCK.INFO) and waiters (LOCK.WAITERS) of each. The number of commands is bounded, and each has a COUNT, however
+//! many requests wait. The output says what is omitted.
 
 mod cycle;
 mod dot;
@@ -26,13 +26,13 @@ use cycle::Cycle;
 use model::{Graph, Lock};
 use read::{LeftOut, Reader};
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Json<'a> {
     /// Milliseconds since the epoch.
     time: u64,
     servers: &'a [Server],
-    /// The servers whose locks are not among these.
+    /// The servers whose locks are missing.
     missing: &'a [Missing],
     locks: Vec<&'a Lock>,
     cycles: &'a [Cycle],
@@ -56,7 +56,7 @@ pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answe
     let mut graph = Graph::new(locks);
     if let Some(key) = &key {
         let Some(center) = graph.locks().position(|lock| reader.is(lock, key)) else {
-            // A server that was left out may have it.
+            // A server that is missing may have it.
             servers.complete()?;
             if args.json {
                 print_json(&())?;
@@ -70,7 +70,7 @@ pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answe
     let cycles = reader.confirmed(cycle::cycles(&graph)).await;
     let left_out = reader.left_out(&sample, args.locks, &graph);
     let db = reader.db;
-    // More than the sample found, if one has gone since.
+    // More servers may have become unreachable since the sample.
     sample.missing = servers.missing().to_vec();
     if args.json {
         let since_epoch = sample.time.duration_since(UNIX_EPOCH).unwrap_or_default();

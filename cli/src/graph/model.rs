@@ -1,5 +1,5 @@
-//! The wait-for graph: an owner waits for a lock, and a lock for its holders. Times and names are the server's; nothing
-//! in here sends a command.
+//! The wait-for graph: an owner waits for a lock, and a lock for its holders. Times and names are the server's. Sends
+//! no commands.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use crate::waiters::Waiter;
 /// An index into the locks of a [`Graph`].
 pub type LockId = usize;
 
-/// How many holders, and how many waiters, are shown of each lock if they are not part of a longer chain.
+/// How many holders and waiters of each lock are shown that are not part of a longer chain.
 const SHOWN: usize = 5;
 
 /// A lock with the holders and waiters that were read.
@@ -23,11 +23,11 @@ pub struct Lock {
     /// The fields of LOCK.INFO.
     #[serde(flatten)]
     pub info: info::Lock,
-    /// The fields of LOCK.WAITERS, first in the queue first.
+    /// The fields of LOCK.WAITERS, in queue order.
     pub queue: Vec<Waiter>,
 }
 
-/// One owner is one line of execution, within one database. The nodes of a cluster count as one database.
+/// An owner within one database. The nodes of a cluster count as one database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Owner {
     pub db: u64,
@@ -43,7 +43,7 @@ pub struct Graph {
 }
 
 impl Lock {
-    /// The kind of the lock, and the number of waiters.
+    /// The lock type, and the number of waiters.
     pub fn describe(&self, db: u64) -> String {
         let mut text = self.info.kind.clone();
         if text == "semaphore" {
@@ -126,7 +126,7 @@ impl Graph {
         self.others(&self.awaited, owner, other_than)
     }
 
-    /// Every owner that holds one lock and waits for another, each with the locks that it waits for.
+    /// Every owner that holds one lock and waits for another, with the locks that it waits for.
     pub fn owners_in_between(&self) -> HashMap<&Owner, &BTreeSet<LockId>> {
         self.awaited.iter().filter(|(owner, _)| self.held.contains_key(owner)).collect()
     }
@@ -154,7 +154,7 @@ impl Graph {
         self.reachable(id, Graph::behind)
     }
 
-    /// The waiters to show, each with its place from 1, and the number left out. Shown are the first waiters, and all
+    /// The waiters to show, each with its position from 1, and the number omitted. Shown are the first waiters, and all
     /// that hold a lock with waiters.
     pub fn main_waiters(&self, id: LockId) -> (Vec<(usize, &Waiter, Owner)>, u64) {
         let lock = self.lock(id);
@@ -165,7 +165,7 @@ impl Graph {
         (shown, left_out)
     }
 
-    /// The holders to show, and the number left out. Shown are the first holders, and all that wait for another lock.
+    /// The holders to show, and the number omitted. Shown are the first holders, and all that wait for another lock.
     pub fn main_holders(&self, id: LockId) -> (Vec<(&Holder, Owner)>, u64) {
         let lock = self.lock(id);
         let waits = |owner: &Owner| self.awaited_by(owner, id).next().is_some();

@@ -1,4 +1,4 @@
-//! Reads the graph from the servers, and records what was left out.
+//! Reads the graph from the servers, and records what was omitted.
 
 use redis::{cmd, pipe, Value};
 use serde::Serialize;
@@ -13,28 +13,27 @@ use crate::text::Text;
 use crate::top::sample::{self as top, Sample};
 use crate::waiters::Waiter;
 
-/// How many locks are read at a time: between two batches the server serves other clients.
+/// The number of locks per batch; between two batches the server serves other clients.
 const STEP: usize = 10;
 
 pub struct Reader<'a> {
     servers: &'a mut Servers,
-    /// The database of the connection options.
     pub db: u64,
-    /// How many holders and waiters are read of each lock.
+    /// How many holders and waiters to read of each lock.
     count: u16,
     /// The database that each connection has selected, in the order of [`Servers::names`].
     selected: Vec<(String, u64)>,
     unreadable: u64,
-    /// Of the unreadable ones.
+    /// The number of unreadable locks whose cluster is down.
     in_cluster_down: u64,
 }
 
-/// What was left out.
+/// What was omitted.
 #[derive(Serialize)]
 pub struct LeftOut {
     /// True if more locks than requested may have waiters.
     pub locks: bool,
-    /// Locks that the user may not read, or the server does not show.
+    /// Locks that the user may not read, or that the server does not show.
     pub unreadable: u64,
     #[serde(skip)]
     in_cluster_down: u64,
@@ -53,7 +52,7 @@ impl<'a> Reader<'a> {
         lock.db == self.db && lock.info.key == *key
     }
 
-    /// The locks of LOCK.TOP, in its order. A lock that has gone, or that the user may not read, is left out: the other
+    /// The locks of LOCK.TOP, in its order. A lock that is gone, or that the user may not read, is omitted: the other
     /// locks may still show the cause.
     pub async fn locks_of(&mut self, sample: &Sample) -> Result<Vec<Lock>, Error> {
         let mut locks = Vec::new();
@@ -67,7 +66,7 @@ impl<'a> Reader<'a> {
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
-    /// Those of one server, each with its place in the sample.
+    /// The locks of one server, each with its index in the sample.
     async fn locks_of_server(&mut self, sample: &Sample, server: &str) -> Result<Vec<(usize, Lock)>, Error> {
         let mut locks = Vec::new();
         let of_server = sample.locks.iter().enumerate().filter(|(_, lock)| lock.server == server);
@@ -82,7 +81,7 @@ impl<'a> Reader<'a> {
                     match lock {
                         Ok(lock) => locks.extend(lock.map(|lock| (*index, lock))),
                         Err(Error::NoPermission(_)) => self.unreadable += 1,
-                        // The key holds another type by now.
+                        // The key holds another data type by now.
                         Err(Error::WrongType(_)) => {}
                         Err(error) if self.is_of_another_node(&error) => {}
                         Err(Error::Server(words)) if words.starts_with("CLUSTERDOWN ") => {
@@ -97,7 +96,7 @@ impl<'a> Reader<'a> {
         Ok(locks)
     }
 
-    /// The lock of one key in the database of the connection options, from the node that serves the key.
+    /// The lock under one key of the selected database, from the node that serves the key.
     pub async fn lock(&mut self, key: &Text) -> Result<Option<Lock>, Error> {
         for server in self.servers.names() {
             let mut read = match self.read(&server, self.db, &[key]).await {
@@ -110,7 +109,7 @@ impl<'a> Reader<'a> {
             match read.pop() {
                 Some(Err(error)) if self.is_of_another_node(&error) => {}
                 Some(Err(Error::WrongType(words))) => {
-                    // This connection has selected the database.
+                    // This connection has already selected the database.
                     let found = self.servers.query_at(&server, cmd("TYPE").arg(&key.0)).await?;
                     let found = decode::<String>(found).unwrap_or(words);
                     return Err(Error::no_lock(key, &found));
@@ -123,15 +122,15 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Locks are read one after the other, so one owner may appear as the holder of a lock and, later, as a waiter for
-    /// a lock that it acquired in between. A cycle is real if two readings both show each of its holds and waits: then
-    /// all of them existed at once between the readings.
+    /// Locks are read one after the other, so an owner may appear as the holder of one lock and, later, as a waiter for
+    /// a lock that it acquired in between. A cycle is real if two readings both show all of its holds and waits,
+    /// because then all of them existed at once between the readings.
     pub async fn confirmed(&mut self, cycles: Vec<Cycle>) -> Vec<Cycle> {
         let mut confirmed = Vec::new();
         for cycle in cycles {
             let mut is_there = true;
             for (step, holder) in cycle.steps() {
-                // A server that has gone since confirms nothing.
+                // A server that has since become unreachable confirms nothing.
                 let again = self.read(&step.server, step.db, &[&step.key]).await.ok().and_then(|mut read| read.pop());
                 is_there &= again.and_then(Result::ok).flatten().is_some_and(|lock| {
                     let holds = |hold: &info::Holder| hold.owner == *holder && hold.fence == step.fence;
@@ -197,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// True if the key is served by another node of the cluster, or is on its way there.
+    /// True if another node of the cluster serves the key, or the key is moving there.
     fn is_of_another_node(&self, error: &Error) -> bool {
         let is_redirect = |words: &str| words.starts_with("MOVED ") || words.starts_with("ASK ");
         self.servers.are_all() && matches!(error, Error::Server(words) if is_redirect(words))
@@ -205,7 +204,7 @@ impl<'a> Reader<'a> {
 }
 
 impl LeftOut {
-    /// Sentences for people; empty if nothing was left out.
+    /// Sentences for people; empty if nothing was omitted.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let unread = [(self.holders, "holders"), (self.waiters, "waiters")];

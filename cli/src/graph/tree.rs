@@ -1,6 +1,6 @@
-//! The graph as a tree for people. Below a lock stand its holders and waiters; below a waiter, the locks that it holds
-//! and that have waiters. So the upper locks must become free first. A lock is drawn once; a cycle returns to a lock
-//! that is already drawn, and ends there.
+//! The graph as a tree for people. Below a lock are its holders and waiters; below a waiter are the locks that it holds
+//! and that have waiters. So a lock must become free before the locks below it. Each lock is drawn once; a cycle leads
+//! back to a lock that is already drawn, and ends there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -19,10 +19,10 @@ use crate::text::cut;
 use crate::top::sample::Sample;
 use crate::top::summary;
 
-/// A longer chain of locks continues at the margin: the tree has to fit 80 columns.
+/// Longer chains continue at the margin, because the tree must fit 80 columns.
 const MAX_DEPTH: usize = 4;
 
-/// A name is not cut below this width.
+/// A name is not truncated below this width.
 const MIN_NAME: usize = 12;
 
 pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, sample: &Sample, db: u64) -> String {
@@ -75,18 +75,18 @@ struct Drawing<'a> {
     db: u64,
     rows: Vec<Row>,
     drawn: BTreeSet<LockId>,
-    /// Locks too deep in the tree; each begins another tree.
+    /// Locks too deep in the tree; each starts another tree.
     below: VecDeque<LockId>,
 }
 
 struct Row {
     branches: String,
     lead: String,
-    /// Cut first if the line is too long.
+    /// Truncated first if the line is too long.
     name: String,
     about: String,
     look: Look,
-    /// How long the owner has held the lock, or waited.
+    /// How long the owner has held the lock or waited for it.
     since: String,
     left: String,
 }
@@ -109,7 +109,7 @@ impl Drawing<'_> {
             let behind = self.graph.all_behind(*id);
             Reverse(behind.into_iter().map(|id| self.graph.lock(id).info.waiters).sum::<u64>())
         });
-        // The remaining locks are drawn below one of these, unless an owner was seen in two places at once.
+        // The remaining locks are drawn below one of these, unless an owner was read in two roles at once.
         let others = self.graph.shown_ids();
         let order: Vec<LockId> = in_cycles.chain(roots).chain(others).collect();
         for root in order {
@@ -122,7 +122,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Draws a lock that is not drawn yet, and all below it. `above` waits for the lock above, and holds this one.
+    /// Draws a lock and everything below it. `above` waits for the lock above, and holds this one.
     fn lock(&mut self, id: LockId, branches: &str, fork: &str, above: Option<&Owner>, depth: usize) {
         let graph = self.graph;
         let lock = graph.lock(id);
@@ -174,7 +174,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// A lock that a waiter holds: drawn here unless it is drawn elsewhere.
+    /// A lock that a waiter holds. It is drawn here unless it is drawn elsewhere.
     fn nested(&mut self, id: LockId, branches: &str, fork: &str, owner: &Owner, depth: usize) {
         let key = self.graph.lock(id).info.key.to_string();
         let is_in_cycle = |cycle: &Cycle| cycle.0.iter().any(|step| step.lock == id);
@@ -210,7 +210,6 @@ impl Drawing<'_> {
         self.rows.push(Row { branches, lead: lead.to_string(), name, about, look, since, left });
     }
 
-    /// Sets the times of the last row.
     fn times(&mut self, since: u64, left: String) {
         if let Some(row) = self.rows.last_mut() {
             (row.since, row.left) = (human(since), left);
@@ -227,7 +226,7 @@ fn continued(fork: &str) -> &'static str {
     }
 }
 
-/// How the lock is held or requested, where it differs from a mutex.
+/// How the lock is held or requested, if it is not a mutex.
 fn detail(kind: &str, mode: &str, count: u64) -> String {
     let times = if count == 1 { String::new() } else { format!(" {count} times") };
     match kind {
@@ -265,7 +264,7 @@ impl Row {
         self.branches.width() + self.lead.width() + self.name.width() + self.about.width()
     }
 
-    /// Cuts the row to this width: the name first, then the details.
+    /// Truncates the row to this width: the name first, then the details.
     fn cut(&self, width: usize) -> Row {
         let beside = self.width() - self.name.width();
         let name = cut(&self.name, width.saturating_sub(beside).max(MIN_NAME));
@@ -276,7 +275,7 @@ impl Row {
     }
 }
 
-/// Colours as in `top`: only on a terminal, and not with NO_COLOR, which crossterm respects.
+/// Colours as in `top`: only on a terminal, and not if NO_COLOR is set, which crossterm respects.
 #[derive(Clone, Copy)]
 struct Paint {
     is_plain: bool,

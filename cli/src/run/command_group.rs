@@ -1,5 +1,5 @@
-//! The command as a process group of its own: started, signalled, and waited for. `supervise` decides how to react to
-//! its changes.
+//! The command as a separate process group: starts it, sends it signals, and waits for it. `supervise` decides how to
+//! react to its changes.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,32 +21,32 @@ use super::watchdog::{self, Dismissed, Watchdog};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Exited(u8),
-    /// By the signal of this number; real-time signals have no name.
+    /// By the signal with this number; real-time signals have no name.
     Killed(i32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// By the signal of this number: after Ctrl-Z, or because the command does not have the terminal.
+    /// By the signal with this number: after Ctrl-Z, or because the command does not have the terminal.
     Stopped(i32),
     Ended(Ended),
 }
 
-/// A started command. It leads its process group: the group's id is the command's pid.
+/// A started command. It leads its process group, so the group's id is the command's pid.
 pub struct CommandGroup {
     leader: Pid,
-    /// The leader's pid is valid only until it has been waited for; the group's id, as long as the group has a process.
+    /// The leader's pid is valid only until it is reaped; the group's id is valid while the group has a process.
     leader_ended: bool,
-    /// Until the command has ended.
+    /// Present until the command has ended.
     watchdog: Option<Watchdog>,
-    /// Waited for at the end: the lock is not held any longer for it.
+    /// Reaped at the end, so that the lock is not held any longer for it.
     dismissed: Option<Dismissed>,
 }
 
 impl CommandGroup {
     /// Starts the command with our environment and `variables`, our standard streams, and the signal state that `mask`
-    /// and our parent had. With `terminal`, the command has the terminal from its first instruction on. If SIGKILL ends
-    /// this process, the lock is renewed no more: the group then gets SIGTERM, and SIGKILL after `kill_after`.
+    /// and our parent had. With `terminal`, the command has the terminal from its first instruction. If SIGKILL ends
+    /// this process, the lock is no longer renewed, and the group gets SIGTERM, then SIGKILL after `kill_after`.
     pub fn start(
         command: &[OsString],
         variables: &[(&str, OsString)],
@@ -56,14 +56,14 @@ impl CommandGroup {
     ) -> io::Result<CommandGroup> {
         let (program, arguments) = command.split_first().expect("clap requires a command");
         let mut process = Command::new(program);
-        // A command may be a `run` of its own: only the first one may have a slot.
+        // A command may itself be a `run`: only the first one may have a slot.
         process.args(arguments).env_remove("REDIS_LOCK_SLOT").envs(variables.iter().cloned());
         let terminal = terminal.map(|terminal| terminal.device().as_raw_fd());
         let watchdog = Watchdog::start(kill_after)?;
         let pipe = watchdog.descriptor();
         // SAFETY: system calls only. Terminal and pipe stay open until `start` returns, which is after the exec.
         unsafe { dispositions::before_exec(&mut process, mask, HANDLED, move || lead_a_group(terminal, pipe)) };
-        // A signal to the group must not run our handlers in the new process: it would be lost.
+        // A signal to the group must not run our handlers in the new process, where it would be lost.
         let _blocked = AllBlocked::new();
         match process.spawn() {
             Ok(child) => {
@@ -77,7 +77,7 @@ impl CommandGroup {
         }
     }
 
-    /// The command has ended, or was ended with its group: what it left running is ended no more.
+    /// The command has ended, or was ended with its group. Processes that it left running are not ended any more.
     pub fn is_over(&mut self) {
         if let Some(watchdog) = self.watchdog.take() {
             self.dismissed = Some(watchdog.dismiss());
@@ -97,13 +97,13 @@ impl CommandGroup {
         };
     }
 
-    /// True if none of the processes that the command started in its group is left.
+    /// True if the group has no process left.
     pub fn is_empty(&self) -> bool {
         test_kill_process_group(self.leader) == Err(rustix::io::Errno::SRCH)
     }
 
-    /// The changes of the command's state since the last call. As pid 1 this also reaps the orphans of the container,
-    /// which become our children.
+    /// The changes of the command's state since the last call. As PID 1 this also reaps the container's orphans, which
+    /// become our children.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -116,13 +116,14 @@ impl CommandGroup {
     }
 }
 
-/// Runs between fork and exec. The watchdog knows the group before the command runs: at no time is it without one.
+/// Runs between fork and exec. The watchdog learns the group before the command runs, so the command is never without
+/// one.
 fn lead_a_group(terminal: Option<i32>, watchdog: i32) -> io::Result<()> {
     setpgid(None, None)?;
     watchdog::introduce(watchdog)?;
     if let Some(terminal) = terminal {
-        // SAFETY: the descriptor is open in our parent, and so here. From the background the call is allowed, as every
-        // signal is blocked.
+        // SAFETY: the descriptor is open in our parent, and so here. The call is allowed from the background, because
+        // every signal is blocked.
         let terminal = unsafe { std::os::fd::BorrowedFd::borrow_raw(terminal) };
         rustix::termios::tcsetpgrp(terminal, getpid())?;
     }

@@ -1,5 +1,5 @@
-//! The dispositions and the mask of signals in this process, and how a command gets both as they were before. Nothing
-//! in here decides what a signal means.
+//! The signal dispositions and mask of this process, and restoring the original ones for a command. Nothing here
+//! decides what a signal means.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,11 +8,11 @@ use std::ptr;
 
 use rustix::process::Signal;
 
-/// True if our parent wants the signal ignored: `nohup` does that for SIGHUP; a shell without job control does it for
-/// SIGINT, for its background commands.
+/// True if our parent wants the signal ignored: `nohup` does that with SIGHUP, a shell without job control with SIGINT
+/// for its background commands.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no new action is given; the old one is written to memory of its type, of which all zeros is a value.
+    // SAFETY: no new action is given; the old one is written to memory of its type, for which all zeros is valid.
     let now = unsafe {
         libc::sigaction(signal.as_raw(), ptr::null(), now.as_mut_ptr());
         now.assume_init()
@@ -20,15 +20,15 @@ pub fn is_ignored(signal: Signal) -> bool {
     now.sa_sigaction == libc::SIG_IGN
 }
 
-/// The disposition while a handler is put aside.
+/// The disposition that replaces a handler temporarily.
 #[derive(Clone, Copy)]
 pub enum Meanwhile {
-    /// The system's default: end, stop, or nothing.
+    /// The system's default action: end, stop, or nothing.
     Default,
     Ignore,
 }
 
-/// A signal's handler put aside; dropping this restores it.
+/// A signal's handler that is temporarily replaced; dropping this restores it.
 pub struct PutAside {
     signal: Signal,
     handler: libc::sigaction,
@@ -42,7 +42,7 @@ impl PutAside {
 
 impl Drop for PutAside {
     fn drop(&mut self) {
-        // SAFETY: the action is the one that the system gave for this signal.
+        // SAFETY: the action is the one that the system returned for this signal.
         unsafe { libc::sigaction(self.signal.as_raw(), &self.handler, ptr::null_mut()) };
     }
 }
@@ -50,7 +50,7 @@ impl Drop for PutAside {
 /// Async-signal-safe.
 fn replace(signal: Signal, meanwhile: Meanwhile) -> libc::sigaction {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all zeros is a sigaction without flags and with an empty mask; SIG_DFL and SIG_IGN call no code of ours.
+    // SAFETY: all zeros is a sigaction without flags and with an empty mask; SIG_DFL and SIG_IGN call none of our code.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = match meanwhile {
@@ -62,11 +62,11 @@ fn replace(signal: Signal, meanwhile: Meanwhile) -> libc::sigaction {
     }
 }
 
-/// Blocks every signal in this thread until dropped: none is lost between fork and exec, and a background process may
-/// set the terminal's foreground group.
+/// Blocks every signal in this thread until dropped, so that none is lost between fork and exec, and a background
+/// process may set the terminal's foreground group.
 pub struct AllBlocked {
     before: libc::sigset_t,
-    /// A mask belongs to its thread: not `Send`.
+    /// Not `Send`, because a mask belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -86,12 +86,12 @@ impl AllBlocked {
 
 impl Drop for AllBlocked {
     fn drop(&mut self) {
-        // SAFETY: the set is the one that the system gave.
+        // SAFETY: the set is the one that the system returned.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
 }
 
-/// The signals that our parent had blocked; the command gets the same mask.
+/// The signals that our parent blocked; the command gets the same mask.
 #[derive(Clone, Copy)]
 pub struct Mask(libc::sigset_t);
 
@@ -107,7 +107,7 @@ impl Mask {
 
     /// Async-signal-safe.
     fn apply(&self) -> io::Result<()> {
-        // SAFETY: the set is one that the system gave.
+        // SAFETY: the set is one that the system returned.
         match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
@@ -118,7 +118,7 @@ impl Mask {
 /// Delivers these signals to this thread from now on, whatever our parent had blocked.
 pub fn unblock(signals: &[Signal]) {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is emptied before it is filled and read; the numbers are signals'.
+    // SAFETY: the set is emptied before it is filled and read; the numbers are valid signals.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -134,8 +134,8 @@ pub fn raise(signal: i32) {
     unsafe { libc::raise(signal) };
 }
 
-/// Runs `prepare` in the child that becomes the command, then restores the signal state of our parent there: `handled`
-/// signals without our handlers, and `mask` as the blocked signals.
+/// Runs `prepare` in the child that becomes the command, and then restores the signal state of our parent: no handlers
+/// for the `handled` signals, and `mask` as the blocked signals.
 ///
 /// # Safety
 /// `prepare` runs between fork and exec: it must not allocate, lock, or touch what another thread may hold.
@@ -146,7 +146,8 @@ pub unsafe fn before_exec(
     prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) {
     use std::os::unix::process::CommandExt;
-    // SAFETY: `replace` and `apply` are async-signal-safe and allocate nothing; for `prepare` the caller says so.
+    // SAFETY: `replace` and `apply` are async-signal-safe and allocate nothing; the caller guarantees the same for
+    // `prepare`.
     unsafe {
         command.pre_exec(move || {
             prepare()?;

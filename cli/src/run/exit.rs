@@ -1,4 +1,4 @@
-//! The end of this process, derived from the end of the command and the state of the lock.
+//! How this process ends, derived from the end of the command and the state of the lock.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,14 +10,14 @@ use super::dispositions::{self, Meanwhile, PutAside};
 
 /// The command exists but cannot be executed: the status that every shell uses.
 const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command.
+/// The command does not exist.
 const NOT_FOUND: u8 = 127;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Status(u8),
-    /// Ends by the signal of this number, as timeout(1) and sudo(8) do: a shell shows 128 plus the number, and Ctrl-C
-    /// ends a shell loop.
+    /// End by the signal with this number, as timeout(1) and sudo(8) do. A shell then shows 128 plus the number, and
+    /// Ctrl-C ends a shell loop.
     Signal(i32),
 }
 
@@ -25,13 +25,13 @@ pub enum Exit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAtEnd {
     Released,
-    /// It was held when the command ended, but the release did not reach the server; the lease ends it.
+    /// Held when the command ended, but the release did not reach the server. It will expire.
     LeftToItsLease,
-    /// For a part of the command's run time the lock did not keep other owners out.
+    /// For part of the command's run time the lock did not exclude other owners.
     Lost,
 }
 
-/// A lost lock is never silent: its status overrides the command's own.
+/// A lost lock is never silent: its status overrides the command's.
 pub fn after(ended: Ended, lock: LockAtEnd, lost_exit_code: u8) -> Exit {
     match (lock, ended) {
         (LockAtEnd::Lost, _) => Exit::Status(lost_exit_code),
@@ -48,7 +48,7 @@ pub fn not_started(error: &io::Error) -> Exit {
     }
 }
 
-/// The reason, worded as a shell does.
+/// The reason, worded like a shell's.
 pub fn why_not_started(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "command not found".to_string(),
@@ -63,7 +63,7 @@ impl Exit {
             Exit::Status(status) => ExitCode::from(status),
             Exit::Signal(signal) => {
                 end_by(signal);
-                // Pid 1 of a container is not ended by its own signals.
+                // PID 1 of a container does not end by its own signals.
                 ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
             }
         }

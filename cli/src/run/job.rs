@@ -1,5 +1,5 @@
-//! A command that runs under a lock, from its start to its end. Forwards signals, lends and takes back the terminal,
-//! stops and resumes together with the command, and ends the command when the lock is lost. Nothing in here knows of
+//! Runs a command under a lock from its start to its end. Forwards signals, hands the terminal to the command and back,
+//! stops and resumes together with the command, and ends the command when the lock is lost. Nothing here knows about
 //! Redis.
 
 use std::ffi::OsString;
@@ -16,21 +16,21 @@ use super::signals::{receiver_of, Receiver, Signals, ENDING};
 use super::supervise::{upon_stop, Foreground, Stop, UponStop, WhoStops};
 use super::terminal::Terminal;
 
-/// Poll interval for a group whose command has ended: no signal reports the end of the group's last process.
+/// Poll interval for a group whose command has ended: no signal reports the end of its last process.
 const GROUP_CHECK: Duration = Duration::from_millis(20);
 
-/// The part of the lock's state that a running command needs.
+/// What a running command needs to know of the lock.
 pub trait Watched {
     /// Resolves when the lock is lost.
     fn lost(&self) -> impl Future<Output = ()>;
-    /// True if the lease is over by our own clock. Correct at once even after this process was stopped.
+    /// True if the lease has expired by our own clock. Correct even right after this process was stopped.
     fn is_over(&self) -> bool;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ended(Ended),
-    /// The lock was lost while the command ran, and it still runs.
+    /// The lock was lost, and the command is still running.
     LockLost,
 }
 
@@ -38,16 +38,16 @@ pub struct Job {
     command: CommandGroup,
     terminal: Option<Terminal>,
     signals: Signals,
-    /// A signal that ends programs was forwarded, or has ended the command.
+    /// A terminating signal was forwarded, or has ended the command.
     is_told_to_end: bool,
 }
 
 impl Job {
     /// Starts the command with `variables` in its environment. If SIGKILL ends this process, the command and its group
-    /// get SIGTERM, and SIGKILL after `kill_after`.
+    /// get SIGTERM, then SIGKILL after `kill_after`.
     ///
     /// # Errors
-    /// If there is no such command, or it cannot be executed.
+    /// If the command does not exist or cannot be executed.
     pub fn start(
         command: &[OsString],
         variables: &[(&str, OsString)],
@@ -82,7 +82,7 @@ impl Job {
         };
         if let Outcome::Ended(ended) = outcome {
             self.command.is_over();
-            // Ctrl-C in a terminal that is lent reaches the command alone.
+            // Ctrl-C reaches only the command while it has the terminal.
             self.is_told_to_end |= matches!(ended, Ended::Killed(by) if ENDING.iter().any(|one| one.as_raw() == by));
             self.take_back_terminal(ended);
         }
@@ -125,7 +125,7 @@ impl Job {
                     terminal.take_back();
                 }
                 stand_still(stop);
-                // Otherwise the command is about to be ended.
+                // If it has expired, the command is about to be ended.
                 if !lock.is_over() {
                     self.resume(stop.wants_terminal);
                 }
@@ -133,13 +133,13 @@ impl Job {
         }
     }
 
-    /// Ends the command and everything that it started in its group, as a child may do the actual work: by SIGTERM and,
-    /// after `kill_after`, by SIGKILL.
+    /// Ends the command and everything that it started in its group, because a child may do the actual work: with
+    /// SIGTERM and, after `kill_after`, with SIGKILL.
     pub async fn end(&mut self, kill_after: Duration) {
         self.command.send(Signal::TERM, Receiver::Group);
         // A stopped process would not handle SIGTERM.
         self.command.send(Signal::CONT, Receiver::Group);
-        // Later than the clock can count: never.
+        // None (never) if the time exceeds what the clock can represent.
         let kill_at = Instant::now().checked_add(kill_after);
         let mut killed = false;
         let mut ended = None;
@@ -160,7 +160,7 @@ impl Job {
         }
     }
 
-    /// After the command has ended: resolves when this process is told to end, at once if it was told before.
+    /// After the command has ended: resolves when a terminating signal arrives, or at once if one arrived earlier.
     pub async fn told_to_end(&mut self) {
         if self.is_told_to_end {
             return;
@@ -169,7 +169,7 @@ impl Job {
     }
 
     /// Handles a signal while the command is being ended. Some: the command has ended. We do not stop when the command
-    /// stops: the SIGKILL has to be sent.
+    /// stops, because we still have to send the SIGKILL.
     fn follow_to_the_end(&mut self, signal: Signal) -> Option<Ended> {
         if signal != Signal::CHILD {
             self.command.send(signal, receiver_of(signal));
@@ -178,7 +178,7 @@ impl Job {
         for change in self.command.changes() {
             match change {
                 Change::Ended(ended) => return Some(ended),
-                // The command's cleanup may ask for the terminal.
+                // The command may need the terminal for its cleanup.
                 Change::Stopped(signal) if upon_stop(signal, self.foreground()) == UponStop::Lend => self.resume(true),
                 Change::Stopped(_) => {}
             }
@@ -212,7 +212,7 @@ impl Job {
         terminal.take_back();
         let Ended::Killed(by) = ended else { return };
         terminal.restore_modes();
-        // Ctrl-C went to the command's group. A script, make or a pipeline around us would have received it too.
+        // Ctrl-C went to the command's group only. A script, make or a pipeline around us would have received it too.
         if let Some(typed) = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == by) {
             tell_our_group(typed);
         }
@@ -226,20 +226,20 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Signals our process group, but not ourselves: we react separately.
+/// Signals the rest of our process group, but not ourselves, because we react separately.
 fn tell_our_group(signal: Signal) {
     let _not_us = PutAside::new(signal, Meanwhile::Ignore);
     // The group contains this process, so the call cannot fail.
     let _ = kill_current_process_group(signal);
 }
 
-/// Stops this process; returns after it is resumed. Returns at once if the system discards the signal: in a group that
-/// no shell would resume.
+/// Stops this process, and returns when it is resumed. Returns at once if the system discards the signal because no
+/// shell would resume the group.
 fn stand_still(stop: Stop) {
     let _stops = PutAside::new(stop.signal, Meanwhile::Default);
     match stop.who {
-        // One call for the whole group: a shell that sees one process stop may resume all of us at once. The group
-        // contains this process, so the call cannot fail.
+        // One call for the whole group, because a shell that sees one process stop may resume all of us at once. The
+        // group contains this process, so the call cannot fail.
         WhoStops::WholeGroup => drop(kill_current_process_group(stop.signal)),
         WhoStops::Alone => dispositions::raise(stop.signal.as_raw()),
     }

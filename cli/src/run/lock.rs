@@ -1,4 +1,4 @@
-//! The lock that the command runs under: maps the options to the client's lock, and the client's errors to ours.
+//! The lock that the command runs under: converts the options to the client's lock, and the client's errors to ours.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::text::Text;
 
-/// The lock with its lease and its way of renewal.
+/// The lock with its lease and its kind of renewal.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
     let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least);
     if args.session {
@@ -35,17 +35,17 @@ fn family(args: &RunArgs) -> Family {
     }
 }
 
-/// The keys for people.
+/// The keys, as shown in messages.
 pub fn name(keys: &[OsString]) -> String {
     let names: Vec<String> = keys.iter().map(|key| Text(key.as_bytes().to_vec()).to_string()).collect();
     names.join(", ")
 }
 
-/// The lock could not be acquired, or its state is not known.
+/// The lock could not be acquired, or its state is unknown.
 pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
     use redis_lock_client::Error as Failed;
     match error {
-        // Then the client names an option that only programs have.
+        // The client's message would name an option that only programs have.
         Failed::WrongType(words) => {
             Error::WrongType(words.rsplit_once("; a SET NX client").map_or(words.as_str(), |(found, _)| found).into())
         }

@@ -1,17 +1,17 @@
-//! `redis-lock run`: a command under a lock, as flock(1).
+//! `redis-lock run`: runs a command under a lock, like flock(1).
 //!
 //! | question | file |
 //! | --- | --- |
 //! | which lock | `lock` |
-//! | what the server is asked beside the lock | `server` |
-//! | what happens from the start of the command to its end | `job` |
-//! | how the command is started, signalled, waited for | `command_group` |
+//! | what the server is asked in addition to the lock | `server` |
+//! | from the start of the command to its end | `job` |
+//! | starting, signalling and waiting for the command | `command_group` |
 //! | which signals are forwarded, and to which process | `signals` |
 //! | which process group has the terminal | `terminal` |
-//! | what is done when the command stops | `supervise` |
+//! | the reaction when the command stops | `supervise` |
 //! | how this process ends | `exit` |
-//! | what ends the command when SIGKILL ends this process | `watchdog` |
-//! | the system's handling of signals | `dispositions` |
+//! | ending the command if SIGKILL ends this process | `watchdog` |
+//! | signal dispositions and masks | `dispositions` |
 
 mod command_group;
 mod dispositions;
@@ -45,21 +45,21 @@ use job::{Job, Outcome};
 use server::Server;
 use signals::Signals;
 
-/// When --verbose first names the holder that is waited for, and how often it asks whether that is another one by then.
+/// When --verbose first reports the holder, and how often it checks for a new one.
 const HOLDER_FIRST: Duration = Duration::from_millis(100);
 const HOLDER_CHECK: Duration = Duration::from_secs(5);
 
-/// How long the release of a lost lock may take.
+/// How long releasing a lost lock may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a wait, or a release, may go on after a signal that ends it: to leave neither a place in the queue nor a
-/// grant.
+/// How long a wait or a release may continue after a signal that ends it, in order to leave neither a queue position
+/// nor a grant.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Runs the command of the options under their lock, and ends with the command's status.
+/// Runs the command under the lock that the options name, and ends with the command's status.
 ///
 /// # Errors
-/// If the lock could not be requested; then the command did not run.
+/// If the lock could not be requested. The command did not run.
 pub async fn run(args: RunArgs, connection: &ConnectionArgs) -> Result<ExitCode, Error> {
     let mask = Mask::of_this_thread();
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
@@ -81,7 +81,7 @@ pub async fn run(args: RunArgs, connection: &ConnectionArgs) -> Result<ExitCode,
 
 enum Taken {
     Granted(Guard),
-    /// With --once: another run succeeded meanwhile.
+    /// With --once: another run has succeeded.
     Done,
     NotGranted,
     /// A signal came first.
@@ -100,7 +100,7 @@ async fn tell(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
     }
 }
 
-/// The fence of the first holder, and the holders for people; None: there is none, or this user may not look.
+/// The fencing token of the first holder, and the holders as text; None: there is none, or this user may not see it.
 async fn holders(lock: &Lock) -> Option<(u64, String)> {
     let info = lock.info().await.ok()??;
     let first = info.holders.first()?;
@@ -113,7 +113,7 @@ async fn holders(lock: &Lock) -> Option<(u64, String)> {
     Some((first.fence, format!("held by {owner} for {age}{others}")))
 }
 
-/// Names the holder that the request waits for, and the next one after a hand-off.
+/// Reports the holder that the request waits for, and the next one after a hand-off.
 async fn tell_of_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible {
     let mut told = None;
     tokio::time::sleep(HOLDER_FIRST).await;
@@ -157,19 +157,19 @@ async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error
         never = tell_of_holder(&lock, args), if args.verbose && !args.no_wait => match never {},
     };
     if let Taken::GivenUp(_) = taken {
-        // Waits until neither a place in the queue nor a grant is left. If the server stays unreachable for this long,
-        // the lease ends the grant. A second signal, which may come within a millisecond, cuts nothing short.
+        // Waits until neither a queue position nor a grant is left. If the server stays unreachable for this long, the
+        // grant is left to expire. A second signal, which may come within a millisecond, cuts nothing short.
         let _settled_or_late = tokio::time::timeout(SETTLING, client.settled()).await;
     }
     Ok(taken)
 }
 
-/// Whether the server refuses a time: one above `lock.max-lease`.
+/// Whether the server rejected a time because it exceeds `lock.max-lease`.
 fn is_of_a_time(words: &str) -> bool {
     words.starts_with("ERR invalid expire time ") || words.starts_with("ERR value is not an integer or out of range")
 }
 
-/// The option with the longer time, which the server is asked about first.
+/// The option with the longer time, which the server checks first.
 fn longest_time(args: &RunArgs) -> &'static str {
     if args.at_least.is_some_and(|time| time > args.lease) {
         "--at-least"
@@ -221,16 +221,17 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
     }
 }
 
-/// Whether the release reports the work as done: to waiting runs with --once, and for --at-least.
+/// Whether the release reports the work as done, for waiting runs with --once, and for --at-least.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Done,
-    /// The command could not be started, or with --once it failed.
+    /// The command could not be started or, with --once, failed.
     Undone,
 }
 
-/// Releases the lock. It counts as held only if our own clock says so: a later reply of the server says nothing about
-/// the time in which the command ran. `told_to_end`: a signal, which is not to wait for a server that is away.
+/// Releases the lock. Whether it was held is decided by our own clock only: a later reply from the server says nothing
+/// about the time in which the command ran. `told_to_end` resolves on a signal, after which we do not wait for an
+/// unreachable server.
 async fn release(
     guard: Guard,
     work: Work,
@@ -257,7 +258,7 @@ async fn release(
     let limit = async {
         tokio::select! {
             () = tokio::time::sleep(left) => {}
-            // Also of a signal that came before: the one that has just ended the command.
+            // Includes a signal that came earlier: it may have ended the command.
             () = async { tokio::time::sleep(SETTLING).await; told_to_end.await } => {}
         }
     };
@@ -276,8 +277,8 @@ async fn release(
     LockAtEnd::LeftToItsLease
 }
 
-/// Of a lock that no command runs under: after the loss of several keys, some may still be held. The reply does not
-/// change the outcome.
+/// Releases a lock that no command runs under: after one of multiple keys is lost, others may still be held. The reply
+/// does not change the outcome.
 async fn give_back_the_rest(guard: Guard) {
     let _ = tokio::time::timeout(LAST_WORDS, guard.release_failed()).await;
 }

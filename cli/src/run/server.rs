@@ -1,5 +1,5 @@
-//! What a run asks its server beside the lock itself: whether it answers and accepts writes while the run waits.
-//! Nothing in here acquires, renews or releases a lock.
+//! What a run asks its server in addition to the lock itself: whether it replies and accepts writes while the run
+//! waits. Nothing here acquires, renews or releases a lock.
 
 use std::convert::Infallible;
 use std::os::unix::ffi::OsStrExt;
@@ -13,15 +13,15 @@ use crate::args::{ConnectionArgs, RunArgs};
 use crate::error::Error;
 use crate::message::say;
 
-/// When a waiting run first checks that the server answers and accepts writes, and how often after that. A run that is
-/// granted its lock at once asks nothing.
+/// When a waiting run first checks that the server replies and accepts writes, and how often after that. A run that is
+/// granted its lock at once checks nothing.
 const FIRST_CHECK: Duration = Duration::from_millis(100);
 const CHECK: Duration = Duration::from_secs(30);
 
-/// How long it may take to find the node that has the key, for a message.
+/// How long finding the node that serves the key may take, for a message.
 const NAMING: Duration = Duration::from_secs(1);
 
-/// The codes of error replies that end no wait: the request is sent again until the server accepts it.
+/// The codes of error replies that do not end a wait: the request is sent again until the server accepts it.
 const PASSING: [&str; 7] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY"];
 
 /// The server of one run.
@@ -32,7 +32,7 @@ pub struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// The address of the server that has the key, as far as it can be found.
+    /// The address of the server that serves the key, as far as it can be found.
     pub async fn name(&self) -> String {
         match tokio::time::timeout(NAMING, self.client.server_of(self.key())).await {
             Ok(Ok(server)) => server.name(),
@@ -44,18 +44,18 @@ impl Server<'_> {
         lock::error(&self.name().await, &self.args.keys, error)
     }
 
-    /// The wait goes on without a server, and with one that accepts no writes: a message says why it takes so long.
+    /// Reports why the wait takes so long: it continues while the server is unreachable or accepts no writes.
     pub async fn tell_of_silence(&self) -> Infallible {
         let mut is_told = false;
         tokio::time::sleep(FIRST_CHECK).await;
         loop {
-            // A replica would answer a PING. This is a write that changes nothing: no request has this token.
+            // A replica would reply to a PING. This is a write that changes nothing, because no request has this token.
             let answer = self.ask(cmd("LOCK.CANCEL").arg(self.key()).arg(make_token())).await;
             let problem = answer.err().filter(does_not_end_a_wait);
             if let (Some(problem), false) = (&problem, is_told) {
                 say(format_args!("{problem}{}; still waiting", self.connection.hint(problem)));
             }
-            // Another error reply counts as an answer: this user may not be allowed to cancel.
+            // Any other error counts as a reply: this user may lack permission for LOCK.CANCEL.
             is_told = problem.is_some();
             tokio::time::sleep(CHECK).await;
         }

@@ -1,4 +1,4 @@
-//! The signals that this process handles, and the process or group each is forwarded to. `supervise` decides what
+//! The signals that this process handles, and the process or group to which each is forwarded. `supervise` decides what
 //! happens then.
 
 use std::future::poll_fn;
@@ -10,24 +10,24 @@ use tokio::signal::unix::{signal, Signal as Stream, SignalKind};
 
 use super::dispositions;
 
-/// Signals that end a process without a handler. While it waits for the lock, this process leaves the queue and ends by
-/// them.
+/// Signals that end a process without a handler. If one arrives while this process waits for the lock, it leaves the
+/// queue and ends by that signal.
 pub const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Signals that matter only once the command runs. Before, SIGTSTP stops this process as any other.
+/// Signals that matter only once the command runs. Before that, SIGTSTP stops this process like any other.
 const WITH_COMMAND: &[Signal] = &[Signal::CHILD, Signal::CONT, Signal::TSTP, Signal::WINCH];
 
-/// All signals that may have a handler of ours when the command is started.
+/// All signals that may have one of our handlers when the command is started.
 pub const HANDLED: [&[Signal]; 2] = [ENDING, WITH_COMMAND];
 
-/// The receiver of a signal that was sent to us.
+/// The process or group to which a signal is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
-    /// The command and what it has started: as a terminal does, and so that ending a shell also ends what the shell
+    /// The command and everything it has started, as a terminal does, so that ending a shell also ends what the shell
     /// runs.
     Group,
-    /// The command alone. SIGUSR1 and SIGUSR2 mean what a program defines; a child that has no handler would end by
-    /// them.
+    /// The command alone. Programs define the meaning of SIGUSR1 and SIGUSR2, and a child without a handler would end
+    /// by them.
     Command,
 }
 
@@ -44,7 +44,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on, signals that would end this process are received instead. A signal that our parent ignores stays
+    /// From here on, signals that would end this process are received instead. A signal that our parent ignores remains
     /// ignored, here and in the command.
     pub fn that_end() -> io::Result<Signals> {
         let mut signals = Signals { streams: Vec::new() };
@@ -60,7 +60,7 @@ impl Signals {
 
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for one in signals {
-            // With SIGCHLD ignored, the system would reap the command before we read its status.
+            // If SIGCHLD were ignored, the system would reap the command before we read its status.
             if *one != Signal::CHILD && dispositions::is_ignored(*one) {
                 continue;
             }
@@ -70,7 +70,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The next signal; several of one kind in quick succession count once.
+    /// The next signal; multiple signals of one kind in quick succession count once.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {

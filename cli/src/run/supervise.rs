@@ -1,17 +1,16 @@
-//! The reaction to a stopped command. Pure: no process, no terminal.
+//! Decides how to react to a stopped command. Pure: no process, no terminal.
 //!
-//! The shell sees our process group as the job. The command runs in a group of its own, so what the terminal does to
-//! one group has to be done to the other:
+//! The shell sees our process group as the job. The command runs in a separate group, so what the terminal does to one
+//! group must be done to the other:
 //!
-//! | the terminal is | the command stops by | then |
+//! | the terminal is | the command stops by | reaction |
 //! | --- | --- | --- |
-//! | ours | SIGTTIN, SIGTTOU: it needs the terminal | it gets the terminal, and goes on |
-//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, so that the shell sees it; `fg` resumes
-//! both |
-//! | another job's | SIGTTIN, SIGTTOU | our group stops by the same signal, as any job in the background |
+//! | ours | SIGTTIN, SIGTTOU: it needs the terminal | the command gets the terminal and continues |
+//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, for the shell to see; `fg` resumes both |
+//! | another job's | SIGTTIN, SIGTTOU | our group stops by the same signal, like any background job |
 //! | ours, another job's | SIGTSTP, forwarded by us | we stop alone; the terminal has signalled the rest of our group |
-//! | ours, another job's | SIGSTOP, sent to it alone | nothing: the lock is kept |
-//! | none | anything | nothing: no shell would resume us, and the lock is kept |
+//! | ours, another job's | SIGSTOP, sent to it alone | none: the lock stays held |
+//! | none | anything | none: no shell would resume us, so the lock stays held |
 
 use rustix::process::Signal;
 
@@ -41,12 +40,12 @@ pub struct Stop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoStops {
-    /// This process alone; the other processes of the group have been signalled already.
+    /// Only this process: the other processes of the group have already been signalled.
     Alone,
     WholeGroup,
 }
 
-/// The reaction to a command that the signal of this number stopped.
+/// The reaction to a command that was stopped by the signal with this number.
 pub fn upon_stop(signal: i32, foreground: Foreground) -> UponStop {
     let asks = [Signal::TTIN, Signal::TTOU].into_iter().find(|asking| asking.as_raw() == signal);
     let stop = |signal, who, wants_terminal| UponStop::StopToo(Stop { signal, who, wants_terminal });

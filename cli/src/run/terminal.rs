@@ -1,5 +1,5 @@
-//! The controlling terminal of this process, and the process group in its foreground: only that group may read from it,
-//! set its modes, and gets Ctrl-C. Lent to the command's group while the command needs it.
+//! The controlling terminal of this process, and the process group in its foreground. Only that group may read from it
+//! and set its modes, and it alone gets Ctrl-C. It is lent to the command's group while the command needs it.
 
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
@@ -25,7 +25,7 @@ impl Terminal {
         Some(Terminal { device, lent: false, modes: None })
     }
 
-    /// The group in the foreground; `command` is the command's group.
+    /// Which group is in the foreground; `command` is the command's group.
     pub fn foreground(&self, command: Pid) -> Foreground {
         match tcgetpgrp(&self.device) {
             Ok(group) if group == getpgrp() => Foreground::Us,
@@ -40,8 +40,8 @@ impl Terminal {
         self.lent
     }
 
-    /// True if only this process is in its group: then the command gets the terminal at its start. Other processes of
-    /// our group (a pipeline, a script, make) would lose the terminal, and with it Ctrl-C: there the command gets it
+    /// True if this process is alone in its group: then the command gets the terminal at its start. Other processes of
+    /// our group (a pipeline, a script, make) would lose the terminal, and with it Ctrl-C; then the command gets it
     /// only when it needs it (see `supervise::upon_stop`).
     pub fn is_for_command_at_once(&self) -> bool {
         let whole_conversation = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -49,12 +49,12 @@ impl Terminal {
         whole_conversation && getpid() == getpgrp() && is_ours()
     }
 
-    /// The device: the command takes the terminal itself, before its exec.
+    /// The device, with which the command takes the terminal itself before its exec.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 
-    /// Notes that the command takes the terminal at its start.
+    /// Records that the command takes the terminal at its start.
     pub fn lent(&mut self) {
         if self.modes.is_none() {
             self.modes = tcgetattr(&self.device).ok();
@@ -65,11 +65,11 @@ impl Terminal {
     /// Puts `group` into the foreground.
     pub fn lend(&mut self, group: Pid) {
         self.lent();
-        // Fails if the group has ended meanwhile; then SIGCHLD reports the end.
+        // Fails if the group has ended; then SIGCHLD reports it.
         let _ = tcsetpgrp(&self.device, group);
     }
 
-    /// The shell gave the terminal to another job while we were stopped.
+    /// Forgets the loan: the shell gave the terminal to another job while we were stopped.
     pub fn forget(&mut self) {
         self.lent = false;
     }
@@ -84,11 +84,11 @@ impl Terminal {
         }
     }
 
-    /// Restores echo and line editing, as a shell does after a command that was killed and could not clean up.
+    /// Restores echo and line editing, as a shell does after a command that was killed before it could clean up.
     pub fn restore_modes(&self) {
         if let Some(modes) = &self.modes {
             let _blocked = AllBlocked::new();
-            // Does not wait for output that Ctrl-S holds back.
+            // Does not wait for output that is held back by Ctrl-S.
             let _ = tcsetattr(&self.device, OptionalActions::Now, modes);
         }
     }

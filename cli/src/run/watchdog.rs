@@ -1,6 +1,6 @@
 //! A child process that ends the command when this process is killed with SIGKILL: the command and every process of its
-//! group, as after a lost lock. It has to be a process of its own, because SIGKILL cannot be handled, and the kernel's
-//! parent-death signal reaches the command alone, not its children.
+//! group, as after a lost lock. It must be a separate process, because SIGKILL cannot be handled, and the kernel's
+//! parent-death signal reaches only the command, not its children.
 //!
 //! It is a fork that knows the command's process group and reads from a pipe. This process never closes its end of the
 //! pipe, so the kernel closes it when this process ends, whatever the cause.
@@ -19,8 +19,8 @@ pub struct Watchdog {
     id: libc::pid_t,
 }
 
-/// A watchdog that was told to end. It is waited for when this is dropped: the process that would inherit it may reap
-/// only children of its own, as pid 1 of a container that is no init.
+/// A watchdog that was told to end. It is reaped when this is dropped, because the process that would inherit it may
+/// reap only its own children, like PID 1 of a container that is not an init.
 pub struct Dismissed {
     id: libc::pid_t,
 }
@@ -31,14 +31,14 @@ impl Watchdog {
         let (reader, pipe) = io::pipe()?;
         // The fork closes its end when it has left our process group.
         let (mut ready, until_ready) = io::pipe()?;
-        // No handler of ours may run in the fork, and no signal may end it before this process.
+        // None of our handlers may run in the fork, and no signal may end it before this process.
         let _blocked = AllBlocked::new();
-        // SAFETY: the fork makes system calls only, until it ends: another thread may hold any lock.
+        // SAFETY: the fork makes only system calls until it ends, because another thread may hold any lock.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => watch(reader.as_raw_fd(), kill_after),
             id => {
-                // Before that, a SIGKILL of our group would end the fork too, and leave the command running.
+                // Before that, a SIGKILL to our group would also end the fork, and leave the command running.
                 drop(until_ready);
                 let _ = ready.read(&mut [0]);
                 Ok(Watchdog { pipe, id })
@@ -51,7 +51,7 @@ impl Watchdog {
         self.pipe.as_raw_fd()
     }
 
-    /// The command has ended, or was never started: what is left of its group is not ended.
+    /// The command has ended or was never started: what is left of its group is not ended.
     pub fn dismiss(mut self) -> Dismissed {
         // Fails if the watchdog was killed.
         let _ = self.pipe.write_all(&[0]);
@@ -61,19 +61,20 @@ impl Watchdog {
 
 impl Drop for Dismissed {
     fn drop(&mut self) {
-        // SAFETY: no status is written. An error means that it was killed, and reaped among the command's processes.
+        // SAFETY: no status is written. An error means that it was killed and has been reaped among the command's
+        // processes.
         unsafe { libc::waitpid(self.id, std::ptr::null_mut(), 0) };
     }
 }
 
-/// Names this process's group to the watchdog. Async-signal-safe.
+/// Reports this process's group to the watchdog. Async-signal-safe.
 pub fn introduce(descriptor: RawFd) -> io::Result<()> {
-    // SAFETY: the bytes are an integer's, which outlives the call.
+    // SAFETY: the bytes are those of an integer that outlives the call.
     let written = unsafe {
         let group = libc::getpid().to_ne_bytes();
         libc::write(descriptor, group.as_ptr().cast(), group.len())
     };
-    // A pipe takes four bytes at once, or none. Without a watchdog the command runs all the same.
+    // A pipe takes four bytes at once or none. Without a watchdog the command still runs.
     let error = io::Error::last_os_error();
     match written {
         -1 if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -81,10 +82,10 @@ pub fn introduce(descriptor: RawFd) -> io::Result<()> {
     }
 }
 
-/// The life of the fork. Async-signal-safe.
+/// The body of the fork. Async-signal-safe.
 fn watch(reader: RawFd, kill_after: Duration) -> ! {
-    // SAFETY: system calls on numbers and on local memory only. Descriptor 0 becomes the pipe; the connection to the
-    // server above all must not outlive our parent: a session ends with it.
+    // SAFETY: only system calls on numbers and on local memory. Descriptor 0 becomes the pipe. All others are closed;
+    // in particular, the server connection must not outlive our parent, because a session ends with it.
     unsafe {
         libc::setsid();
         libc::dup2(reader, 0);
@@ -110,10 +111,10 @@ fn watch(reader: RawFd, kill_after: Duration) -> ! {
     }
 }
 
-/// Fills `bytes` from descriptor 0; false at its end. Every signal is blocked: no read is interrupted, and a write of
-/// so few bytes is not split.
+/// Fills `bytes` from descriptor 0; false at its end. Every signal is blocked, so no read is interrupted, and a write
+/// of so few bytes is not split.
 fn read(bytes: &mut [u8]) -> bool {
-    // SAFETY: the memory is as long as it says.
+    // SAFETY: the memory has this length.
     let length = unsafe { libc::read(0, bytes.as_mut_ptr().cast(), bytes.len()) };
     usize::try_from(length) == Ok(bytes.len())
 }
@@ -130,12 +131,12 @@ fn set_name() {
 fn close_from(first: RawFd) {
     // SAFETY: nothing in this process uses these descriptors any more.
     unsafe {
-        // Linux 5.9 and later.
+        // Available in Linux 5.9 and later.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == 0 {
             return;
         }
-        // The limit may be a thousand million.
+        // The limit may be a billion.
         for descriptor in first..libc::sysconf(libc::_SC_OPEN_MAX).clamp(1_024, 65_536) as RawFd {
             libc::close(descriptor);
         }
@@ -150,7 +151,7 @@ mod tests {
     fn it_has_a_session_of_its_own_before_the_command_starts() {
         for _ in 0..20 {
             let watchdog = Watchdog::start(Duration::ZERO).unwrap();
-            // SAFETY: a system call on numbers.
+            // SAFETY: a system call with integer arguments.
             let session = unsafe { libc::getsid(watchdog.id) };
             let id = watchdog.id;
             drop(watchdog.dismiss());

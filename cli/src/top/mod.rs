@@ -1,5 +1,5 @@
-//! `redis-lock top`: the most waited-for locks, live. One task queries the servers, one thread reads the keyboard, and
-//! the loop here draws: a slow or missing server never delays the keys.
+//! `redis-lock top`: the locks with the most waiters, live. One task queries the servers, one thread reads the
+//! keyboard, and the loop here draws, so a slow or missing server never delays the keys.
 
 mod once;
 pub mod sample;
@@ -106,7 +106,7 @@ async fn interact(
                 None => return Ok(ExitCode::SUCCESS),
             },
             _ = tick.tick() => {}
-            // Stopped by a signal from outside: the shell has reset the terminal meanwhile.
+            // Stopped by a signal from outside; the shell has reset the terminal since.
             _ = continued.recv() => terminal = ratatui::try_init().map_err(of_terminal)?,
             _ = interrupt.recv() => return Ok(of_signal(SignalKind::interrupt())),
             _ = terminate.recv() => return Ok(of_signal(SignalKind::terminate())),
@@ -118,14 +118,14 @@ async fn interact(
 /// Handles Ctrl-Z: in raw mode the terminal does not turn the key into a signal.
 async fn suspend(continued: &mut tokio::signal::unix::Signal) -> Result<(), Error> {
     ratatui::restore();
-    // As the terminal does: to the whole job of the shell.
+    // Like the terminal, stop the whole job of the shell.
     kill_current_process_group(Signal::TSTP).map_err(|cause| of_terminal(cause.into()))?;
-    // The stop may come a moment later. If no shell could continue the job, the system drops the signal.
+    // The stop may come a moment later. If no shell could continue the job, the system discards the signal.
     let _continued_or_dropped = time::timeout(Duration::from_millis(100), continued.recv()).await;
     Ok(())
 }
 
-/// Key presses and resizes. The thread ends with the program: it cannot be woken otherwise.
+/// Key presses and resizes. Nothing can wake the thread, so it ends with the program.
 fn keyboard() -> mpsc::UnboundedReceiver<io::Result<Event>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || loop {

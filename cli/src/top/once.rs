@@ -1,4 +1,4 @@
-//! `redis-lock top --once`: what the screen shows, printed one time.
+//! `redis-lock top --once`: prints the contents of the screen once.
 
 use std::time::UNIX_EPOCH;
 
@@ -17,7 +17,7 @@ struct Top<'a> {
     /// Milliseconds since the epoch.
     time: u64,
     servers: &'a [Server],
-    /// The servers whose locks are not among these.
+    /// The servers whose locks are missing.
     missing: &'a [Missing],
     per_second: Rates,
     locks: &'a [Lock],

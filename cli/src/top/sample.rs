@@ -1,5 +1,5 @@
 //! One sample of the servers, and the rates between two samples. The cost does not grow with the number of holders:
-//! LOCK.TOP visits only the queues, and INFO's counters are kept as events happen.
+//! LOCK.TOP visits only the queues, and INFO's counters are maintained as events happen.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,10 +15,10 @@ use crate::text::Text;
 pub struct Sample {
     pub taken: Instant,
     pub time: SystemTime,
-    /// How long the servers took to answer.
+    /// How long the servers took to reply.
     pub took: Duration,
     pub servers: Vec<Server>,
-    /// The servers that did not answer.
+    /// The servers that did not reply.
     pub missing: Vec<Missing>,
     /// In the order of LOCK.TOP: most waiters first, then the longest wait.
     pub locks: Vec<Lock>,
@@ -37,12 +37,12 @@ pub struct Lock {
     pub held: i64,
 }
 
-/// Fields of INFO under their own names, without `lock_`.
+/// The fields of INFO without the prefix `lock_`.
 #[derive(Clone, Serialize)]
 pub struct Server {
     pub server: String,
     pub version: String,
-    /// `master`, or `slave`: its LOCK.TOP is empty.
+    /// `master`, or `slave`, whose LOCK.TOP is empty.
     pub role: String,
     pub held_mutex: u64,
     pub held_reentrant: u64,
@@ -65,7 +65,7 @@ pub struct Server {
     pub grace_remaining_ms: u64,
     #[serde(flatten)]
     pub condition: Condition,
-    /// A node of a cluster whose other nodes are not asked.
+    /// True if it is a node of a cluster whose other nodes are not queried.
     #[serde(skip)]
     pub is_one_of_many: bool,
 }
@@ -81,10 +81,10 @@ pub struct Rates {
 }
 
 impl Sample {
-    /// The `count` most waited-for locks of each server, and its counters.
+    /// The `count` locks with the most waiters of each server, and its counters.
     ///
     /// # Errors
-    /// If no server answers.
+    /// If no server replies.
     pub async fn take(servers: &mut Servers, count: u16) -> Result<Sample, Error> {
         let (asked, time) = (Instant::now(), SystemTime::now());
         let mut locks = Vec::new();
@@ -100,7 +100,7 @@ impl Sample {
             let is_one_of_many = info.is_of_a_node() && !servers.are_all();
             sampled.push(Server::of(server, info, is_one_of_many)?);
         }
-        // A server that did not answer the second time.
+        // Drops the locks of a server that did not reply the second time.
         locks.retain(|lock| infos.iter().any(|(server, _)| *server == lock.server));
         locks.sort_by_key(|lock| std::cmp::Reverse((lock.waiters, lock.longest)));
         locks.truncate(count.into());
@@ -109,8 +109,8 @@ impl Sample {
         Ok(Sample { taken, time, took: taken - asked, servers: sampled, missing, locks })
     }
 
-    /// The rates since an earlier sample, of the servers that ran all the time: a counter that decreased belongs to a
-    /// server that restarted.
+    /// The rates since an earlier sample, for the servers that ran the whole time: if a counter has decreased, the
+    /// server was restarted.
     pub fn rates_since(&self, before: &Sample) -> Rates {
         let seconds = (self.taken - before.taken).as_secs_f64();
         let mut rates = Rates::default();

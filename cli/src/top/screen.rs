@@ -1,4 +1,4 @@
-//! What is on the screen, drawn from the last sample of the servers.
+//! Draws the screen from the last sample of the servers.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use super::view::{Sort, View};
 use crate::duration::human;
 use crate::text::{cut, wrapped};
 
-/// After this time without a reply, the screen says so.
+/// How long the servers may be silent before the screen says so.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The last sample of the servers.
@@ -69,7 +69,7 @@ pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
     }
 }
 
-/// What is wrong, in as many lines as it takes: servers that do not answer, and what limits the table's meaning.
+/// The problems, on as many lines as needed: servers that do not reply, and what limits the meaning of the table.
 fn told(view: &View, known: &Known, area: Rect) -> Vec<Line<'static>> {
     let problem = problem(view, known);
     let missing = known.sample.missing.iter().map(|one| format!("{} is not shown: {}", one.server, one.error));
@@ -78,16 +78,15 @@ fn told(view: &View, known: &Known, area: Rect) -> Vec<Line<'static>> {
     let wrapped = |text: String| wrapped(&text, area.width.into());
     let red = red.flat_map(wrapped).map(|line| Line::from(line.red()));
     let yellow = yellow.flat_map(wrapped).map(|line| Line::from(line.yellow()));
-    // The table keeps a row, and what is wrong a line.
+    // Leave room for one row of the table, and at least one line for the problems.
     let most = usize::from(area.height).saturating_sub(OTHER_LINES).max(1);
     red.chain(yellow).take(most).collect()
 }
 
-/// The title, the numbers, a gap, the header of the table and a row.
+/// The title, the numbers, a gap, the table's header and one row.
 const OTHER_LINES: usize = 7;
 
-/// The columns, with their widths and what they are worth: in a narrow terminal those that are worth the least are left
-/// out.
+/// The columns with their widths and priorities: in a narrow terminal, those with the lowest priority are omitted.
 const COLUMNS: [(&str, Sort, Constraint, u8); 7] = [
     ("WAITERS", Sort::Waiters, Constraint::Length(7), 6),
     ("OLDEST", Sort::Oldest, Constraint::Length(7), 5),
@@ -98,10 +97,10 @@ const COLUMNS: [(&str, Sort, Constraint, u8); 7] = [
     ("HOLDER", Sort::None, Constraint::Fill(2), 4),
 ];
 
-/// Less than this shows no name.
+/// A narrower column shows no useful name.
 const MIN_NAME: u16 = 8;
 
-/// The columns that have room, by their indices, and the area of each.
+/// The indexes of the columns that fit, and the area of each.
 fn columns(area: Rect) -> Vec<(usize, Rect)> {
     let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
     loop {
@@ -153,12 +152,12 @@ fn draw_table(frame: &mut Frame, area: Rect, view: &mut View, known: &Known) {
     frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
 }
 
-/// Cut with `…`, where it is too long.
+/// Truncated with `…` if it is too long.
 fn one_line(text: &str, area: Rect) -> Line<'static> {
     Line::from(cut(text, area.width.into()))
 }
 
-/// Numbers and times on the right.
+/// Numbers and times are right-aligned.
 fn alignment(column: usize) -> Alignment {
     match column {
         0..=2 | 4 => Alignment::Right,
@@ -176,7 +175,7 @@ fn problem(view: &View, known: &Known) -> Option<String> {
     is_silent.then(|| format!("no response for {}", seconds(age)))
 }
 
-/// The last line.
+/// The last line, with the keys.
 fn keys(view: &View) -> Line<'static> {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     Line::from(format!("q quit   s sort: {}   + - interval   ? help   {time}", view.sort.name()).dim())

@@ -1,10 +1,10 @@
-//! The lines above the table: how many locks and waiters there are, what happens each second, and what is wrong.
+//! The lines above the table: the number of locks and waiters, the rates per second, and the problems.
 
 use super::sample::{Rates, Sample, Server};
 use crate::condition;
 use crate::duration::human;
 
-/// The totals of all servers. Percentiles are the largest of any server.
+/// The totals of all servers. Percentiles are the maximum over the servers.
 pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
     let sum = |field: fn(&Server) -> u64| sample.sum(field);
     let worst = |field: fn(&Server) -> u64| human(sample.worst(field));
@@ -39,7 +39,7 @@ pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
     ]
 }
 
-/// What limits the table's meaning: read these before the table.
+/// What limits the meaning of the table, to be read first.
 pub fn warnings(sample: &Sample) -> Vec<String> {
     let mut warnings = Vec::new();
     for server in &sample.servers {
@@ -52,7 +52,7 @@ pub fn warnings(sample: &Sample) -> Vec<String> {
     warnings
 }
 
-/// The other nodes of a cluster that are not asked.
+/// The other nodes of a cluster, which are not queried.
 pub fn other_nodes(sample: &Sample) -> Vec<String> {
     let alone = sample.servers.iter().filter(|server| server.is_one_of_many);
     alone.map(|server| condition::other_nodes(&server.server)).collect()

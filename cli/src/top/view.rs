@@ -1,4 +1,4 @@
-//! The state of the view, which key presses change.
+//! The state of the view, changed by key presses.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub enum Sort {
     Oldest,
     Held,
     Key,
-    /// Of columns by which the rows cannot be sorted.
+    /// For columns that the rows cannot be sorted by.
     None,
 }
 
@@ -31,7 +31,7 @@ pub enum Sort {
 pub enum Wish {
     Stay,
     Quit,
-    /// Back to the shell, until `fg`.
+    /// Return to the shell until `fg`.
     Suspend,
 }
 
@@ -80,7 +80,7 @@ impl View {
         Wish::Stay
     }
 
-    /// Limits the offset, so that the window never goes past the last row.
+    /// Limits the offset, so that the window does not extend past the last row.
     pub fn limit_offset(&mut self, locks: usize, rows: usize) {
         self.rows = rows;
         self.offset = self.offset.min(locks.saturating_sub(rows));
@@ -119,7 +119,7 @@ impl Sort {
         }
     }
 
-    /// Sorts the locks, which come sorted by waiters, most first.
+    /// Sorts the locks. The input is sorted by waiters, most first.
     pub fn apply(self, locks: &mut [&Lock]) {
         match self {
             Sort::Waiters | Sort::None => {}

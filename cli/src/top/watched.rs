@@ -1,4 +1,4 @@
-//! Samples the servers in a loop, over connections that break and servers that change.
+//! Samples the servers in a loop, reconnecting when connections break or servers change.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use super::sample::Sample;
 use crate::error::Error;
 use crate::servers::{Servers, Source};
 
-/// How long connections are used before new ones are made: a cluster may have a new primary.
+/// How long connections are used before they are replaced: a cluster may have a new primary.
 const CONNECT_AGAIN: Duration = Duration::from_secs(120);
 
-/// How long after an attempt to find all servers the next one begins.
+/// The interval between attempts to find all servers.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Of several servers, one that is silent for this long is shown as missing: the numbers of the others are not to wait
-/// for it.
+/// How long one of multiple servers may be silent before it is shown as missing, so that the others' numbers do not
+/// wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Queries the servers until nothing receives the samples.
@@ -43,11 +43,11 @@ pub async fn watch_servers(
 
 struct Watched {
     source: Source,
-    /// None: no server answers.
+    /// None: no server replies.
     current: Option<Servers>,
     /// The last attempt to find all of them.
     since: Instant,
-    /// The next attempt, which does not keep the samples of the servers that answer.
+    /// The next attempt, which does not delay samples from the servers that reply.
     connecting: Option<JoinHandle<Result<Servers, Error>>>,
 }
 
