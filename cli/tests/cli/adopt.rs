@@ -24,13 +24,13 @@ fn each_pattern_is_told_whether_it_fits() {
     ] {
         assert!(text.contains(words), "{words}\n{text}");
     }
-    // Commands have named keys of the pattern, so it is no slip of the pen.
+    // Commands have accessed keys of the pattern, so it is not a typing error.
     client.run("UNLINK py:k");
     let text = at(&server, "adopt").text().to_string();
     assert!(text.contains("now no key; 1 granted") && !text.contains("the nearest key is page:1"), "{text}");
 }
 
-/// The example of docs/adopt.md, for clients that do what its text says.
+/// The example of docs/adopt.md, with clients that do what its text says.
 #[test]
 fn the_example_of_the_page_is_what_is_printed() {
     let page = include_str!("../../../docs/adopt.md");
@@ -57,7 +57,7 @@ fn the_example_of_the_page_is_what_is_printed() {
         client.run(line);
     }
     client.cmd(&["EVAL", "return redis.call('hincrby', KEYS[1], 'id:1', 1)", "1", "report:7"]);
-    // Redis 7.0 does not tell the connections of observed commands.
+    // Redis 7.0 does not reveal the connections of observed commands.
     let without_clients = |line: &str| match line.rsplit_once(", ") {
         Some((line, clients)) if clients.ends_with(" clients") => line.to_string(),
         _ => line.to_string(),

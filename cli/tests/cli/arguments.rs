@@ -62,7 +62,7 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         let output = redis_lock(line);
         assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
         assert!(output.stderr.contains(reason), "{line}: {}", output.stderr);
-        // A command named `-w` would be run by it.
+        // That hint would run a command named `-w`.
         assert!(!line.starts_with("run") || !output.stderr.contains("use '-- -"), "{line}: {}", output.stderr);
     }
 }

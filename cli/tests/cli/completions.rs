@@ -1,4 +1,4 @@
-//! The output of `redis-lock generate completions`, tested in each shell with the tab key.
+//! The output of `redis-lock generate completions`, tested in each shell by pressing Tab.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn completions() -> tempfile::TempDir {
     folder
 }
 
-/// A shell that is not installed is skipped.
+/// Tests of a shell that is not installed are skipped.
 fn is_installed(shell: &str) -> bool {
     let found = Command::new(shell).arg("--version").output().is_ok();
     if !found {
@@ -71,7 +71,7 @@ fn presses_tab(shell: &str, arguments: &[&str], before: &[&str]) {
     for (typed, completed) in COMPLETED {
         screen.press(&format!("{typed}\t"));
         screen.until_shows(completed);
-        // Ctrl-U: the line is empty again.
+        // Ctrl-U clears the line.
         screen.press("\x15");
     }
 }

@@ -62,9 +62,9 @@ fn the_server_may_be_in_the_environment_and_every_option_that_names_one_goes_bef
     let at = |url: &str, line: &str| run(command().env("REDIS_LOCK_URL", url).args(line.split_whitespace()));
     assert_eq!(at(&url, "info k --json").json()["key"], "k");
     assert_eq!(at(&url, "run --no-wait k -- true").status, 1);
-    // The login may be an option; the database too.
+    // Login and database may also be given as options.
     assert_eq!(at(&format!("redis://127.0.0.1:{port}/2"), "-a secret -n 3 info k").status, 0);
-    // Nothing of the URL is left where an option names another server.
+    // If an option names another server, nothing of the URL applies.
     let elsewhere = format!("-p {} run --no-wait k -- true", other.port());
     assert_eq!(at(&url, &elsewhere).status, 0);
     assert_eq!(at("nonsense", &elsewhere).status, 0);
@@ -89,14 +89,14 @@ fn the_sentinels_may_be_in_the_environment_and_the_url_beside_them_is_the_login_
     let mut here = command();
     here.env("REDIS_LOCK_SENTINELS", &sentinel).env("REDIS_LOCK_MASTER", NAME).env("REDIS_LOCK_URL", "redis://any/3");
     assert_eq!(run(here.args(["info", "k"])).status, 0);
-    // An option for each.
+    // Each as an option.
     let mut here = command();
     here.env("REDIS_LOCK_SENTINELS", "127.0.0.1:1").env("REDIS_LOCK_MASTER", NAME);
     assert_eq!(run(here.args(["--sentinel", &sentinel, "-n", "3", "info", "k"])).status, 0);
     let mut here = command();
     here.env("REDIS_LOCK_SENTINELS", "127.0.0.1:1").env("REDIS_LOCK_MASTER", "m");
     assert_eq!(run(here.args(["-p", &primary.port().to_string(), "-n", "3", "info", "k"])).status, 0);
-    // One without the other would be a lock on another server.
+    // One without the other would select a lock on another server.
     for (variable, value) in [("REDIS_LOCK_SENTINELS", sentinel.as_str()), ("REDIS_LOCK_MASTER", NAME)] {
         let alone = run(command().env(variable, value).arg("ls"));
         assert_eq!(alone.status, 64, "{variable}");
@@ -187,7 +187,7 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
 
 #[test]
 fn the_port_of_a_sentinel_may_be_left_out() {
-    // No server listens on that address of the loopback network.
+    // No server listens on this loopback address.
     let output = redis_lock("--sentinel 127.9.8.7 --master m ls");
     assert_eq!(output.status, 69);
     assert!(output.stderr.contains("m, found by the Sentinels 127.9.8.7: Connection refused"), "{}", output.stderr);
@@ -217,9 +217,9 @@ fn tls_verifies_the_server_by_the_ca_that_is_given_and_shows_its_own_certificate
     let ca = format!("--cacert {}", file("ca.crt"));
     let status = |options: &str| redis_lock(&format!("-h localhost -p {port} {options} info k")).status;
     assert_eq!(status(&format!("--tls {ca} {own}")), 0);
-    // The server asks for a certificate, and ours is of its CA.
+    // The server requires a client certificate, and its own is signed by our CA.
     assert_eq!(status(&format!("--tls {ca}")), 69);
-    // That CA is not in the system's store.
+    // Our CA is not in the system's store.
     assert_eq!(status(&format!("--tls {own}")), 69);
     assert_eq!(status(&format!("--tls --insecure {own}")), 0);
     let uri = format!("-u rediss://localhost:{port} {ca} {own} info k");
@@ -227,7 +227,7 @@ fn tls_verifies_the_server_by_the_ca_that_is_given_and_shows_its_own_certificate
     assert_eq!(redis_lock(&format!("-p {port} --tls --cacert /no/such/file ls")).status, 74);
 }
 
-/// A CA, and certificates of it for a server named localhost and for a client. False where there is no openssl.
+/// Creates a CA, and certificates signed by it for a server named localhost and for a client. False: no openssl.
 fn make_certificates(folder: &Path) -> bool {
     let script = "set -e
         openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca

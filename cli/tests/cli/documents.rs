@@ -10,7 +10,7 @@ use crate::tool::{at, command, run, PROGRAM};
 const README: &str = include_str!("../../../README.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 
-/// The only block in this language.
+/// The page's only block in this language.
 #[track_caller]
 fn block_of<'a>(document: &'a str, language: &str) -> &'a str {
     let fence = format!("\n```{language}\n");
@@ -51,7 +51,7 @@ fn the_line_of_readme_runs_its_command_under_the_lock() {
     assert_eq!(client.run("EXISTS report").int(), 0, "it is released");
 }
 
-/// Numbers and column widths differ between runs: compares the words, in order.
+/// Numbers and column widths differ between runs, so only the words are compared, in order.
 fn words_of(line: &str) -> Vec<String> {
     let mask = |word: &str| if word.starts_with(|c: char| c.is_ascii_digit()) { "0".into() } else { word.into() };
     line.split_whitespace().map(mask).collect()
@@ -84,7 +84,7 @@ fn the_tables_of_the_runbook_are_what_it_prints() {
     drop(waiters);
 }
 
-/// Each command in the runbook's table accepts the arguments that are written there.
+/// Each command in the runbook's table accepts the arguments shown there.
 #[test]
 fn every_command_of_the_runbook_is_one() {
     let table = RUNBOOK.split_once("| question | redis-cli | `redis-lock` |").expect("the table").1;

@@ -33,7 +33,7 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
     let output = at(&server, "run k -- true");
     assert_eq!(output.status, 65);
     assert_eq!(output.stderr, "redis-lock: the key 'k' is a string, not a lock\n");
-    // Without the right to TYPE.
+    // Without permission for TYPE.
     server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -type");
     let output = at(&server, "--user viewer -a secret info k");
     assert_eq!(output.status, 65);
@@ -139,7 +139,7 @@ fn another_error_of_the_server_is_status_76() {
     server.client().run("CONFIG SET busy-reply-threshold 1");
     let mut busy = server.client();
     busy.send(&["EVAL", "while true do end", "0"]);
-    // The script is running once the server is busy for other clients.
+    // Once other clients find the server busy, the script is running.
     let mut other = server.client();
     support::until("the server is busy", || other.run("GET x").is_error());
     let output = at(&server, "info k");

@@ -1,5 +1,4 @@
-//! `redis-lock graph` against real servers: the tree, the JSON and the graph for Graphviz, and how few commands it
-//! sends.
+//! `redis-lock graph` against real servers: the tree, the JSON, the Graphviz output, and how few commands it sends.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use support::{in_sync, until, Client, Reply, Server};
 use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock};
 
-/// Queues a request on a connection of its own, after those that are queued already.
+/// Queues a request on a new connection, after those already queued.
 #[track_caller]
 fn waits(server: &Server, line: &str) -> Client {
     let before = server.blocked_clients();
@@ -23,7 +22,7 @@ fn waits(server: &Server, line: &str) -> Client {
     client
 }
 
-/// The lines of the tree, with `#` for each time.
+/// The lines of the tree, with each time replaced by `#`.
 fn tree(text: &str) -> Vec<String> {
     let is_time = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.ends_with(['s', 'm', 'h']);
     let masked = |line: &str| {
@@ -39,7 +38,7 @@ fn keys(graph: &Value) -> Vec<&str> {
     graph["locks"].as_array().expect("a list").iter().map(|lock| lock["key"].as_str().expect("text")).collect()
 }
 
-/// web-1 holds `orders`, and web-2 and web-3 wait for it; web-2 holds `ledger`, and web-3 one of two permits of `gpu`;
+/// web-1 holds `orders`, and web-2 and web-3 wait for it. web-2 holds `ledger`, web-3 one of the two permits of `gpu`;
 /// both locks have waiters.
 fn chain(server: &Server) -> Vec<Client> {
     let mut client = server.client();
@@ -55,8 +54,7 @@ fn chain(server: &Server) -> Vec<Client> {
     ]
 }
 
-/// p holds `a` and waits for `b`, q holds `b` and waits for `a`: RENAME puts the lock of q under the key that p waits
-/// for.
+/// p holds `a` and waits for `b`, q holds `b` and waits for `a`: RENAME moves q's lock to the key that p waits for.
 fn cycle(server: &Server) -> Vec<Client> {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE a p PX 60000").fence();
@@ -98,7 +96,7 @@ fn one_key_is_shown_with_what_it_waits_for_and_what_waits_behind_it() {
     for (key, expected) in [
         ("orders", vec!["orders", "gpu", "ledger"]),
         ("ledger", vec!["orders", "ledger"]),
-        // The lock has no waiters: its holder waits.
+        // The lock has no waiters, but its holder waits.
         ("quiet", vec!["orders", "gpu", "quiet"]),
     ] {
         let graph = at(&server, &format!("graph {key} --json")).json();
@@ -159,7 +157,7 @@ fn all_databases_are_shown_and_an_owner_is_another_one_in_each() {
     rows.sort();
     assert!(rows.iter().any(|row| row == "k-3 mutex, db 3, 1 waiting"), "{rows:?}");
     assert!(rows.iter().any(|row| row == "k-0 mutex, 1 waiting"), "{rows:?}");
-    // `holder` of database 0 and `holder` of database 3 are two owners.
+    // `holder` in database 0 and `holder` in database 3 are two owners.
     assert_eq!(keys(&at(&server, "graph k-0 --json").json()), ["k-0"]);
     assert_eq!(at(&server, "graph k-3").status, 1);
     let graph = at(&server, "-n 3 graph own-3 --json").json();
@@ -196,7 +194,7 @@ fn a_cycle_is_told_and_each_of_its_locks_is_drawn_once() {
     assert_eq!(dot.text().matches("color=red").count(), 4, "{}", dot.stdout);
 }
 
-/// q may wait, as s could release its permit. The lower limit makes that insufficient.
+/// q may wait, because s could release its permit. The lower limit makes that insufficient.
 #[test]
 fn a_cycle_over_a_semaphore_whose_limit_was_lowered_is_one_too() {
     let server = Server::start();
@@ -210,8 +208,8 @@ fn a_cycle_over_a_semaphore_whose_limit_was_lowered_is_one_too() {
     assert!(tree(output.text()).iter().any(|row| row.ends_with("held by s # no deadline")), "{}", output.stdout);
 }
 
-/// Between the program and the server: right before the program reads `b`, p gives `a` to q, q gives it back and takes
-/// `b`, and p waits for that. At no moment does p wait for q and q for p.
+/// A proxy between program and server: right before the program reads `b`, p hands `a` to q, q releases it and acquires
+/// `b`, and p waits for `b`. At no time do p and q wait for each other.
 #[test]
 fn locks_that_change_hands_between_two_readings_are_no_cycle() {
     let server = Server::start();
@@ -302,7 +300,8 @@ fn how_readers_writers_and_reentrant_owners_hold_is_told() {
     }
 }
 
-/// One lock has 9,000 waiters, 1,000 more locks have one each. The waiter that blocks others is near the front.
+/// One lock has 9,000 waiters, 1,000 others have one each. The waiter that blocks others is near the front of the
+/// queue.
 fn crowded(server: &Server) -> Client {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE big holder PERSIST").fence();
@@ -405,7 +404,7 @@ fn in_a_terminal_of_80_columns_a_long_name_is_cut_and_the_times_stay() {
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("kkkk") && line.ends_with("…  mutex, 1 waiting")), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("├─ held by ooo") && line.ends_with("no deadline")), "{text}");
-    // JSON is complete: programs read it.
+    // JSON is not truncated, because programs read it.
     assert!(at(&server, "graph").text().contains(&format!("held by {owner} ")));
 }
 
@@ -462,7 +461,7 @@ fn the_graph_for_graphviz_leads_from_waiters_over_locks_to_holders_and_quotes_na
         "digraph \"redis-lock\" {",
         "rankdir=LR;",
         "lock0 [shape=box, style=bold, label=\"a\\\"b\\nmutex, 1 waiting\"];",
-        // redis-cli's way to write a name, and Graphviz's way to write a backslash.
+        // A name as redis-cli writes it, with backslashes as Graphviz writes them.
         "owner0 [label=\"w\\\\\\\\1\"];",
         "lock0 -> owner0 [label=\"held",
         "owner1 [label=\"x\\\\ny\"];",
@@ -513,7 +512,7 @@ fn in_a_cluster_all_primaries_are_asked_and_a_cycle_over_two_of_them_is_found() 
         assert_eq!(found, ["a", other]);
         assert_eq!(redis_lock(&format!("-c -p {port} graph nothing")).status, 1);
     }
-    // The slot of this key is on its way: its node answers ASK.
+    // The slot of this key is moving, so its node replies ASK.
     let slot = cluster.slot("nothing");
     let to = (cluster.primary_of(slot) + 1) % 3;
     let to = cluster.node(to).client().run("CLUSTER MYID").text().to_string();

@@ -75,7 +75,7 @@ fn the_logs_of_all_primaries_are_one_by_time() {
         home.run(&format!("LOCK.ACQUIRE {key} w PERSIST")).fence();
         let before = now(&mut home);
         home.run(&format!("LOCK.BREAK {key}")).int();
-        // The log's timestamps are in milliseconds: the next entry must have a later one.
+        // The log's timestamps have a resolution of one millisecond, and the next entry must have a later one.
         until("a millisecond passes", || now(&mut home) > before);
     }
     let port = cluster.node(0).port();
@@ -94,7 +94,7 @@ fn the_logs_of_all_primaries_are_one_by_time() {
     assert_eq!(names(&newest), ["f", "e"]);
 }
 
-/// Milliseconds, as this server's clock has them.
+/// The time of the server's clock in milliseconds.
 fn now(client: &mut support::Client) -> i64 {
     let time = client.run("TIME");
     let number = |index: usize| time.items()[index].text().parse::<i64>().expect("a number");
@@ -114,7 +114,7 @@ fn in_a_narrow_terminal_an_entry_is_folded_and_its_key_is_whole() {
         let screen = Screen::start_with(&format!("-p {} log", server.port()), columns, &[]);
         screen.until("the whole table", |text| text.matches("broken").count() == 2 && text.contains(&client.address()));
         let text = screen.text();
-        // What is wider than the terminal is wrapped by it, without a new line.
+        // The terminal wraps longer lines without a line break.
         let whole = text.replace('\n', "");
         assert!(whole.contains(&long), "{columns}:\n{text}");
         for word in ["orders:7", &client.address(), "WAITERS", "ADDRESS"] {
@@ -125,6 +125,6 @@ fn in_a_narrow_terminal_an_entry_is_folded_and_its_key_is_whole() {
         assert!(rows.clone().all(|row| row.chars().count() <= usize::from(columns)), "{columns}:\n{text}");
         assert_eq!(text.matches(owner).count(), 2, "{columns}:\n{text}");
     }
-    // In a pipe an entry is a line.
+    // In a pipe, each entry is one line.
     assert_eq!(at(&server, "log").text().lines().count(), 3);
 }

@@ -50,7 +50,7 @@ fn in_a_terminal_of_80_columns_a_long_key_has_a_line_of_its_own_and_no_row_is_wr
         let is_key = |line: &str| line.trim_start_matches("key").trim().chars().all(|char| char == 'k');
         let rows = text.lines().filter(|line| !is_key(line));
         assert!(rows.clone().all(|row| row.chars().count() <= 80), "{line}:\n{text}");
-        // In a pipe, or a file, a lock is a line.
+        // In a pipe or a file, each lock is one line.
         let whole = at(&server, &line);
         assert!(whole.text().lines().any(|row| row.contains(owner)) && !whole.stdout.contains('…'), "{}", whole.stdout);
         assert!(line != "ls" || whole.text().lines().count() == 3, "{}", whole.stdout);
@@ -74,7 +74,7 @@ fn in_narrower_terminals_no_row_is_wrapped_either() {
             assert_eq!(screen.status(), 0, "{line}");
             screen.until("the whole table", |text| text.lines().count() > 2);
             let text = screen.text();
-            // Sentences above the table may be wrapped: then they are one line here.
+            // Sentences above the table may be wrapped; here each is one line.
             let is_header = |row: &str| ["KEY", "OWNER", "LOCK,"].iter().any(|title| row.contains(title));
             let mut table = text.lines().skip_while(|row| !is_header(row));
             assert!(table.all(|row| row.chars().count() <= usize::from(columns)), "{line}, {columns}:\n{text}");

@@ -1,4 +1,4 @@
-//! The command line against real servers: one module for each subcommand, and shared helpers.
+//! Tests of the command line against real servers: one module for each subcommand, and shared helpers.
 
 mod adopt;
 mod arguments;

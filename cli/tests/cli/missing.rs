@@ -1,4 +1,4 @@
-//! One shard of a cluster is down: what the others have is shown, and the dead node is named.
+//! One shard of a cluster is down: the output shows what the others have, and names the dead node.
 
 use std::time::Duration;
 
@@ -9,14 +9,13 @@ use support::{free_port, until, Client, Info, Server};
 use crate::screen::Screen;
 use crate::tool::{redis_lock, Output};
 
-/// The primary `dead` is down, and nothing takes over from it. Each other primary has a lock with a waiter, and a log
-/// with an entry.
+/// The primary `dead` is down, and no replica takes over. Each other primary has a lock with a waiter, and a log entry.
 struct Broken {
     cluster: Cluster,
     dead: usize,
     /// The address of the dead node.
     address: String,
-    /// The locks of the living primaries, in alphabetic order, and one of the dead one.
+    /// The locks of the live primaries in alphabetical order, and one of the dead primary.
     keys: [String; 2],
     lost: String,
     _waiters: Vec<Client>,
@@ -49,7 +48,7 @@ impl Broken {
         Broken { cluster, dead, address, keys, lost, _waiters: waiters }
     }
 
-    /// By a node that is alive.
+    /// Runs the program against a live node.
     fn ask(&self, line: &str) -> Output {
         redis_lock(&format!("-c -p {} {line}", self.cluster.node(0).port()))
     }
@@ -111,7 +110,7 @@ fn a_command_about_one_lock_names_the_dead_node_and_a_lock_elsewhere_is_no_failu
             assert_eq!(broken.ask(&format!("{line} {key}")).status, 0, "{line}");
         }
     }
-    // Whether it is held is not known.
+    // It is unknown whether the lock is held.
     let output = broken.ask(&format!("graph {lost}"));
     broken.names_the_dead("graph", &output);
     assert_eq!(output.stdout, "");
@@ -119,7 +118,7 @@ fn a_command_about_one_lock_names_the_dead_node_and_a_lock_elsewhere_is_no_failu
     assert!(output.stdout.contains(key), "{}", output.stdout);
     let output = broken.ask("graph no-such-lock");
     assert!([1, 69].contains(&output.status), "{}", output.stderr);
-    // A run, at once and after its time.
+    // A run that does not wait, and one that times out.
     for options in ["--no-wait", "--wait 100ms"] {
         let output = broken.ask(&format!("run {options} {lost} -- true"));
         let last = output.stderr.lines().last().unwrap_or_default();
@@ -147,13 +146,13 @@ fn top_goes_on_with_the_living_shards_and_finds_the_replica_that_takes_over() {
     let screen = Screen::start(&format!("-c -p {port} top --interval 100ms"));
     screen.until("all shards", |text| text.contains("3 primaries") && !text.contains(" of "));
     let replica = broken.cluster.replica_of(broken.dead);
-    // The node that the options name, too: the others are known by now.
+    // Even if it is the node that the options name: the others are known by now.
     for dead in [broken.dead, 0] {
         broken.cluster.kill(dead);
     }
     let left_out = format!("{} is not shown: no connection: Connection refused", broken.address);
     screen.until("the dead node", |text| text.contains(&left_out) && text.contains("1 of 3 primaries"));
-    // What the living one has is new.
+    // Entries of the live node appear.
     let mut client = broken.cluster.node(2).client();
     let key = broken.keys.iter().find(|key| broken.cluster.slot(key) > 16_384 / 3 * 2).expect("one is of node 2");
     client.run(&format!("LOCK.ACQUIRE {key} second BLOCK 0 NOTIFY {{{key}}}"));

@@ -1,11 +1,11 @@
-//! Names of keys and owners that are no text, or look like an option.
+//! Key and owner names that are not text, or that look like an option.
 
 use support::{until, Client, Server};
 
 use super::run::runner::Runner;
 use crate::tool::{at, command, redis_lock_with, Output};
 
-/// Bytes that no argument can have, that are no UTF-8, that begin like an option, and that are an escape themselves.
+/// Bytes that no argument can contain, invalid UTF-8, a name that begins like an option, and one that looks escaped.
 const NAMES: [&[u8]; 5] = [b"caf\xe9", b"a\0b", b"-k", b"back\\xe9slash", b"line\nbreak \"quoted\""];
 
 #[track_caller]
@@ -14,7 +14,7 @@ fn ask(server: &Server, words: &[&str]) -> Output {
     redis_lock_with(&[&["-p", &port], words].concat())
 }
 
-/// One lock of these names, whose holder and waiter are called as it is, and nothing else on the server.
+/// The server's only lock; its key, holder and waiter all have this name.
 fn held(server: &Server, name: &[u8]) -> Client {
     let mut client = server.client();
     client.run("FLUSHALL");
@@ -26,7 +26,7 @@ fn held(server: &Server, name: &[u8]) -> Client {
     waiting
 }
 
-/// The cell of the only row, by its title: a name may contain two spaces.
+/// The cell of the only row, found by its column title, because a name may contain two spaces.
 fn cell(printed: &str, title: &str, next: &str) -> String {
     let mut lines = printed.lines();
     let header = lines.next().expect("a header");
@@ -42,7 +42,7 @@ fn every_name_that_is_printed_can_be_given_back() {
         let _waiting = held(&server, name);
         let key = cell(ask(&server, &["ls"]).text(), "KEY", "KIND");
         let escaped = |words: &[&str]| ask(&server, &[&words[..1], &["--escaped"], &words[1..]].concat());
-        // Where a name begins like an option, `--` stands before it.
+        // A name that begins like an option must follow `--`.
         assert!(escaped(&["info", "--", &key]).text().contains(&format!("key      {key}\n")), "{key}");
         assert!(escaped(&["graph", "--", &key]).text().contains(&format!("held by {key}")), "{key}");
         assert_eq!(escaped(&["ls", "--", &key.replace('\\', "\\\\")]).status, 0);
@@ -79,7 +79,7 @@ fn a_run_has_its_key_in_the_environment_as_it_was_written() {
     }
     let several = ["run", "--escaped", "{k}\\x00", "{k}\\xff", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
     assert_eq!(ask(&server, &several).text(), "{k}\\x00\n{k}\\xff");
-    // Without the option a name is what it is.
+    // Without the option, names are taken literally.
     let literal = ["run", "a\\x00b", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
     assert_eq!(ask(&server, &literal).text(), "a\\x00b");
 }

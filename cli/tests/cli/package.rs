@@ -59,7 +59,7 @@ fn it_is_installed_runs_and_is_removed() {
         Err(reason) => return skip(&reason),
     };
     let server = Server::start();
-    // Installing may take as long as another installation goes on.
+    // Installing may have to wait for another installation.
     server.client().run("LOCK.ACQUIRE k w PERSIST").fence();
     let installed = package.install();
     let files: Vec<String> = package.files().into_iter().filter(|file| Path::new(file).exists()).collect();
@@ -68,7 +68,7 @@ fn it_is_installed_runs_and_is_removed() {
     assert_eq!(output("/usr/bin/redis-lock", &["--version"]), Some(version));
     let list = output("/usr/bin/redis-lock", &["-p", &server.port().to_string(), "ls"]).expect("it runs");
     assert!(list.lines().nth(1).is_some_and(|line| line.starts_with("k ")), "{list}");
-    // Minimal systems leave man pages out.
+    // Minimal systems omit man pages.
     if output("man", &["--version"]).is_some() && files.iter().any(|file| file.ends_with("redis-lock.1.gz")) {
         let page = output("man", &["-w", "redis-lock"]);
         assert_eq!(page.as_deref(), Some("/usr/share/man/man1/redis-lock.1.gz"));

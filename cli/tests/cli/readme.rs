@@ -1,4 +1,4 @@
-//! The examples of README.md match the program's output, except for times, ports and fences.
+//! The examples of README.md match the program's output, apart from times, ports and fencing tokens.
 
 use support::{until, Server};
 
@@ -60,7 +60,7 @@ fn the_examples_are_what_is_printed() {
     }
 }
 
-/// Times, ports, fences and client ids differ from run to run, and with them the widths of columns.
+/// Times, ports, fencing tokens and client ids differ between runs, and so do the widths of columns.
 fn without_numbers(text: &str) -> Vec<String> {
     let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
     let shape = |line: &str| {

@@ -1,4 +1,4 @@
-//! A server that grants nothing, or takes no new requests: `ls`, `graph` and `top` say why.
+//! If a server grants nothing or takes no new requests, `ls`, `graph` and `top` say why.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::tool::{at, Output};
 
 const LINES: [&str; 3] = ["ls", "graph", "top --once --interval 100ms"];
 
-/// The part of the output that is meant for people. `ls` writes it to standard error, the others to standard output.
+/// The part of the output meant for people: `ls` writes it to standard error, the others to standard output.
 fn told<'a>(line: &str, output: &'a Output) -> &'a str {
     if line == "ls" {
         &output.stderr
@@ -62,14 +62,14 @@ fn a_failed_save() {
     let server = Server::builder().config("save 3600 1").config("dbfilename dump.rdb").start();
     let (mut client, _waiter) = contended(&server);
     none_says(&server);
-    // A folder is in the way of the file.
+    // A directory with the file's name makes the save fail.
     fs::create_dir(server.dir().join("dump.rdb")).expect("the server's folder is ours");
     assert!(!client.run("BGSAVE").is_error());
     until("the save has failed", || server.info("persistence").text("rdb_last_bgsave_status") == "err");
     assert!(client.run("LOCK.RELEASE k holder").error().starts_with("MISCONF "));
     let reason = "grants nothing: MISCONF, its last save failed (see its log), and stop-writes-on-bgsave-error is yes";
     all_say(&server, "", reason, "MISCONF");
-    // A user that may not read the settings is told the same.
+    // A user that may not read the settings gets the same message.
     client.run("ACL SETUSER viewer on >secret ~* &* +@all -config");
     all_say(&server, "--user viewer -a secret", reason, "MISCONF");
     assert_eq!(client.run("CONFIG SET stop-writes-on-bgsave-error no"), Reply::ok());
@@ -110,7 +110,7 @@ fn a_grace_period_and_a_replica() {
     all_say(&replica, "", "is a replica, which has no waiters: ask its primary", "READONLY");
 }
 
-/// What is said of a pause: Valkey shows how long it lasts.
+/// The message about a pause: Valkey reports how long it lasts.
 fn paused(server: &Server) -> &'static str {
     match server.info("clients").find("paused_reason") {
         Some(_) => "grants nothing for ",
@@ -154,7 +154,7 @@ fn a_pause_that_keeps_requests_from_the_queue() {
     let mut popping = server.client();
     popping.send_line("BLPOP list 0");
     server.wait_blocked(1);
-    // A client that waits for something else is no sign of a pause.
+    // A client blocked for another reason is not a sign of a pause.
     none_says(&server);
     client.run("CLIENT PAUSE 600000 WRITE");
     let mut held_back = server.client();
@@ -176,7 +176,7 @@ fn a_free_lock_whose_waiter_waits_for_another_one_is_no_refusal() {
     server.wait_blocked(1);
     none_says(&server);
     assert_eq!(at(&server, "info free").stderr, "");
-    // The look has changed nothing.
+    // Reading has changed nothing.
     assert_eq!(client.run("LOCK.WAITERS free").items().len(), 1);
     assert_eq!(client.run("LOCK.RELEASE held w").int(), 1);
     waiter.read().fence();
@@ -184,7 +184,7 @@ fn a_free_lock_whose_waiter_waits_for_another_one_is_no_refusal() {
 
 #[test]
 fn a_pause_of_everything_is_a_server_that_does_not_answer() {
-    // With a password the login is silent first, which takes less patience than a list.
+    // With a password, the login is already silent, and its timeout is shorter than a list's.
     let server = with_password();
     let mut client = server.client();
     client.run("AUTH secret");

@@ -1,4 +1,4 @@
-//! The program in a terminal of its own, and the screen that a user would see.
+//! Runs the program in its own terminal, and reads the screen as a user would.
 
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
@@ -31,7 +31,7 @@ impl Screen {
         Screen::of(command)
     }
 
-    /// The same, with lines of this many columns and this environment.
+    /// The same with this many columns and this environment.
     #[track_caller]
     pub fn start_with(line: &str, columns: u16, environment: &[(&str, &str)]) -> Screen {
         let mut command = CommandBuilder::new(PROGRAM);
@@ -42,7 +42,7 @@ impl Screen {
         Screen::of_size(command, 100, columns)
     }
 
-    /// A shell that reads its commands from the test, without any user's settings.
+    /// A shell without user settings that reads its commands from the test.
     #[track_caller]
     pub fn shell(program: &str, arguments: &[&str]) -> Screen {
         let mut command = CommandBuilder::new(program);
@@ -85,7 +85,7 @@ impl Screen {
         self.shown.lock().expect("nobody panics with it").screen().contents()
     }
 
-    /// Its text with the escape sequences that colour it.
+    /// Its text, including the escape sequences for colours.
     pub fn coloured_text(&self) -> String {
         let parser = self.shown.lock().expect("nobody panics with it");
         parser.screen().contents_formatted()
@@ -113,7 +113,7 @@ impl Screen {
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill").success());
     }
 
-    /// Its exit status, once it has ended.
+    /// Waits for its end, and returns the exit status.
     #[track_caller]
     pub fn status(&mut self) -> u32 {
         let mut status = None;
@@ -124,7 +124,7 @@ impl Screen {
         status.expect("it has ended").exit_code()
     }
 
-    /// That the terminal is as it was: its own screen, a cursor, lines that are echoed.
+    /// Checks that the terminal was restored: its own screen, a cursor, echo.
     #[track_caller]
     pub fn assert_restored(&self) {
         until("the screen is the usual one", || {

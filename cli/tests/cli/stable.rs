@@ -1,6 +1,6 @@
-//! What is stable of the command line from 1.0.0 on (docs/stability.md): the options and the fields of `--json` of
-//! 1.0.0, written down here and not read from the program. Lines may be added. A line that changes or goes breaks
-//! scripts: it needs a 2.0.0.
+//! The stable interface of the command line since 1.0.0 (docs/stability.md): the options and `--json` fields of 1.0.0,
+//! written out here rather than read from the program. Lines may be added. Changing or removing one breaks scripts, and
+//! requires a 2.0.0.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use support::Server;
 
 use crate::tool::{at, redis_lock};
 
-/// Each subcommand and its options, with the value where one has a value.
+/// Each subcommand with its options, and their values if they take one.
 const OPTIONS: [(&str, &str); 11] = [
     (
         "run",
@@ -28,11 +28,11 @@ const OPTIONS: [(&str, &str); 11] = [
     ("adopt", "--json"),
     ("generate", ""),
 ];
-/// The options of every subcommand.
+/// The options of all subcommands.
 const CONNECTION: &str = "-u <URI> | -h <HOST> | -p <PORT> | -s <SOCKET> | -a, --pass <PASSWORD> | --user <NAME> \
                           | -n <DB> | -c | --sentinel <HOST:PORT,…> | --master <NAME> | --tls | --cacert <FILE> \
                           | --cert <FILE> | --key <FILE> | --insecure | --help";
-/// The fields of every server of `top` and `graph`.
+/// The fields of each server in `top` and `graph`.
 const SERVER: &str =
     "server version role held_mutex held_reentrant held_rw held_semaphore waiters kept_places sessions \
                       grants_immediate grants_after_wait not_granted releases leases_expired deadlocks wait_ms_p50 \

@@ -1,4 +1,4 @@
-//! The built program: run to its end, with what it printed.
+//! Runs the built program to its end, and captures its output.
 
 use std::process::{Command, Stdio};
 
@@ -19,7 +19,7 @@ pub fn redis_lock(line: &str) -> Output {
     redis_lock_with(&line.split_whitespace().collect::<Vec<_>>())
 }
 
-/// Runs it for this server.
+/// Runs it with this server.
 #[track_caller]
 pub fn at(server: &Server, line: &str) -> Output {
     redis_lock(&format!("-p {} {line}", server.port()))
@@ -30,7 +30,7 @@ pub fn redis_lock_with(arguments: &[&str]) -> Output {
     run(command().args(arguments))
 }
 
-/// The program, without this machine's environment variables about servers.
+/// The program, without environment variables about servers.
 pub fn command() -> Command {
     let mut command = Command::new(PROGRAM);
     for variable in ["REDISCLI_AUTH", "REDIS_LOCK_URL", "REDIS_LOCK_SENTINELS", "REDIS_LOCK_MASTER"] {
@@ -56,7 +56,7 @@ impl Output {
         &self.stdout
     }
 
-    /// The cells of each line, separated by more than one space.
+    /// The cells of each line, which are separated by more than one space.
     #[track_caller]
     pub fn rows(&self) -> Vec<Vec<&str>> {
         self.text()
@@ -71,7 +71,7 @@ impl Output {
     }
 }
 
-/// The names of an object's fields, in alphabetic order.
+/// The names of an object's fields, in alphabetical order.
 #[track_caller]
 pub fn fields(object: &Value) -> Vec<&str> {
     object.as_object().expect("an object").keys().map(String::as_str).collect()

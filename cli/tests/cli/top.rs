@@ -7,8 +7,8 @@ use support::{in_sync, until, Client, Info, Server};
 use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock, PROGRAM};
 
-/// Two locks: `z-hot` is the first by waiters, `warm` by key and by its oldest wait. The waiters wait as long as the
-/// client is connected.
+/// Two locks: `z-hot` sorts first by waiters, `warm` by key and by oldest wait. They wait while the client is
+/// connected.
 fn contended(server: &Server) -> Client {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE warm holder-of-warm PERSIST").fence();
@@ -176,7 +176,7 @@ fn it_follows_the_size_of_the_terminal() {
     let mut screen = start(&server);
     screen.until_shows("z-hot");
     screen.resize(8, 60);
-    // Room for one row: the last line is the eighth.
+    // There is room for one row: the last line is the eighth.
     screen.until("one row", |text| {
         keys(text) == ["z-hot"] && text.lines().nth(7).is_some_and(|line| line.starts_with("q quit"))
     });
@@ -209,7 +209,7 @@ fn a_name_that_has_no_room_is_cut_with_an_ellipsis_and_the_least_columns_go_firs
             has_titles && names.clone().count() > 0 && names.clone().all(|name| name.ends_with('…') || *name == *owner)
         });
     }
-    // Nor is another line cut without a sign.
+    // No other line is truncated without a sign either.
     let numbers = screen.text().lines().nth(1).unwrap_or_default().to_string();
     assert!(numbers.starts_with("locks 1 ") && numbers.ends_with('…'), "{numbers}");
 }
@@ -273,7 +273,7 @@ fn a_look_asks_for_lock_top_and_info_and_never_goes_through_the_keys() {
     }
 }
 
-/// Every command that was sent so far.
+/// Every command sent so far.
 fn commands(server: &Server) -> Vec<String> {
     let text = server.client().cmd(&["INFO", "commandstats"]);
     let names = text.text().lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());

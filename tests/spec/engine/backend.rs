@@ -5,32 +5,32 @@ use support::Reply;
 /// The words of a command.
 pub type Words = Vec<Vec<u8>>;
 
-/// A server with connections, by their names.
+/// A server with named connections.
 pub trait Backend {
-    /// What transcripts may name before anything was bound: ports and the ids of nodes.
+    /// Names that are bound before the transcript starts: ports and node ids.
     fn facts(&self) -> Vec<(String, Reply)> {
         Vec::new()
     }
 
-    /// Opens a connection; its number among the server's clients.
+    /// Opens a connection, and returns its client id on the server.
     fn connect(&mut self, who: &str) -> Result<i64, String>;
 
     /// Sends commands in one piece.
     fn send(&mut self, who: &str, commands: &[Words]) -> Result<(), String>;
 
-    /// The next reply, which comes without further ado.
+    /// The next reply, which must already be on its way.
     fn reply(&mut self, who: &str) -> Result<Reply, String>;
 
-    /// The server has blocked it, and has told it nothing.
+    /// Checks that the server has blocked the connection and sent nothing.
     fn waits(&mut self, who: &str) -> Result<(), String>;
 
-    /// The client ends the connection.
+    /// The client closes the connection.
     fn close(&mut self, who: &str) -> Result<(), String>;
 
-    /// The server has ended it.
+    /// Checks that the server has closed it.
     fn is_closed(&mut self, who: &str) -> Result<(), String>;
 
-    /// Nothing was told that was not taken.
+    /// Checks that nothing was sent that the transcript has not read.
     fn is_silent(&mut self, who: &str) -> Result<(), String>;
 
     fn pass(&mut self, ms: u64) -> Result<(), String>;

@@ -1,5 +1,5 @@
-//! The contract as transcripts (`../*.txt`; how they are read: `../README.md`), played on the simulated server in
-//! milliseconds, and on a real one. The bytes of clients/writing-a-client.md are played on real ones ([`wire`]).
+//! The contract as transcripts (`../*.txt`; the format is described in `../README.md`), played on the simulated server
+//! in milliseconds, and on a real one. The bytes of clients/writing-a-client.md are played on real servers ([`wire`]).
 //!
 //! `SPEC=words` plays only the promises with these words in their titles.
 
@@ -17,14 +17,13 @@ use simulated::Simulated;
 use support::skip;
 use transcript::{promises, Promise, Stage};
 
-/// The page whose bytes are played.
 const PAGE: &str = "clients/writing-a-client.md";
 const BYTES: &str = include_str!("../../../clients/writing-a-client.md");
 
-/// So long a transcript may take where time passes as it does.
+/// The longest time that a transcript may take in real time.
 const MOST_MS: u64 = 3_000;
 
-/// The promises to be played, of the chapter and of all that are asked for.
+/// The promises of the chapter that were selected.
 fn chosen(text: &str) -> Vec<Promise> {
     let words = std::env::var("SPEC").unwrap_or_default();
     let mut promises = promises(text);
@@ -56,7 +55,7 @@ fn play_real(file: &str, text: &str) {
                 let played = play(file, &promise, real);
                 match played.is_ok() {
                     true => real.reset(),
-                    // What it has left is not for the next.
+                    // After a failure its leftovers must not affect the next transcript.
                     false => shared = None,
                 }
                 played
@@ -68,7 +67,7 @@ fn play_real(file: &str, text: &str) {
     fail_with(failures);
 }
 
-/// Plays the blocks of the page on such servers; there are at least so many.
+/// Plays the blocks of the page that run on such servers; there must be at least `least`.
 fn play_bytes(least: usize, is_asked_for: fn(&Stage) -> bool) {
     let words = std::env::var("SPEC").unwrap_or_default();
     let blocks = wire::blocks(BYTES).into_iter().filter(|block| is_asked_for(&block.stage));
@@ -113,7 +112,7 @@ chapters! {
     lasting
 }
 
-/// `server::` chooses these too, among all that needs a real server.
+/// The name makes `server::` select these too, with everything else that needs a real server.
 mod bytes_on_a_server {
     use crate::transcript::Stage;
 

@@ -1,37 +1,37 @@
-//! What a reply may be, and what is bound to names meanwhile.
+//! Reply patterns, and the names that they bind.
 
 use std::collections::HashMap;
 
 use support::Reply;
 
-/// What is expected of a reply.
+/// The expected reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
     /// `_`: anything.
     Any,
-    /// `nil`: a null array in RESP2, the null in RESP3.
+    /// `nil`: a null array in RESP2, null in RESP3.
     Nil,
-    /// `null`: a null bulk string in RESP2, the null in RESP3.
+    /// `null`: a null bulk string in RESP2, null in RESP3.
     Null,
     /// `1`, `1..30000`
     Int(i64, i64),
     /// `"text"`
     Bulk(Vec<u8>),
-    /// `'text of $f'`: names stand for what is bound to them.
+    /// `'text of $f'`: names are replaced by their values.
     Text(String),
     /// `OK`
     Status(String),
-    /// `-CODE words`; `-CODE ...`: only its beginning.
+    /// `-CODE words`; with `-CODE ...` only the beginning is compared.
     Error(String),
-    /// `$f`: what is bound to it, or else it is bound now. `>$f`: more than that. `$g>$f`: both.
+    /// `$f`: the value of `f`, which is bound now if it is not yet. `>$f`: more than that value. `$g>$f`: both.
     Name { name: Option<String>, above: Option<String> },
-    /// `[…]`; `...` at its end: more may follow.
+    /// `[…]`; with `...` at the end more elements may follow.
     Array(Vec<Pattern>, bool),
-    /// `{name: …}`; `...` at its end: it may have other fields too, in any order.
+    /// `{name: …}`; with `...` at the end there may be other fields, in any order.
     Map(Vec<(String, Pattern)>, bool),
 }
 
-/// What was bound to names.
+/// The values of names.
 pub type Names = HashMap<String, Reply>;
 
 impl Pattern {
@@ -48,7 +48,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the reply is as expected; binds names.
+    /// Whether the reply matches; binds names.
     pub fn matches(&self, reply: &Reply, names: &mut Names) -> bool {
         match (self, reply) {
             (Pattern::Any, _) => true,
@@ -101,8 +101,8 @@ fn pairs(reply: &Reply) -> Option<Vec<(&Reply, &Reply)>> {
     }
 }
 
-/// Compares bytes that came with written ones, in which `<…>` varies. Returns how many bytes the written ones take;
-/// `None` if so far all agree and more has to come.
+/// Compares received bytes with expected ones, in which `<…>` varies. Returns the length of the expected bytes; `None`
+/// if all bytes so far match but more must follow.
 pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Option<usize>, String> {
     let mut rest = came;
     let mut parts = written.split('<');
@@ -134,7 +134,7 @@ pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Opti
     }
 }
 
-/// Checks what came for `<what>`. Returns a fence: it is the same wherever it is named again.
+/// Checks what was received for `<what>`. Returns a fencing token, which must be the same wherever it is named again.
 fn varying(what: &str, came: &str, names: &Names) -> Result<Option<Reply>, String> {
     let check = |is_right: bool, why: &str| if is_right { Ok(None) } else { Err(why.to_string()) };
     let number = came.parse::<i64>();
@@ -156,10 +156,10 @@ fn varying(what: &str, came: &str, names: &Names) -> Result<Option<Reply>, Strin
     }
 }
 
-/// The newest fence that came for a `<fence n>`.
+/// The name of the last fencing token received for a `<fence n>`.
 const LAST_FENCE: &str = "the last fence";
 
-/// The text with what is bound to its names.
+/// The text with its names replaced by their values.
 pub fn filled(text: &str, names: &Names) -> String {
     let mut parts = text.split('$');
     let mut filled = parts.next().unwrap_or_default().to_string();
@@ -232,7 +232,7 @@ fn parse_word(word: &str) -> Result<Pattern, String> {
     }
 }
 
-/// The elements between two brackets; whether `...` follows them.
+/// The elements between two brackets, and whether `...` follows them.
 fn list(
     rest: &mut &str,
     open: char,
@@ -275,7 +275,7 @@ fn quoted<'t>(rest: &mut &'t str, quote: char) -> Result<&'t str, String> {
     Ok(text)
 }
 
-/// `\xff` is that byte, `\r`, `\n` and `\0` are those.
+/// `\xff` is that byte; `\r`, `\n` and `\0` have their usual meaning.
 pub fn unescaped(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut rest = text;

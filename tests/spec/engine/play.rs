@@ -1,4 +1,4 @@
-//! Plays a transcript. A failure is told as the transcript, with what came instead.
+//! Plays a transcript. A failure shows the transcript up to the line that failed, and what was received instead.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,11 +8,11 @@ use crate::backend::{Backend, Words};
 use crate::pattern::{bytes_match, filled, unescaped, Names};
 use crate::transcript::{Action, Command, End, Promise, Step};
 
-/// How often an `until` line is tried, and how long it waits between.
+/// How often an `until` line is tried, and the pause between attempts.
 const MOST_TRIES: usize = 3_000;
 const BETWEEN_TRIES_MS: u64 = 10;
 
-/// What went wrong: the whole transcript until then.
+/// Plays the transcript. The error is the whole transcript up to the failure.
 pub fn play(file: &str, promise: &Promise, backend: &mut impl Backend) -> Result<(), String> {
     let names = backend.facts().into_iter().collect();
     let mut play = Play { backend, names, open: BTreeSet::new(), came: HashMap::new() };
@@ -37,7 +37,7 @@ struct Play<'b, B> {
     backend: &'b mut B,
     names: Names,
     open: BTreeSet<String>,
-    /// Bytes of replies that no line has named yet, by connection.
+    /// Reply bytes that no line has consumed yet, by connection.
     came: HashMap<String, Vec<u8>>,
 }
 
@@ -123,7 +123,7 @@ impl<B: Backend> Play<'_, B> {
         }
     }
 
-    /// A connection is opened when it is first named.
+    /// Opens a connection when it is first named.
     fn connect(&mut self, who: &str) -> Result<(), String> {
         if self.open.insert(who.to_string()) {
             let id = self.backend.connect(who)?;
@@ -139,7 +139,7 @@ impl<B: Backend> Play<'_, B> {
         }
     }
 
-    /// The words of a line. `"…"` may have blanks and escapes; `$f` is what is bound to it, `@a` the number of a
+    /// The words of a line. `"…"` may contain blanks and escapes; `$f` is the value of `f`, `@a` the client id of a
     /// connection.
     fn words(&self, line: &str) -> Result<Words, String> {
         let mut words = Vec::new();

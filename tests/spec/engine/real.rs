@@ -1,5 +1,5 @@
-//! A real server. Its clocks stand still but for the time that a transcript lets pass, so half a minute takes some
-//! milliseconds. Where they cannot be made to stand, time passes as it does.
+//! A real server. Its clocks only advance when a transcript says so, so that half a minute takes a few milliseconds. If
+//! the clocks cannot be controlled, the time passes for real.
 
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -11,33 +11,33 @@ use support::{in_sync, until, Client, Clocks, Pipeline, Reply, Server, LIMIT};
 use crate::backend::{Backend, Words};
 use crate::transcript::Stage;
 
-/// Any moment will do, and another for the clock that nobody sets.
+/// Arbitrary times. They differ, because only the wall clock can be set.
 const START: Clocks = Clocks { wall: Duration::from_secs(1_800_000_000), monotonic: Duration::from_secs(1_000) };
 
-/// Time passes in such steps at least, and in at most so many: a step is shorter than a third of any lease that a
-/// transcript has renewed meanwhile.
+/// Time advances in steps of at least this size, and in at most this many steps. A step is shorter than a third of any
+/// lease that a transcript has the server renew.
 const STEP_MS: u64 = 10;
 const MOST_STEPS: u64 = 2_000;
 
-/// What is promised within milliseconds may take so many.
+/// How long something may take that is promised to be immediate.
 const LATE_MS: u64 = 60;
 
-/// How often the server's event loop comes round before time goes on.
+/// How many event-loop iterations must pass before time advances.
 const ROUNDS: usize = 4;
 
 pub struct Real {
     servers: Vec<Server>,
-    /// `None`: they go on by themselves.
+    /// `None`: the clocks run by themselves.
     clocks: Option<Clocks>,
     control: Client,
     connections: HashMap<String, (Client, i64)>,
-    /// Settings of the server that a transcript has changed, with what they were.
+    /// The settings that a transcript has changed, with their previous values.
     changed: Vec<(String, String)>,
     facts: Vec<(String, Reply)>,
 }
 
 impl Real {
-    /// A server for transcripts that need no more than one.
+    /// A server for transcripts that need only one.
     pub fn start() -> Real {
         let mut real = match cfg!(target_os = "linux") {
             true => Real::over(vec![Server::builder().config("hz 500").clocks(START).start()], Some(START)),
@@ -50,7 +50,7 @@ impl Real {
         real
     }
 
-    /// Servers of a transcript's own. Their clocks go on: a replica's link lives by them.
+    /// Separate servers for one transcript. Their clocks run, because replication links depend on them.
     pub fn of(stage: &Stage) -> Real {
         let mut ids = Vec::new();
         let servers = match stage {
@@ -85,12 +85,12 @@ impl Real {
         Real { servers, clocks, control, connections: HashMap::new(), changed: Vec::new(), facts }
     }
 
-    /// Whether time passes only as a transcript says.
+    /// Whether time advances only when a transcript says so.
     pub fn has_standing_clocks(&self) -> bool {
         self.clocks.is_some()
     }
 
-    /// Whether server and module see the clocks that were preloaded.
+    /// Whether both server and module use the preloaded clocks.
     fn goes_by_its_clocks(&mut self) -> bool {
         let fence = self.control.run("LOCK.ACQUIRE k a PX 1").fence();
         self.put_clocks_forward(1_000);
@@ -116,7 +116,7 @@ impl Real {
         self.connections.get_mut(who).map(|(client, _)| client).ok_or("there is no such connection".into())
     }
 
-    /// Looks until there is something, for as long as what is promised at once may take.
+    /// Polls until there is a result, for as long as something immediate may take.
     fn soon<T>(&mut self, mut look: impl FnMut(&mut Real) -> Result<Option<T>, String>) -> Result<Option<T>, String> {
         let (start, mut late_ms) = (Instant::now(), 0);
         loop {
@@ -151,7 +151,7 @@ impl Real {
         Ok(flags.is_some_and(|flags| flags.contains('b')))
     }
 
-    /// Notes what a setting was before it is changed.
+    /// Records the value of a setting before it is changed.
     fn note_setting(&mut self, command: &Words) {
         let [config, set, name, _] = command.as_slice() else { return };
         if config.eq_ignore_ascii_case(b"CONFIG") && set.eq_ignore_ascii_case(b"SET") {
@@ -163,7 +163,7 @@ impl Real {
         }
     }
 
-    /// Leaves nothing of a transcript to the next.
+    /// Removes everything that would affect the next transcript.
     pub fn reset(&mut self) {
         self.connections.clear();
         for (name, value) in std::mem::take(&mut self.changed).into_iter().rev() {
@@ -173,7 +173,7 @@ impl Real {
         self.control.run("LOCK.LOG RESET");
         let control = &mut self.control;
         until("all connections have gone", || control.run("CLIENT LIST").text().lines().count() == 1);
-        // Kept places end.
+        // Lets reserved positions expire.
         match self.clocks {
             Some(_) => self.put_clocks_forward(3_600_000),
             None => sleep(Duration::from_millis(1_100)),
@@ -277,7 +277,7 @@ impl Backend for Real {
     }
 
     fn restart(&mut self) -> Result<(), String> {
-        // No end of a connection comes before that of the server.
+        // No connection may close before the server dies.
         self.servers[0].kill();
         self.connections.clear();
         self.servers[0].restart();

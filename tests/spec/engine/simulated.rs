@@ -1,4 +1,4 @@
-//! The simulated server. All that follows from a step has happened when the step is over.
+//! The simulated server. When a step returns, everything that follows from it has happened.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Reads a chapter: promises, each with a transcript. Sends nothing. What the lines mean is in `../README.md`.
+//! Parses a chapter into promises, each with a transcript. Sends nothing. `../README.md` explains the lines.
 
 use crate::backend::Words;
 use crate::pattern::Pattern;
@@ -6,18 +6,18 @@ use crate::pattern::Pattern;
 /// A promise and the transcript that shows it.
 #[derive(Debug)]
 pub struct Promise {
-    /// In the words of the contract.
+    /// In the wording of the contract.
     pub title: String,
     /// What it is played on.
     pub stage: Stage,
-    /// The family in which it is played, of a promise that every family makes.
+    /// The lock type it is played with, for a promise that every lock type makes.
     pub family: Option<&'static Family>,
-    /// What happens, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// A way to hold a key so that no other owner can: the words for `ACQUIRE key owner`, `RELEASE key owner` and
-/// `RENEW key owner` in the transcripts of all families.
+/// A lock type or mode that excludes all other owners, with its words for `ACQUIRE key owner`, `RELEASE key owner` and
+/// `RENEW key owner` in the transcripts for all lock types.
 #[derive(Debug)]
 pub struct Family {
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Family {
     renew: &'static str,
 }
 
-/// Every family, as far as it has one holder at a time.
+/// Every lock type, with the options that allow one holder at a time.
 const FAMILIES: [Family; 5] = [
     Family {
         name: "LOCK",
@@ -61,7 +61,7 @@ const FAMILIES: [Family; 5] = [
 ];
 
 impl Family {
-    /// The command in the words of this family.
+    /// The command with the words of this lock type.
     fn command(&self, command: &str) -> String {
         let mut words = command.splitn(4, ' ');
         let form = match words.next() {
@@ -79,34 +79,33 @@ impl Family {
 /// What a transcript is played on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The simulated server, and a real one.
+    /// The simulated server and a real one.
     Any,
-    /// A real server: the simulated one lacks what this needs.
+    /// A real server, because the simulated one lacks what this needs.
     Server,
-    /// A real server of its own, with these lines of redis.conf.
+    /// A separate real server, with these lines of redis.conf.
     Configured(Vec<String>),
     /// A primary and its replica.
     Replicated,
     /// A real server without the module.
     WithoutModule,
-    /// Two nodes of a cluster; the first one has all slots.
+    /// Two nodes of a cluster; the first one owns all slots.
     TwoNodes,
 }
 
 impl Promise {
-    /// How much time its transcript lets pass.
+    /// How much time the transcript lets pass.
     pub fn ms(&self) -> u64 {
         let ms = |step: &Step| if let Action::Passes { ms } = step.action { ms } else { 0 };
         self.steps.iter().map(ms).sum()
     }
 }
 
-/// A line.
 #[derive(Debug)]
 pub struct Step {
-    /// Of the file, from 1.
+    /// The line number in the file, from 1.
     pub line: usize,
-    /// As it is written.
+    /// The text as written.
     pub text: String,
     pub action: Action,
 }
@@ -117,41 +116,41 @@ pub enum Action {
     Sends { who: String, commands: Vec<Command>, ends: Vec<End> },
     /// `a -> reply`, `a waits`
     Gets { who: String, end: End },
-    /// The reply has come as far as this, and the connection is lost.
+    /// The reply has arrived up to this point, and the connection is lost.
     Loses { who: String, end: End },
-    /// The command is sent again and again until its reply is this.
+    /// The command is sent repeatedly until its reply matches.
     Until { who: String, command: Command, end: End },
     /// `a ends`: the client closes its connection.
     Ends { who: String },
-    /// `a is closed`: by the server.
+    /// `a is closed`: the server has closed the connection.
     IsClosed { who: String },
     /// `after 10 ms`
     Passes { ms: u64 },
     /// `the server restarts`
     Restarts,
-    /// `the replica follows`: it has all that was written until now.
+    /// `the replica follows`: it has received everything written so far.
     Follows,
 }
 
 /// A command to be sent.
 #[derive(Debug)]
 pub enum Command {
-    /// Words with blanks between them, as in a chapter.
+    /// Words separated by blanks, as in a chapter.
     Line(String),
     /// The words themselves.
     Words(Words),
 }
 
-/// What comes of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub enum End {
     Reply(Pattern),
-    /// These bytes, in which `<…>` varies; `more` of the reply may follow.
+    /// These bytes, in which `<…>` varies; with `more`, the reply may continue.
     Bytes {
         written: String,
         more: bool,
     },
-    /// Any reply but an error.
+    /// Any reply except an error.
     NoError,
     /// The server has blocked the connection.
     Waits,
@@ -164,7 +163,7 @@ pub fn promises(text: &str) -> Vec<Promise> {
     chapters.flat_map(|promise| played(&promise[..promise.len() - 1])).collect()
 }
 
-/// A promise, or the same in every family.
+/// One promise, or one per lock type.
 fn played(lines: &[(usize, String)]) -> Vec<Promise> {
     match lines.iter().any(|(_, line)| line == IN_EVERY_FAMILY) {
         true => FAMILIES.iter().map(|family| promise(lines, Some(family))).collect(),
@@ -188,11 +187,11 @@ fn promise(lines: &[(usize, String)], family: Option<&'static Family>) -> Promis
 }
 
 const IN_EVERY_FAMILY: &str = "in every family";
-/// Stands behind each promise.
+/// Follows each promise.
 const END_OF_PROMISE: &str = "";
 
-/// Lines without comments, empty ones and the sections of docs/ that the promises below them are from; what begins with
-/// a blank goes on where the line above it ends.
+/// The lines without comments, empty lines and the names of docs/ sections. A line that begins with a blank continues
+/// the line above it.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

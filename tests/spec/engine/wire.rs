@@ -1,15 +1,15 @@
-//! Reads the `wire` blocks of clients/writing-a-client.md as transcripts: the bytes of a request are its commands, the
-//! bytes of a reply are compared one by one. The page explains the lines of a block under "How the bytes are written".
+//! Parses the `wire` blocks of clients/writing-a-client.md as transcripts: the bytes of a request are its commands, and
+//! the bytes of a reply are compared one by one. The page explains the format under "How the bytes are written".
 
 use support::{decode_all, Reply};
 
 use crate::backend::Words;
 use crate::transcript::{Action, Command, End, Promise, Stage, Step};
 
-/// The connection of a `test:` or `until:` line, to the first server.
+/// The connection of a `test:` or `until:` line to the first server.
 const TEST: &str = "test";
 
-/// All blocks of the page, in their order.
+/// All blocks of the page, in order.
 pub fn blocks(page: &str) -> Vec<Promise> {
     let mut blocks = Vec::new();
     let mut heading = "";
@@ -102,12 +102,12 @@ fn action(text: &str) -> Result<Action, String> {
     }
 }
 
-/// `\r` and `\n` are these bytes; everything else stands for itself.
+/// `\r` and `\n` are escapes; everything else is literal.
 fn unescaped(text: &str) -> String {
     text.replace("\\r", "\r").replace("\\n", "\n")
 }
 
-/// `<port 2>` as the engine names it: `$port2`.
+/// Converts `<port 2>` to the engine's name, `$port2`.
 fn named(command: &str) -> String {
     let mut parts = command.split('<');
     let mut named = parts.next().unwrap_or_default().to_string();

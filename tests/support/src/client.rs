@@ -1,5 +1,5 @@
 //! A connection that speaks RESP2 or RESP3 and hides nothing: commands can be sent without waiting for the reply,
-//! replies can be awaited with a limit, and every kind of reply stays what it was on the wire.
+//! replies can be awaited with a limit, and every kind of reply stays as it was on the wire.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -11,23 +11,23 @@ use crate::resp::{encode, Inbox, Pipeline};
 use crate::stopwatch::{Stopwatch, TICK};
 use crate::wait::LIMIT;
 
-/// Timers and sockets round: the shortest time limit that a socket takes.
+/// The shortest time limit that a socket takes, because timers and sockets round.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 pub struct Client {
     stream: TcpStream,
     inbox: Inbox,
-    /// RESP3 push messages (invalidations, published messages) that came while a reply was awaited.
+    /// RESP3 push messages (invalidations, published messages) received while waiting for a reply.
     pushes: VecDeque<Reply>,
-    /// The process at the other end, where it is known.
+    /// The process at the other end, if known.
     server: Option<u32>,
 }
 
-/// A server that another thread starts at this moment has this socket open, too, until its `exec`. The connection must
-/// not outlive the client for that long.
+/// Shuts the connection down. A server that another thread is starting also has this socket open, until its `exec`;
+/// that must not keep the connection alive.
 impl Drop for Client {
     fn drop(&mut self) {
-        // It fails where the server has ended the connection.
+        // It fails if the server has closed the connection.
         _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -42,7 +42,7 @@ impl Client {
         Client::over(TcpStream::connect(("127.0.0.1", port))?)
     }
 
-    /// A connection to any address, or an error when there is none within `limit`.
+    /// Connects to any address; an error if that fails within `limit`.
     pub fn try_connect_to(address: SocketAddr, limit: Duration) -> io::Result<Client> {
         Client::over(TcpStream::connect_timeout(&address, limit)?)
     }
@@ -52,7 +52,7 @@ impl Client {
         Ok(Client { stream, inbox: Inbox::default(), pushes: VecDeque::new(), server: None })
     }
 
-    /// Tells which process is at the other end, so that it can be seen whether it stands still.
+    /// Sets the process at the other end, so that a stopped process can be detected.
     pub fn of_process(mut self, pid: u32) -> Client {
         self.server = Some(pid);
         self
@@ -66,32 +66,32 @@ impl Client {
         self
     }
 
-    /// Sends one command and returns its reply, be it an error. Arguments are any bytes.
+    /// Sends one command and returns its reply, which may be an error. Arguments are any bytes.
     #[track_caller]
     pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Reply {
         self.send(args);
         self.read()
     }
 
-    /// [`Client::cmd`] with the arguments as words of a line.
+    /// [`Client::cmd`] with the arguments as the words of a line.
     #[track_caller]
     pub fn run(&mut self, line: &str) -> Reply {
         self.send_line(line);
         self.read()
     }
 
-    /// [`Client::cmd`] where the connection may break: the server is starting or ending.
+    /// [`Client::cmd`] for a connection that may break, because the server is starting or ending.
     pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.try_cmd_within(args, LIMIT)
     }
 
-    /// [`Client::try_cmd`] that waits for the reply no longer than `limit`; then its connection is of no more use.
+    /// [`Client::try_cmd`] with a time limit, after which the connection can no longer be used.
     pub fn try_cmd_within<A: AsRef<[u8]>>(&mut self, args: &[A], limit: Duration) -> io::Result<Reply> {
         self.stream.write_all(&encoded(args))?;
         self.try_read(limit)
     }
 
-    /// Sends one command where the connection may have ended.
+    /// Sends one command on a connection that may have closed.
     pub fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
         self.stream.write_all(&encoded(args))
     }
@@ -107,7 +107,7 @@ impl Client {
         self.send(&words(line));
     }
 
-    /// Sends bytes as they are: a pipeline that was encoded before, or half a command.
+    /// Sends bytes as they are: a pre-encoded pipeline, or half a command.
     #[track_caller]
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server reads");
@@ -124,7 +124,7 @@ impl Client {
         lines.iter().map(|_| self.read()).collect()
     }
 
-    /// The next reply; fails the test when none comes within [`LIMIT`] or the connection ends.
+    /// The next reply; fails the test if none arrives within [`LIMIT`] or the connection closes.
     #[track_caller]
     pub fn read(&mut self) -> Reply {
         match self.try_read(LIMIT) {
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// The next reply, or nothing when the server stays silent for `limit`.
+    /// The next reply, or nothing if the server stays silent for `limit`.
     #[track_caller]
     pub fn read_within(&mut self, limit: Duration) -> Option<Reply> {
         match self.try_read(limit) {
@@ -143,15 +143,15 @@ impl Client {
         }
     }
 
-    /// The next reply, or nothing when the server has had `limit` for it and stayed silent. For what must come in time:
-    /// see [`Stopwatch`].
+    /// The next reply, or nothing if the server had `limit` of run time and stayed silent. For replies that must arrive
+    /// in time: see [`Stopwatch`].
     #[track_caller]
     pub fn read_soon(&mut self, limit: Duration) -> Option<Reply> {
         let mut watch = self.stopwatch();
         self.read_by(&mut watch, limit)
     }
 
-    /// [`Client::read_soon`] by a watch that has run before.
+    /// [`Client::read_soon`] with a stopwatch that is already running.
     #[track_caller]
     pub fn read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> Option<Reply> {
         match self.try_read_by(watch, limit) {
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// [`Client::read_by`] where the connection may end.
+    /// [`Client::read_by`] for a connection that may close.
     pub fn try_read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> io::Result<Reply> {
         loop {
             match self.try_read(TICK) {
@@ -171,12 +171,12 @@ impl Client {
         }
     }
 
-    /// Begins to count the time that the server has.
+    /// Starts measuring the time that the server has had.
     pub fn stopwatch(&self) -> Stopwatch {
         Stopwatch::start(self.server)
     }
 
-    /// The next reply, if it is there already, or how the connection ended. Push messages are set aside.
+    /// The next reply if it has arrived, or how the connection closed. Push messages are set aside.
     pub fn read_now(&mut self) -> io::Result<Option<Reply>> {
         loop {
             match self.read_any_now()? {
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// The next reply or push message, if it is there already, or how the connection ended.
+    /// The next reply or push message if it has arrived, or how the connection closed.
     pub fn read_any_now(&mut self) -> io::Result<Option<Reply>> {
         self.stream.set_nonblocking(true)?;
         let filled = self.inbox.fill(&mut self.stream);
@@ -202,13 +202,13 @@ impl Client {
         }
     }
 
-    /// Its own address, as the server knows it.
+    /// Its own address, as seen by the server.
     #[track_caller]
     pub fn address(&self) -> String {
         self.stream.local_addr().expect("it is connected").to_string()
     }
 
-    /// Whether a reply, or the end of the connection, is there to be read.
+    /// Whether a reply, or the end of the connection, can be read.
     pub fn is_answered(&mut self) -> bool {
         let is_silent = |error: io::Error| {
             matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
@@ -218,7 +218,7 @@ impl Client {
             || !self.inbox.fill(&mut self.stream).is_err_and(is_silent)
     }
 
-    /// The next reply, or `TimedOut`, or how the connection ended. Push messages are set aside.
+    /// The next reply, or `TimedOut`, or how the connection closed. Push messages are set aside.
     pub fn try_read(&mut self, limit: Duration) -> io::Result<Reply> {
         let deadline = Instant::now() + limit;
         loop {
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// The next RESP3 push message, or nothing when none comes within `limit`. For connections with no reply pending.
+    /// The next RESP3 push message, or nothing if none arrives within `limit`. For connections without a pending reply.
     #[track_caller]
     pub fn next_push(&mut self, limit: Duration) -> Option<Reply> {
         if let Some(push) = self.pushes.pop_front() {
@@ -243,19 +243,19 @@ impl Client {
         }
     }
 
-    /// The number by which CLIENT LIST knows this connection.
+    /// The id of this connection in CLIENT LIST.
     #[track_caller]
     pub fn id(&mut self) -> i64 {
         self.run("CLIENT ID").int()
     }
 
-    /// Everything that is stored under a key: the value, byte by byte, and the key's deadline.
+    /// Everything stored under a key: the value as bytes, and the key's deadline.
     #[track_caller]
     pub fn stored(&mut self, key: &str) -> (Reply, Reply) {
         (self.cmd(&["DUMP", key]), self.cmd(&["PEXPIRETIME", key]))
     }
 
-    /// The milliseconds a key has left.
+    /// The remaining time of a key in milliseconds.
     #[track_caller]
     pub fn pttl(&mut self, key: &str) -> i64 {
         self.cmd(&["PTTL", key]).int()
@@ -275,9 +275,9 @@ impl Client {
             match self.inbox.fill(&mut self.stream) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                // The process was stopped and continued while it waited.
+                // The process was stopped and continued during the wait.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Systems call the end of a time limit by one name or the other.
+                // Systems report a timeout by one name or the other.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
                 Err(error) => return Err(error),
             }

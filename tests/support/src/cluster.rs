@@ -1,4 +1,4 @@
-//! Nodes of a cluster, and their answers about it.
+//! Nodes of a cluster, and what they report about it.
 
 use crate::{until, Builder, Info, Reply, Server};
 
@@ -8,7 +8,7 @@ pub fn single_node() -> Server {
     single_node_of(Server::builder())
 }
 
-/// [`single_node`] with more configuration.
+/// [`single_node`] with additional configuration.
 #[track_caller]
 pub fn single_node_of(builder: Builder) -> Server {
     let server = builder.cluster().start();
@@ -17,7 +17,7 @@ pub fn single_node_of(builder: Builder) -> Server {
     server
 }
 
-/// `newcomer` joins the cluster of `node`; then each slot has an owner.
+/// Adds `newcomer` to the cluster of `node`, and waits until every slot has an owner.
 #[track_caller]
 pub fn meet(node: &Server, newcomer: &Server) {
     let bus = node.client().run("CONFIG GET cluster-port");

@@ -1,5 +1,5 @@
-//! A connection for measuring: it blocks its thread, for latencies, or shares it with thousands of others. The same
-//! client code runs on both, so both are written as futures; on a blocking connection they are always ready.
+//! A connection for measurements. It either blocks its thread, for latencies, or shares it with thousands of others.
+//! The same client code runs on both, so both are written as futures; on a blocking connection they are always ready.
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -21,7 +21,7 @@ pub struct Connection {
     stream: Stream,
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// Counts the commands that are sent; connections may share one counter.
+    /// Counts the commands sent; connections may share a counter.
     pub sent: Rc<Cell<u64>>,
 }
 
@@ -33,7 +33,7 @@ impl Connection {
         Ok(Self::over(Stream::Blocking(stream)))
     }
 
-    /// A connection that waits without its thread.
+    /// A connection that waits without blocking its thread.
     pub async fn connect_shared(port: u16) -> io::Result<Connection> {
         let stream = Async::<TcpStream>::connect(address(port)).await?;
         stream.get_ref().set_nodelay(true)?;
@@ -44,18 +44,18 @@ impl Connection {
         Connection { stream, inbox: Inbox::default(), outbox: Vec::new(), sent: Rc::default() }
     }
 
-    /// One command and its reply, for connections that block.
+    /// Sends one command and returns its reply; for blocking connections.
     pub fn command(&mut self, args: &[&str]) -> io::Result<Reply> {
         block_on(self.call(args))
     }
 
-    /// One command and its reply.
+    /// Sends one command and returns its reply.
     pub async fn call(&mut self, args: &[&str]) -> io::Result<Reply> {
         self.send(args).await?;
         self.receive().await
     }
 
-    /// One command; its reply is still to be received.
+    /// Sends one command without receiving the reply.
     pub async fn send(&mut self, args: &[&str]) -> io::Result<()> {
         self.outbox.clear();
         encode(&mut self.outbox, args);
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// Sends the whole pipeline, receives every reply, and hands each to `check`. For connections that block.
+    /// Sends the whole pipeline, and passes each reply to `check`. For blocking connections.
     pub fn pipeline(&mut self, pipeline: &Pipeline, mut check: impl FnMut(usize, Reply)) -> io::Result<()> {
         self.sent.set(self.sent.get() + pipeline.commands as u64);
         let Stream::Blocking(stream) = &mut self.stream else {
@@ -95,7 +95,7 @@ impl Connection {
         Ok(())
     }
 
-    /// [`Connection::pipeline`] where no reply but an error matters.
+    /// [`Connection::pipeline`] if only errors matter.
     pub fn run(&mut self, pipeline: &Pipeline) -> io::Result<()> {
         let mut refused = None;
         self.pipeline(pipeline, |_, reply| {

@@ -1,4 +1,4 @@
-//! Debian packages that `scripts/package deb` built: looked into, installed, removed.
+//! Debian packages built by `scripts/package deb`: inspected, installed and removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ pub struct Package {
     path: PathBuf,
 }
 
-/// While it is there, the package is installed; then it is purged.
+/// Installs the package while it exists; purges it when dropped.
 pub struct Installed<'a>(&'a Package);
 
 impl Package {
-    /// The one of this version, or why there is none to be tried. `program`: what is packed, by its path in
+    /// The package of this version, or why there is none to test. `program`: what is packaged, as a path in
     /// `target/release`.
     pub fn built(name: &str, version: &str, program: &str) -> Result<Package, String> {
         if output("dpkg-deb", &["--version"]).is_none() {
@@ -36,7 +36,7 @@ impl Package {
         Ok(Package { name: name.to_string(), path })
     }
 
-    /// Whether it may be installed here and removed again, or why not.
+    /// Whether it may be installed and removed here, or why not.
     pub fn may_be_installed(&self) -> Result<(), String> {
         if output("id", &["-u"]).is_none_or(|id| id != "0") {
             return Err("only root can install a package".into());
@@ -47,7 +47,7 @@ impl Package {
         Ok(())
     }
 
-    /// A field of its control file: empty where it has none.
+    /// A field of its control file; empty if missing.
     #[track_caller]
     pub fn field(&self, name: &str) -> String {
         succeed("dpkg-deb", &["-f", as_str(&self.path), name])
@@ -62,14 +62,15 @@ impl Package {
         list.lines().filter_map(path).filter(|path| !path.ends_with('/')).collect()
     }
 
-    /// Puts its files below a folder, and installs nothing.
+    /// Extracts its files to a directory without installing it.
     #[track_caller]
     pub fn unpack(&self, folder: &Path) {
         succeed("dpkg-deb", &["-x", as_str(&self.path), as_str(folder)]);
     }
 
     pub fn install(&self) -> Installed<'_> {
-        // man-db's trigger reads every page of the system again, for seconds: the next run of dpkg does it.
+        // Without triggers, because man-db's would read every page of the system for seconds. The next run of dpkg does
+        // it.
         dpkg(&["--no-triggers", "--install", as_str(&self.path)]);
         Installed(self)
     }
@@ -97,7 +98,7 @@ pub fn is_installed(package: &str) -> bool {
     status.is_some_and(|status| status == "installed")
 }
 
-/// What the program printed; nothing where it failed or is not there.
+/// The program's output; nothing if it failed or does not exist.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let done = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
     done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_string())

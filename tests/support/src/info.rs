@@ -1,4 +1,4 @@
-//! What INFO says, by the names of its fields.
+//! INFO by field name.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ impl Info {
         text.parse().unwrap_or_else(|_| panic!("{field} is no number: {text}"))
     }
 
-    /// For instance `Redis 7.0.15` or `Valkey 9.1.2`; of the section `server`.
+    /// For example `Redis 7.0.15` or `Valkey 9.1.2`; requires the section `server`.
     #[track_caller]
     pub fn version(&self) -> String {
         match self.find("valkey_version") {
@@ -34,10 +34,10 @@ impl Info {
         }
     }
 
-    /// CPU time of the server's process in microseconds, user and system; of the section `cpu`.
+    /// CPU time of the server process in microseconds, user and system; requires the section `cpu`.
     ///
-    /// The server reads it by getrusage: exact to the microsecond, where /proc counts in ticks of 10 ms. Children that
-    /// save in the background are not in it.
+    /// The server uses getrusage, which is exact to the microsecond, whereas /proc counts in ticks of 10 ms. Child
+    /// processes that save in the background are not included.
     #[track_caller]
     pub fn cpu_us(&self) -> f64 {
         let seconds = |field| {

@@ -1,7 +1,7 @@
-//! What the integration tests, the benchmarks and the demo share: a [`Server`] of their own, a [`Client`] that speaks
-//! RESP to it, a [`Connection`] where thousands share a thread, random numbers, and waiting for what can be observed.
+//! Shared by the integration tests, the benchmarks and the demo: a [`Server`] per test, a [`Client`] that speaks RESP
+//! to it, a [`Connection`] of which thousands share a thread, random numbers, and waiting for observable state.
 //!
-//! Nothing in here sleeps for luck, nothing pretends to be Redis, and nothing knows how the module works inside.
+//! Nothing here sleeps for a fixed time, imitates Redis, or knows the internals of the module.
 
 mod client;
 pub mod cluster;

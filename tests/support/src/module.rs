@@ -1,10 +1,10 @@
-//! Where the modules are that servers load, and the clock.
+//! Finds the modules that servers load, and the clock library.
 
 use std::env::{consts, current_exe, var_os};
 use std::path::{Path, PathBuf};
 
-/// `REDIS_LOCK_MODULE`, or the library that the same build put beside the running test, benchmark or example. None
-/// where there is neither.
+/// `REDIS_LOCK_MODULE`, or the library that the same build put next to the running test, benchmark or example; None if
+/// neither exists.
 pub fn built_module() -> Option<PathBuf> {
     if let Some(path) = var_os("REDIS_LOCK_MODULE") {
         return Some(path.into());
@@ -12,17 +12,17 @@ pub fn built_module() -> Option<PathBuf> {
     built_library("redis_lock")
 }
 
-/// The module of `tests/caller`, where `cargo build --workspace` of the same profile put it.
+/// The module of `tests/caller`, built by `cargo build --workspace` with the same profile.
 pub fn built_caller() -> Option<PathBuf> {
     other_platform("libtest_caller.so").or_else(|| built_library("test_caller"))
 }
 
-/// The clock that servers under test preload, from there too.
+/// The clock library that servers under test preload, built in the same way.
 pub fn built_clock() -> Option<PathBuf> {
     other_platform("libtest_clock.so").or_else(|| built_library("test_clock"))
 }
 
-/// A library of the folder that `REDIS_LOCK_TEST_LIBRARIES` names, for servers of another platform than the tests'.
+/// A library in the directory `REDIS_LOCK_TEST_LIBRARIES`, for servers of a different platform than the tests'.
 pub(crate) fn other_platform(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(var_os("REDIS_LOCK_TEST_LIBRARIES")?).join(name))
 }

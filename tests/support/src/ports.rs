@@ -1,5 +1,5 @@
-//! Ports for servers, each for one test program alone: a server that was killed finds its port free when it starts
-//! again, and its clients meet no server of another program there.
+//! Ports for servers, each reserved for one test program: a server that was killed finds its port free when it
+//! restarts, and its clients do not reach a server of another program there.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,17 +8,17 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 
-/// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
-/// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
+/// Ports are taken from below the range for outgoing connections (32768 on Linux, 49152 on macOS), so that no client of
+/// another test ever uses the port of a server that restarts.
 const FIRST_PORT: u16 = 12_000;
 const BLOCK: u16 = 100;
 const BLOCKS: u16 = 200;
 
-/// The blocks that this program has claimed.
+/// The port blocks that this program has claimed.
 struct Claimed {
-    /// The ports of the latest block that are left.
+    /// The ports left in the newest block.
     left: Range<u16>,
-    /// The locked files of all: the system unlocks them when the program has ended, however it ends.
+    /// The lock files of all blocks. The system unlocks them when the program ends, however it ends.
     files: Vec<File>,
 }
 
@@ -39,17 +39,17 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Claims a block that no other program has: its file, locked, and its first port.
+/// Claims a block that no other program has: its locked file, and its first port.
 fn claim() -> io::Result<Option<(File, u16)>> {
-    // SAFETY: a bare system call.
+    // SAFETY: a plain system call.
     let user = unsafe { libc::getuid() };
     let folder = std::env::temp_dir().join(format!("redis-lock-ports-{user}"));
     fs::create_dir_all(&folder)?;
-    // Programs that run side by side begin at different places.
+    // Concurrent programs start at different blocks.
     let start = std::process::id() % u32::from(BLOCKS);
     for block in (0..BLOCKS).cycle().skip(start as usize).take(usize::from(BLOCKS)) {
         let file = File::create(folder.join(block.to_string()))?;
-        // SAFETY: a bare system call on a file that is open.
+        // SAFETY: a plain system call on an open file.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             return Ok(Some((file, FIRST_PORT + block * BLOCK)));
         }

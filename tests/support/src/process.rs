@@ -1,4 +1,4 @@
-//! What a server's process needs from the system: an end that comes with ours, open files, libfaketime.
+//! What a server process needs from the system: ending together with us, open files, libfaketime.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::module::other_platform;
 
-/// On Linux the kernel kills the process when the thread that started it ends, even where nothing can be dropped any
-/// more. Elsewhere the owner's `Drop` has to do.
+/// On Linux the kernel kills the process when the thread that started it ends, even if nothing can be dropped any more.
+/// Elsewhere only the owner's `Drop` does.
 #[cfg(target_os = "linux")]
 pub fn die_with_parent(command: &mut Command) {
     use std::os::unix::process::CommandExt;
-    // SAFETY: prctl is a bare system call: it neither allocates nor takes a lock, so it may run between fork and exec.
+    // SAFETY: prctl is a plain system call: it neither allocates nor takes a lock, so it may run between fork and exec.
     unsafe {
         command.pre_exec(|| {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
@@ -28,15 +28,16 @@ pub fn die_with_parent(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 pub fn die_with_parent(_: &mut Command) {}
 
-/// Asks a child to end in good order (SIGTERM). It may have ended already.
+/// Asks a child to shut down cleanly (SIGTERM). It may already have ended.
 pub fn ask_to_end(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
-        // SAFETY: a bare system call. The child was not waited for yet, so the number is still its own.
+        // SAFETY: a plain system call. The child has not been reaped yet, so the pid is still its own.
         unsafe { libc::kill(pid, libc::SIGTERM) };
     }
 }
 
-/// Raises this process's limit of open files as far as it goes, for servers that it starts too. Returns the limit.
+/// Raises this process's limit of open files as far as possible, which also applies to servers it starts. Returns the
+/// limit.
 pub fn raise_file_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one rlimit, which outlives it.
@@ -45,13 +46,13 @@ pub fn raise_file_limit() -> io::Result<u64> {
     // SAFETY: the call reads one rlimit, which outlives it.
     match check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) }) {
         Ok(()) => Ok(raised.rlim_cur),
-        // macOS allows less than it says; what there was stays.
+        // macOS allows less than it reports; the old limit stays.
         Err(_) => Ok(limit.rlim_cur),
     }
 }
 
-/// CPU time of a process so far, exact also while it runs. `None` where the process is gone, and on systems other than
-/// Linux: they do not tell it of another process.
+/// The CPU time of a process so far, exact even while it runs. `None` if the process is gone, and on systems other than
+/// Linux, which do not report it for another process.
 #[cfg(target_os = "linux")]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -76,7 +77,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Where Debian keeps libfaketime, whatever the machine.
+/// The path of Debian's libfaketime on any architecture.
 pub fn faketime() -> PathBuf {
     if let Some(library) = other_platform("libfaketime.so.1") {
         return library;

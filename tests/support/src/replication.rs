@@ -1,4 +1,4 @@
-//! Waiting for a replica.
+//! Waits for a replica.
 
 use crate::server::Server;
 use crate::wait::until;

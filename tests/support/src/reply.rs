@@ -1,5 +1,5 @@
-//! A reply as it came over the wire. Unlike most client libraries it tells the two nulls of RESP2 apart, because the
-//! contract says which one a refusal is.
+//! A reply as received. Unlike most client libraries it distinguishes the two nulls of RESP2, because the contract says
+//! which one a refusal is.
 
 use std::fmt;
 
@@ -32,12 +32,12 @@ impl Reply {
         Reply::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// The contract's nil: a null array in RESP2, the null in RESP3. A null bulk string is none.
+    /// The contract's nil: a null array in RESP2, null in RESP3. Not a null bulk string.
     pub fn is_nil(&self) -> bool {
         matches!(self, Reply::Null | Reply::NullArray)
     }
 
-    /// Any of the three nulls: what a command answers for a key that is not there.
+    /// Any of the three nulls: the reply for a key that does not exist.
     pub fn is_null(&self) -> bool {
         matches!(self, Reply::Null | Reply::NullArray | Reply::NullBulk)
     }
@@ -51,7 +51,7 @@ impl Reply {
         matches!(self, Reply::Error(_))
     }
 
-    /// The whole error reply, with its code.
+    /// The whole error reply, including its code.
     #[track_caller]
     pub fn error(&self) -> &str {
         match self {
@@ -77,7 +77,7 @@ impl Reply {
         }
     }
 
-    /// The string, which must be UTF-8.
+    /// The string, which must be valid UTF-8.
     #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(self.bytes()).expect("a UTF-8 string")
@@ -92,7 +92,7 @@ impl Reply {
         }
     }
 
-    /// The fence of a grant `[token, fence, …]`; fails on a refusal and on a queued request's 0.
+    /// The fencing token of a grant `[token, fence, …]`; fails on a refusal and on a queued request, which has 0.
     #[track_caller]
     pub fn fence(&self) -> i64 {
         let fence = self.items()[1].int();
@@ -100,7 +100,7 @@ impl Reply {
         fence
     }
 
-    /// The pairs of a map, in order: a RESP3 map or RESP2's flat array.
+    /// The pairs of a map, in order: from a RESP3 map or a RESP2 flat array.
     #[track_caller]
     pub fn pairs(&self) -> Vec<(&Reply, &Reply)> {
         match self {
@@ -121,7 +121,7 @@ impl Reply {
     }
 }
 
-/// Strings as text: failures are read by people.
+/// Shows strings as text, because people read the failures.
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,10 +1,11 @@
-//! The wire: commands encoded, replies decoded, RESP2 and RESP3. No sockets: both kinds of connection use it.
+//! The wire protocol: encodes commands and decodes replies, in RESP2 and RESP3. No sockets: both kinds of connection
+//! use it.
 
 use std::io::{self, Error, ErrorKind, Read};
 
 use crate::reply::Reply;
 
-/// Commands encoded ahead of time, with the number of replies that they will bring.
+/// Pre-encoded commands, with the number of replies that they will produce.
 #[derive(Clone, Default)]
 pub struct Pipeline {
     pub bytes: Vec<u8>,
@@ -23,30 +24,30 @@ impl Pipeline {
     }
 }
 
-/// Received bytes that have not been read as replies yet.
+/// Received bytes that have not been decoded yet.
 #[derive(Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    /// What comes before has been read.
+    /// Bytes before this index have been decoded.
     start: usize,
 }
 
 impl Inbox {
-    /// Whether no reply has begun.
+    /// Whether it contains no partial reply.
     pub fn is_empty(&self) -> bool {
         self.start == self.bytes.len()
     }
 
-    /// The next reply; none while it is incomplete.
+    /// The next reply; None while it is incomplete.
     pub fn next(&mut self) -> io::Result<Option<Reply>> {
         let Some((reply, length)) = decode(&self.bytes[self.start..])? else { return Ok(None) };
         self.start += length;
         Ok(Some(reply))
     }
 
-    /// Receives some bytes, 0 at the end of the connection.
+    /// Receives some bytes; 0 at the end of the connection.
     ///
-    /// The buffer is a local of this function, so that it is no part of the futures of ten thousand connections.
+    /// The buffer is a local of this function, so that it is not part of the futures of ten thousand connections.
     pub fn fill(&mut self, mut from: impl Read) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
         let length = from.read(&mut chunk)?;
@@ -68,7 +69,7 @@ pub fn encode<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
 }
 
 impl Reply {
-    /// Its bytes. What comes in more than one form (big numbers, verbatim strings) has the simplest one.
+    /// Its encoding. Types with more than one form (big numbers, verbatim strings) use the simplest one.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut line = |kind: char, text: &str| out.extend_from_slice(format!("{kind}{text}\r\n").as_bytes());
         let items = match self {
@@ -110,7 +111,7 @@ impl Reply {
     }
 }
 
-/// Every reply in these bytes, which end with a whole one.
+/// All replies in these bytes, which must end with a complete one.
 pub fn decode_all(mut bytes: &[u8]) -> io::Result<Vec<Reply>> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -121,7 +122,7 @@ pub fn decode_all(mut bytes: &[u8]) -> io::Result<Vec<Reply>> {
     Ok(replies)
 }
 
-/// The first reply in `bytes` and its length, or none while it is incomplete. `InvalidData` for what is no RESP.
+/// The first reply in `bytes` and its length; None while it is incomplete. `InvalidData` if it is not RESP.
 fn decode(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let next = end + 1;
@@ -138,7 +139,7 @@ fn decode(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
         b'$' => return Ok(bulk(bytes, next, parse(line)?).map(|(bytes, end)| (Reply::Bulk(bytes.to_vec()), end))),
         b'=' => {
             let Some((verbatim, end)) = bulk(bytes, next, parse(line)?) else { return Ok(None) };
-            // The format stands in front: `txt:`.
+            // Prefixed with the format: `txt:`.
             let text = verbatim.get(4..).ok_or_else(|| invalid(verbatim))?;
             return Ok(Some((Reply::Bulk(text.to_vec()), end)));
         }
@@ -154,13 +155,13 @@ fn decode(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
     Ok(Some((reply, next)))
 }
 
-/// `length` bytes from `start` on, and where the next reply begins.
+/// `length` bytes from `start`, and the index of the next reply.
 fn bulk(bytes: &[u8], start: usize, length: usize) -> Option<(&[u8], usize)> {
     let end = start + length;
     bytes.get(..end + 2).map(|bytes| (&bytes[start..end], end + 2))
 }
 
-/// `count` replies from `start` on, and where the next one begins.
+/// `count` replies from `start`, and the index after them.
 fn items(bytes: &[u8], start: usize, count: usize) -> io::Result<Option<(Vec<Reply>, usize)>> {
     let mut end = start;
     let mut items = Vec::with_capacity(count);
@@ -198,7 +199,7 @@ fn invalid(bytes: &[u8]) -> Error {
 mod tests {
     use super::*;
 
-    /// Replies of every kind as they come over the wire; [`replies`] says what they are.
+    /// Every kind of reply in its encoding; [`replies`] contains the decoded values.
     const WIRE: &[u8] =
         b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n*2\r\n:1\r\n*0\r\n_\r\n,1.5\r\n#t\r\n#f\r\n(12\r\n\
         =7\r\ntxt:abc\r\n~1\r\n:1\r\n>1\r\n+p\r\n%1\r\n+k\r\n$0\r\n\r\n";

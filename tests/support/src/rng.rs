@@ -1,4 +1,4 @@
-//! Random choices that can be repeated: everything follows from the seed (SplitMix64).
+//! Reproducible random choices: everything follows from the seed (SplitMix64).
 
 pub struct Rng {
     seed: u64,
@@ -6,13 +6,13 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The seed is the given one, or `LOCK_TEST_SEED` where a failure is to be repeated with another.
+    /// Uses the given seed, or `LOCK_TEST_SEED` to reproduce a failure.
     pub fn new(seed: u64) -> Rng {
         let chosen = std::env::var("LOCK_TEST_SEED").ok();
         Rng::with_seed(chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number")))
     }
 
-    /// Exactly this seed: for the threads of a test with a chosen seed.
+    /// Uses exactly this seed, for the threads of a test with a chosen seed.
     pub fn with_seed(seed: u64) -> Rng {
         Rng { seed, state: seed }
     }

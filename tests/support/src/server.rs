@@ -1,5 +1,4 @@
-//! A real server of the test's own: in a directory of its own, on a port of its own, gone when the test is over,
-//! however it ends.
+//! A real server for one test: in its own directory, on its own port, gone when the test ends, however it ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,10 +16,10 @@ use crate::ports::free_port;
 use crate::process::{ask_to_end, die_with_parent, faketime};
 use crate::wait::{until, LIMIT};
 
-/// How often to try another port when the first was taken meanwhile.
+/// How often to try another port if the first one was taken in the meantime.
 const ATTEMPTS: usize = 20;
 
-/// How a server is to be started.
+/// How to start a server.
 #[derive(Clone)]
 pub struct Builder {
     program: PathBuf,
@@ -31,18 +30,18 @@ pub struct Builder {
     is_sentinel: bool,
     clock: Option<String>,
     clocks: Option<Clocks>,
-    /// A program that runs the server, and its arguments.
+    /// A program that runs the server, with its arguments.
     runner: Vec<String>,
     keeps_file: bool,
     args: Vec<String>,
 }
 
-/// Where the clocks of a server stand: they go no further by themselves.
+/// The time shown by the server's clocks, which do not advance by themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
     /// Since the epoch.
     pub wall: Duration,
-    /// Is never set, and never goes back.
+    /// Never set, and never goes back.
     pub monotonic: Duration,
 }
 
@@ -55,13 +54,13 @@ enum Module {
 }
 
 impl Builder {
-    /// Another program than `REDIS_SERVER`, or than `redis-server` from the path.
+    /// Uses another program than `REDIS_SERVER` or the `redis-server` in the path.
     pub fn program(mut self, name: impl Into<PathBuf>) -> Builder {
         self.program = name.into();
         self
     }
 
-    /// Another build of the module than [`built_module`].
+    /// Uses another build of the module than [`built_module`].
     pub fn module(mut self, path: impl Into<PathBuf>) -> Builder {
         self.module = Module::At(path.into());
         self
@@ -79,13 +78,13 @@ impl Builder {
         self
     }
 
-    /// A plain server, without the module.
+    /// Runs the server without the module.
     pub fn no_module(mut self) -> Builder {
         self.module = Module::None;
         self
     }
 
-    /// Persists to an AOF, each command at once.
+    /// Persists to an AOF, with an fsync after each command.
     pub fn appendonly(self) -> Builder {
         self.config("appendonly yes").config("appendfsync always")
     }
@@ -94,50 +93,50 @@ impl Builder {
         self.config(format!("replicaof 127.0.0.1 {}", master.port()))
     }
 
-    /// A node of a cluster; it owns no slots yet.
+    /// Makes it a cluster node, without slots yet.
     pub fn cluster(mut self) -> Builder {
         self.is_node = true;
         self
     }
 
-    /// A Sentinel, without the module; it watches no primary yet.
+    /// Makes it a Sentinel, without the module and without a primary yet.
     pub fn sentinel(mut self) -> Builder {
         self.is_sentinel = true;
         self.no_module()
     }
 
-    /// A restart reads the configuration file as CONFIG REWRITE left it; otherwise each start writes it anew.
+    /// Keeps the configuration file as CONFIG REWRITE left it; otherwise each start writes it again.
     pub fn keeps_file(mut self) -> Builder {
         self.keeps_file = true;
         self
     }
 
-    /// An argument behind the configuration file.
+    /// Adds an argument after the configuration file.
     pub fn arg(mut self, arg: impl Into<String>) -> Builder {
         self.args.push(arg.into());
         self
     }
 
-    /// Runs the server by another program, in the same process: valgrind, say, with its arguments. Otherwise by the one
-    /// that `REDIS_LOCK_RUN_BY` names.
+    /// Runs the server under another program in the same process, for example valgrind, with its arguments. The default
+    /// is the program named by `REDIS_LOCK_RUN_BY`.
     pub fn run_by(mut self, runner: &[&str]) -> Builder {
         self.runner = runner.iter().map(|word| word.to_string()).collect();
         self
     }
 
-    /// Shifts the server's clock, in faketime's notation: `+0`, `-2d`, `+90s`. [`Server::set_clock`] shifts it again.
+    /// Shifts the server's clock, in faketime's notation: `+0`, `-2d`, `+90s`. [`Server::set_clock`] changes it later.
     pub fn clock(mut self, offset: &str) -> Builder {
         self.clock = Some(offset.into());
         self
     }
 
-    /// Its clocks stand still. [`Server::put_clocks`] puts them elsewhere.
+    /// Stops its clocks at these times. [`Server::put_clocks`] changes them.
     pub fn clocks(mut self, clocks: Clocks) -> Builder {
         self.clocks = Some(clocks);
         self
     }
 
-    /// Starts it and waits until it answers; fails the test, with the server's log, when it does not.
+    /// Starts it and waits until it replies; otherwise fails the test with the server's log.
     #[track_caller]
     pub fn start(self) -> Server {
         match self.try_start() {
@@ -146,14 +145,14 @@ impl Builder {
         }
     }
 
-    /// Starts it, or returns the log of the server that refused to start.
+    /// Starts it, or returns the log of the server that failed to start.
     pub fn try_start(self) -> Result<Server, String> {
         let dir = tempfile::Builder::new().prefix("redis-lock-").tempdir().expect("a temporary directory");
         let mut server = Server { dir, port: 0, bus_port: None, builder: self, child: None };
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             server.port = free_port();
-            // Otherwise the bus has the port 10,000 above: that may be anybody's.
+            // Otherwise the bus uses the port plus 10,000, which may belong to another program.
             server.bus_port = server.builder.is_node.then(free_port);
             server.write_config();
             if server.try_launch().map_err(|error| error.to_string())? {
@@ -168,18 +167,18 @@ impl Builder {
     }
 }
 
-/// The program that runs every server, and its arguments: `REDIS_LOCK_RUN_BY`. Usually none.
+/// The program that runs every server, with its arguments: `REDIS_LOCK_RUN_BY`. Usually none.
 fn runner_of_all() -> Vec<String> {
     let line = std::env::var("REDIS_LOCK_RUN_BY").unwrap_or_default();
     line.split_whitespace().map(String::from).collect()
 }
 
-/// A running server. Dropping it kills and reaps it, also while a panic unwinds; on Linux it also dies with the thread
-/// that started it (so a server belongs to one test, never to a `static`), even when the test process is killed.
+/// A running server. Dropping it kills and reaps it, even while a panic unwinds. On Linux it also dies with the thread
+/// that started it, even if the test process is killed; so a server belongs to one test, never to a `static`.
 pub struct Server {
     dir: TempDir,
     port: u16,
-    /// Of a cluster's node, by which the others reach it.
+    /// The port of a cluster node's bus.
     bus_port: Option<u16>,
     builder: Builder,
     child: Option<Child>,
@@ -212,30 +211,30 @@ impl Server {
         self.port
     }
 
-    /// Where it keeps its files.
+    /// The directory of its files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A new connection, RESP2.
+    /// Opens a RESP2 connection.
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.port).of_process(self.pid())
     }
 
-    /// A new connection, RESP3.
+    /// Opens a RESP3 connection.
     #[track_caller]
     pub fn client3(&self) -> Client {
         self.client().into_resp3()
     }
 
-    /// One section of INFO, read over a connection of its own.
+    /// One section of INFO, read over a new connection.
     #[track_caller]
     pub fn info(&self, section: &str) -> Info {
         Info::parse(self.client().cmd(&["INFO", section]).text())
     }
 
-    /// How many clients are blocked right now.
+    /// How many clients are currently blocked.
     #[track_caller]
     pub fn blocked_clients(&self) -> i64 {
         self.info("clients").number("blocked_clients")
@@ -250,7 +249,7 @@ impl Server {
         });
     }
 
-    /// Waits until no AOF is being rewritten any more, and the last rewrite went well.
+    /// Waits until no AOF rewrite is running, and checks that the last one succeeded.
     #[track_caller]
     pub fn wait_aof_rewritten(&self) {
         until("the AOF is rewritten", || {
@@ -260,8 +259,8 @@ impl Server {
         assert_eq!(self.info("persistence").text("aof_last_bgrewrite_status"), "ok");
     }
 
-    /// Ends in good order if it does so within [`LIMIT`], whatever it is doing: a program that runs it may have
-    /// something to do at its end.
+    /// Shuts it down cleanly if that succeeds within [`LIMIT`], because a program that runs it may have work to do at
+    /// the end.
     fn end(&mut self) {
         let Some(child) = &mut self.child else { return };
         ask_to_end(child);
@@ -271,21 +270,21 @@ impl Server {
         }
     }
 
-    /// The end of a power cut: SIGKILL, no goodbye.
+    /// Kills it with SIGKILL, like a power failure.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // An error says that it has already ended.
+            // An error means that it has already ended.
             let _ = child.kill();
             child.wait().expect("a child can be reaped");
         }
     }
 
-    /// Ends in good order. Saves an RDB only if `save` points are configured.
+    /// Shuts it down cleanly. Saves an RDB only if `save` points are configured.
     #[track_caller]
     pub fn stop(&mut self) {
         let mut client = self.client();
         client.send_line("SHUTDOWN");
-        // A refusal (a failed save, say) is a reply; success is the end of the connection.
+        // A refusal (for example a failed save) is a reply; on success the connection closes.
         if let Ok(refusal) = client.try_read(LIMIT) {
             panic!("SHUTDOWN: {refusal:?}\n{}", self.log());
         }
@@ -302,7 +301,7 @@ impl Server {
         }
     }
 
-    /// [`Server::restart`], or the log of the server that does not start.
+    /// [`Server::restart`]; returns the log if the server does not start.
     pub fn try_restart(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server still runs");
         if !self.builder.keeps_file {
@@ -311,7 +310,7 @@ impl Server {
         let started = Instant::now();
         while !self.try_launch().map_err(|error| error.to_string())? {
             let log = self.log();
-            // The child that a killed server was about to fork, for its AOF, keeps the port for a moment.
+            // A child that a killed server was forking for its AOF keeps the port for a moment.
             let is_port_in_use = log.lines().rev().take(3).any(|line| line.contains("Address already in use"));
             if !is_port_in_use || started.elapsed() > LIMIT {
                 return Err(log);
@@ -321,19 +320,19 @@ impl Server {
         Ok(())
     }
 
-    /// [`Server::restart`] with more lines of configuration.
+    /// [`Server::restart`] with additional configuration lines.
     #[track_caller]
     pub fn restart_with(&mut self, lines: &[&str]) {
         self.builder.config.extend(lines.iter().map(|line| line.to_string()));
         self.restart();
     }
 
-    /// Changes what the next start is of: another program, another module, more lines of configuration.
+    /// Changes the next start: another program, another module, additional configuration lines.
     pub fn rebuild(&mut self, change: impl FnOnce(Builder) -> Builder) {
         self.builder = change(self.builder.clone());
     }
 
-    /// [`Server::restart_with`], and without the module from now on; or the log of the server that does not start.
+    /// [`Server::restart_with`], without the module from now on; returns the log if the server does not start.
     pub fn restart_without_module(&mut self, lines: &[&str]) -> Result<(), String> {
         self.builder.module = Module::None;
         self.builder.config.extend(lines.iter().map(|line| line.to_string()));
@@ -347,8 +346,8 @@ impl Server {
         self.write_clock(offset);
     }
 
-    /// Puts the clocks of a server that was built with [`Builder::clocks`] elsewhere, at once and for its next start.
-    /// It sees what is due then when its event loop comes round: any command does that.
+    /// Sets the clocks of a server that was built with [`Builder::clocks`], at once and for its next start. It notices
+    /// what is due in its next event-loop iteration, which any command triggers.
     pub fn put_clocks(&mut self, clocks: Clocks) {
         assert!(self.builder.clocks.is_some(), "build it with clocks");
         self.builder.clocks = Some(clocks);
@@ -367,12 +366,12 @@ impl Server {
         self.child.as_ref().expect("the server runs").id()
     }
 
-    /// Everything it has logged since it was first started.
+    /// Everything it has logged since its first start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir().join("log")).unwrap_or_default()
     }
 
-    /// Starts the process and waits until it answers; false when it ended instead.
+    /// Starts the process and waits until it replies; false if it ended instead.
     fn try_launch(&mut self) -> io::Result<bool> {
         self.child = Some(self.spawn()?);
         let mut ready = false;
@@ -387,11 +386,11 @@ impl Server {
         Ok(ready)
     }
 
-    /// Whether this very process accepts commands: another server may have been quicker on the port. An error says that
-    /// it does not listen yet, or is ending.
+    /// Whether this process accepts commands: another server may have been faster to take the port. An error means that
+    /// it is not listening yet, or is shutting down.
     fn answers(&self) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port)?;
-        // While it loads, PING is refused and INFO is not.
+        // During loading the server rejects PING but accepts INFO.
         let reply = client.try_cmd(&["INFO", "server"])?;
         let is_ours = Info::parse(reply.text()).number("process_id") == i64::from(self.pid());
         Ok(is_ours && !client.try_cmd(&["PING"])?.is_error())
@@ -400,7 +399,7 @@ impl Server {
     fn spawn(&self) -> io::Result<Child> {
         let mut program = self.builder.program.clone();
         if program.components().nth(1).is_some() {
-            // A path, not a name to search for; the server runs in a directory of its own.
+            // A path rather than a name to search for; absolute because the server runs in its own directory.
             program = path::absolute(program)?;
         }
         let log = File::options().create(true).append(true).open(self.dir().join("log")).expect("the log opens");
@@ -423,11 +422,11 @@ impl Server {
         if let Some(offset) = &self.builder.clock {
             self.write_clock(offset);
             command
-                // Without the C library's allocator the two libraries wait for each other: faketime allocates before it
-                // knows the real clock, and jemalloc reads the clock before it allocates.
+                // With jemalloc the two libraries deadlock: faketime allocates before it knows the real clock, and
+                // jemalloc reads the clock before it allocates. So use the C library's allocator.
                 .env("LD_PRELOAD", format!("{} libc.so.6", faketime().display()))
                 .env("FAKETIME_TIMESTAMP_FILE", self.clock_file())
-                // Look at the file for every reading, so that the clock can be set while the server runs.
+                // Read the file for every clock reading, so that the clock can be set while the server runs.
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
@@ -440,7 +439,7 @@ impl Server {
         command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
     }
 
-    /// Where its configuration is.
+    /// The path of its configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.dir().join("redis.conf")
     }
@@ -459,12 +458,12 @@ impl Server {
         lines.join("\n") + "\n"
     }
 
-    /// What a server that has data is told besides.
+    /// The additional configuration of a server that holds data.
     fn data_config(&self) -> Vec<String> {
         let mut lines = vec![
             "save \"\"".into(),
             "enable-debug-command yes".into(),
-            // A replica that has just connected is not made to wait for others that might come.
+            // Do not make a newly connected replica wait for others that might come.
             "repl-diskless-sync-delay 0".into(),
         ];
         let module = match &self.builder.module {
@@ -473,7 +472,7 @@ impl Server {
             Module::None => None,
         };
         if let Some(module) = module {
-            // The server runs in a directory of its own.
+            // Absolute because the server runs in its own directory.
             let module = path::absolute(module).expect("the path of a module");
             lines.push(format!("loadmodule {} {}", module.display(), self.builder.module_args));
         }
@@ -487,7 +486,7 @@ impl Server {
         self.dir().join("clock")
     }
 
-    /// Into the file as it is: the server has it mapped (tests/clock).
+    /// Overwrites the file in place, because the server has it mapped (tests/clock).
     fn write_clocks(&self, Clocks { wall, monotonic }: Clocks) {
         let us = |time: Duration| u64::try_from(time.as_micros()).expect("a clock of this age");
         let (wall, monotonic) = (us(wall), us(monotonic));
@@ -497,7 +496,7 @@ impl Server {
         written.expect("the clocks are written");
     }
 
-    /// Replaces the file in one step: the server may read it at any moment.
+    /// Replaces the file atomically, because the server may read it at any moment.
     fn write_clock(&self, offset: &str) {
         let draft = self.dir().join("clock.new");
         fs::write(&draft, format!("{offset}\n")).expect("the clock is written");

@@ -1,24 +1,24 @@
-//! Upper bounds in time, on machines that stand still now and then: time as a server has it.
+//! Upper time bounds on machines that pause now and then: measures the time that a server actually had.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How often to look at a server while time is counted.
+/// How often to check a server while time is measured.
 pub const TICK: Duration = Duration::from_millis(5);
 
-/// What the system calls a hundredth of a second of processor time, whatever its clock does.
+/// The system's unit of CPU time, a hundredth of a second, whatever its clock does.
 const CPU_TICK: Duration = Duration::from_millis(10);
 
-/// Counts how long a server has had for what it owes: the time in which it slept or worked while the test watched.
+/// Measures how long a server has had to do something: the time in which it slept or worked while the test watched.
 ///
-/// A busy machine takes hundreds of milliseconds away at any point, from one process or from all of them, and a bound
-/// in plain time fails then. What is taken away does not count here. A forgotten wake-up is something else: it lets the
-/// server sleep on, and a careless one lets it work for too long; every millisecond of that counts. So one attempt is
-/// enough, and the bound can be a tight one.
+/// A busy machine takes hundreds of milliseconds at any point from one process or from all of them, so a bound in
+/// wall-clock time would fail. Time taken away does not count here. A missed wake-up is different: the server keeps
+/// sleeping, or works for too long, and every millisecond of that counts. So one attempt is enough, and the bound can
+/// be tight.
 ///
-/// It has to be looked at every `TICK`: what lies between two looks counts as two ticks at most.
+/// It must be checked every `TICK`: the time between two checks counts as two ticks at most.
 pub struct Stopwatch {
-    /// The server's process; without one only the test's own standing still is left out.
+    /// The server's process; without one, only pauses of the test itself are excluded.
     server: Option<u32>,
     counted: Duration,
     looked: Instant,
@@ -31,7 +31,7 @@ impl Stopwatch {
         Stopwatch { server, counted: Duration::ZERO, looked: Instant::now(), worked }
     }
 
-    /// Looks at the server, and returns what it has had so far.
+    /// Checks the server, and returns the time that it has had so far.
     pub fn elapsed(&mut self) -> Duration {
         let (sleeps, worked) = look(self.server);
         let now = Instant::now();
@@ -43,11 +43,11 @@ impl Stopwatch {
     }
 }
 
-/// Whether a process sleeps of its own will, and how long it has worked since it began. Where the system does not tell
-/// (other than Linux, or the process is gone) it is said to sleep, so that all time counts.
+/// Whether a process sleeps voluntarily, and how much CPU time it has used. If the system does not report it (other
+/// than Linux, or the process is gone), the process counts as sleeping, so that all time counts.
 fn look(process: Option<u32>) -> (bool, Duration) {
     let stat = process.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok()).unwrap_or_default();
-    // The name in brackets may contain anything; behind it come the state and many numbers: proc_pid_stat(5).
+    // The name in parentheses may contain anything; the state and many numbers follow it: proc_pid_stat(5).
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let cpu_ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok()).unwrap_or(0);
     let sleeps = fields.first().is_none_or(|state| *state == "S");

@@ -1,4 +1,4 @@
-//! The stopwatch counts the time that a server has, and no other.
+//! The stopwatch counts only the time that a server actually has.
 
 use std::process::Command;
 use std::thread;

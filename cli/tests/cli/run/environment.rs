@@ -56,11 +56,11 @@ fn a_reader_that_has_gone_ends_the_command_by_sigpipe_as_without_us() {
     let pipeline = format!("{line} sh -c 'yes; echo status $? >&2' | head -n 1");
     let end = Runner::start(std::process::Command::new("sh").args(["-c", &pipeline])).end();
     assert_eq!(end.stdout(), "y\n");
-    // 128 + SIGPIPE: `yes` ended by the signal and not by an error.
+    // 128 + SIGPIPE: `yes` ended by the signal, not with an error.
     assert_eq!(end.stderr, "status 141\n");
 }
 
-/// The output of `line` without redis-lock, and with redis-lock before its last part.
+/// The output of `line` without redis-lock, and with redis-lock inserted before its last part.
 fn without_and_with_us(server: &Server, before: &str, line: &str) -> (String, String) {
     let shell = |line: &str| Runner::start(std::process::Command::new("sh").args(["-c", line])).end();
     let us = super::runner::line(server, "k");
@@ -71,7 +71,7 @@ fn without_and_with_us(server: &Server, before: &str, line: &str) -> (String, St
 #[test]
 fn the_command_has_the_signals_as_the_caller_had_them() {
     let server = Server::start();
-    // SIGHUP as nohup leaves it, and SIGINT as a shell does for what it runs in the background.
+    // SIGHUP as set by nohup, and SIGINT as set by a shell for background commands.
     for before in ["", "trap '' HUP INT;", "trap '' USR1 WINCH TSTP;"] {
         let (without, with) = without_and_with_us(&server, before, "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status");
         assert_eq!(with, without, "{before}");

@@ -1,4 +1,4 @@
-//! When `run` is granted the lock, and of which kind it is.
+//! When `run` is granted the lock, and which type of lock it is.
 
 use rustix::process::Signal;
 use support::{until, Server};
@@ -13,7 +13,7 @@ fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
     client.run("LOCK.ACQUIRE k other PERSIST").fence();
     for options in ["--no-wait k", "--wait 50ms k", "--wait 0s k"] {
         let end = done(&server, options, "echo ran");
-        // Silent, as flock: under cron every line would be a mail.
+        // Silent like flock, because cron would send mail for each line.
         assert_eq!((end.code(), end.stdout(), end.stderr.as_str()), (Some(1), "", ""), "{options}");
     }
     assert_eq!(done(&server, "--no-wait --conflict-exit-code 9 k", "true").code(), Some(9));
@@ -43,7 +43,7 @@ fn verbose_names_the_holder_that_it_waits_for() {
     client.run("SEM.RELEASE s first");
     assert_eq!(runner.end().code(), Some(0));
 
-    // A user without the right to LOCK.INFO waits all the same.
+    // A user without permission for LOCK.INFO can still wait.
     client.run("LOCK.ACQUIRE k first PERSIST").fence();
     client.run("ACL SETUSER worker on >secret ~* &* +@all -lock.info");
     let runner = run(&server, "--user worker -a secret --verbose --wait 200ms k", "true");

@@ -1,4 +1,4 @@
-//! Signals at any moment of a run's start: between the request, the grant and the start of the command.
+//! Signals at any moment while a run starts: between the request, the grant and the start of the command.
 
 use std::process::Stdio;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::tool::command;
 /// How many runs are interrupted in each way.
 const RUNS: usize = 60;
 
-/// What a run may leave on the server, by the fields of INFO.
+/// What a run could leave on the server, as fields of INFO.
 const LEFT: [&str; 7] =
     ["held_mutex", "held_reentrant", "held_rw", "held_semaphore", "waiters", "kept_places", "sessions"];
 
@@ -34,7 +34,7 @@ fn no_signal_at_the_start_of_a_run_leaves_a_lock_or_a_request() {
                         let mut child = program.spawn().expect("the program is built");
                         thread::sleep(Duration::from_micros(random.below(20_000) as u64));
                         let id = i32::try_from(child.id()).expect("a process id");
-                        // As from an impatient user, or a terminal that hangs up: the second one cuts nothing short.
+                        // Like an impatient user, or a terminal that hangs up: the second signal cuts nothing short.
                         let signals = [Signal::INT, Signal::TERM, Signal::HUP];
                         for signal in &signals[run % 2..][..1 + run % 2] {
                             send(id, *signal);

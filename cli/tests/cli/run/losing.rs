@@ -1,4 +1,4 @@
-//! The lock is lost while the command runs, or seems to be.
+//! The lock is lost, or appears to be lost, while the command runs.
 
 use faults::proxy::{Direction, Proxy, BOTH};
 use rustix::process::Signal;
@@ -24,7 +24,7 @@ fn a_broken_lock_ends_the_command_and_is_told() {
             end.stderr
         );
         assert!(!end.stdout().contains("after"));
-        // With several locks, the others are released.
+        // With multiple locks, the others are released.
         assert!(!is_held(&server, "k2"));
     }
     let runner = run(&server, "--lease 600ms --lost-exit-code 42 k", "echo ready; sleep 300");
@@ -89,7 +89,7 @@ fn a_loss_that_shows_only_at_the_release_is_told_too() {
     let mut runner = run(&server, "--lease 10m k", "echo ready; read _; exit 0");
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
-    // Another owner holds it meanwhile, and keeps it.
+    // Another owner has acquired it, and keeps it.
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     runner.close_stdin();
     let end = runner.end();
@@ -123,8 +123,8 @@ fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once()
 fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
     let server = Server::start();
     let trap = "trap 'exit 3' TERM;";
-    // After the command has ended; the signal that ends it, as it likes or by default; to the command alone, as Ctrl-C
-    // in a terminal.
+    // A signal after the command has ended; a signal that ends the command, handled or not; a signal to the command
+    // alone, as Ctrl-C in a terminal.
     for (trap, to, code) in [("", "us", Some(3)), (trap, "both", Some(3)), ("", "both", None), ("", "it", None)] {
         let proxy = Proxy::to(server.port()).expect("a proxy");
         let mut runner = through(&proxy, "k", &format!("{trap} echo command $$; read _; exit 3"));
@@ -140,7 +140,7 @@ fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
         } else {
             runner.signal(Signal::TERM);
         }
-        // Before its input is closed, which would end it too.
+        // Before closing its input, which would also end it.
         until_gone(command);
         let end = runner.end();
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
@@ -192,8 +192,8 @@ fn a_release_with_a_lost_reply_is_sent_again_and_is_no_loss() {
     let proxy = Proxy::to(server.port()).expect("a proxy");
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let mut runner = through(&proxy, "--lease 30s k", "echo ready; read _; exit 3");
-    // A run that waits checks that the server accepts writes. The release goes over the same connection: no stall may
-    // come before it stands.
+    // A waiting run checks that the server accepts writes, over the connection that it later uses for the release. The
+    // connection must be established before the stall.
     until("it has checked", || server.client().run("CLIENT LIST").text().contains(" cmd=lock.cancel "));
     server.client().run("LOCK.RELEASE k other");
     runner.until_prints("ready");

@@ -1,4 +1,4 @@
-//! `--at-least` and `--once`: work that one run does for all.
+//! `--at-least` and `--once`: one run does the work for all.
 
 use rustix::process::Signal;
 use support::{until, Server};
@@ -8,7 +8,7 @@ use crate::tool::command;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The lock is left to the rest of an hour that has just begun.
+/// The lock is held for the rest of an hour that has just begun.
 #[track_caller]
 fn assert_kept(server: &Server, options: &str) {
     let left = server.client().pttl("k");
@@ -18,7 +18,7 @@ fn assert_kept(server: &Server, options: &str) {
 #[test]
 fn a_job_of_a_moment_runs_once_on_hosts_whose_clocks_differ() {
     let server = Server::start();
-    // The lease becomes longer, and shorter.
+    // The lease becomes longer or shorter.
     for options in ["--no-wait --at-least 1h k", "--no-wait --at-least 1h --lease 10h k"] {
         let first = done(&server, options, "echo ran");
         assert_eq!((first.code(), first.stdout(), first.stderr.as_str()), (Some(0), "ran\n", ""), "{options}");
@@ -52,7 +52,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
     first.until_prints("ready");
     let fence = server.client().run("LOCK.INFO k").get("fence").int();
     let others = [run(&server, "--once k", "echo ran"), run(&server, "--once --wait 1h k", "echo ran")];
-    // A run without --once is granted the lock, after the others or before them.
+    // A run without --once is granted the lock, before or after the others.
     let every = run(&server, "k", "echo ran");
     until_waiters(&server, "k", 3);
     let impatient = done(&server, "--once --wait 50ms k", "echo ran");
@@ -72,7 +72,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
 #[test]
 fn a_run_that_failed_is_done_by_the_next_one() {
     let server = Server::start();
-    // It fails by its status, by a signal, or by the end of `redis-lock` itself.
+    // It fails by its status, by a signal, or because `redis-lock` itself ends.
     for how in ["status", "signal", "crash"] {
         let mut first = run(&server, "--once --lease 2s k", "echo command $$; read _; exit 3");
         let command = first.printed_id("command");

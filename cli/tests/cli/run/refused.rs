@@ -1,5 +1,5 @@
-//! What ends a run before its command: the server cannot be reached or refuses the login, the user may not lock, the
-//! server accepts no writes, an option that the server would refuse. Each message names the cause.
+//! Errors that end a run before its command starts: the server is unreachable, rejects the login, accepts no writes or
+//! rejects an option, or the user lacks permission. Each message names the cause.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use support::{free_port, in_sync, until, Server};
 use super::runner::{is_held, run, until_waiters, End, Runner};
 use crate::tool::{at, command, redis_lock};
 
-/// The run of `true` under `k`, with the words of `options` before the subcommand and after it.
+/// Runs `true` under `k`, with the words of `options` before and after the subcommand.
 #[track_caller]
 fn ended(connection: &str, options: &str) -> (End, Duration) {
     let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
@@ -31,7 +31,7 @@ fn ends_with(connection: &str, options: &str, status: i32, reason: &str) -> Dura
     after
 }
 
-/// Each of these waits would never end.
+/// Each of these waits would deadlock.
 #[test]
 fn a_wrong_login_and_a_missing_permission_end_it_at_once() {
     let server = Server::start();
@@ -47,7 +47,7 @@ fn a_wrong_login_and_a_missing_permission_end_it_at_once() {
         ends_with(&format!("-p {port} --user locker -a secret"), options, 77, "NOPERM ");
         ends_with(&format!("-p {port} --user elsewhere -a secret"), options, 77, "NOPERM ");
     }
-    // The server has no password. HELLO, which begins the connection of a session, takes any; AUTH does not.
+    // The server has no password. HELLO, which starts a session's connection, accepts any password; AUTH does not.
     for options in ["", "--session"] {
         ends_with(&format!("-p {port} -a wrong"), options, 77, &refused);
     }
@@ -79,7 +79,7 @@ fn errors_of_the_connection_are_waited_out_for_the_time_of_wait_and_the_last_one
         let after = ends_with(&connection, "--wait 1s", 69, &reason);
         assert!(after >= wait, "{connection}: {after:?}");
         ends_with(&connection, "--no-wait", 69, &reason);
-        // Without a limit it goes on, and says once why.
+        // Without a limit the wait continues, and the run reports once why.
         let mut program = command();
         let runner = Runner::start(program.args(connection.split(' ')).args(["run", "k", "--", "true"]));
         runner.until_says(&reason);
@@ -87,7 +87,7 @@ fn errors_of_the_connection_are_waited_out_for_the_time_of_wait_and_the_last_one
     }
 }
 
-/// A server that answers every connection with these bytes, and then ends it.
+/// A server that sends these bytes on every connection and then closes it.
 fn says(bytes: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -103,7 +103,7 @@ fn says(bytes: &'static [u8]) -> u16 {
 #[test]
 fn what_does_not_speak_the_protocol_is_told() {
     let web = says(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    // As a TLS port answers a client without TLS: nothing, and the end.
+    // Like a TLS port that a client without TLS connects to: it sends nothing and closes.
     let closing = says(b"");
     for line in ["ls", "run --no-wait k -- true", "run --wait 100ms k -- true"] {
         let output = redis_lock(&format!("-p {web} {line}"));
@@ -136,7 +136,7 @@ fn a_replica_is_told_and_waited_for_until_it_is_a_primary() {
     ends_with(&format!("-p {port}"), "--wait 1s", 76, &reason);
     let output = at(&replica, "break k");
     assert!(output.status == 76 && output.stderr.contains(&reason), "{}", output.stderr);
-    // It answers a PING all the time.
+    // It replies to PING all the time.
     let runner = run(&replica, "k", "echo ran");
     runner.until_says(&reason);
     runner.until_says("; still waiting\n");
@@ -193,7 +193,7 @@ fn a_time_that_the_server_would_refuse_is_refused_before_the_command() {
         .end();
         assert!(end.code() == Some(64) && end.stderr.starts_with("redis-lock: --lease: ERR invalid expire time"));
     }
-    // The longest one, and one below it.
+    // The maximum, and a value below it.
     let (end, _) = ended(&port, "--at-least 60s");
     assert_eq!((end.code(), end.stdout()), (Some(0), "ran\n"), "{}", end.stderr);
     let left = server.client().pttl("k");
@@ -222,7 +222,7 @@ fn the_greatest_times_are_no_time_limit() {
     until_waiters(&server, "k", 1);
     server.client().run("LOCK.RELEASE k other");
     runner.until_prints("ran");
-    // The lock is lost: SIGKILL comes never.
+    // The lock is lost, but SIGKILL never comes.
     server.client().run("LOCK.BREAK k");
     drop(runner);
     let runner = run(&server, &format!("--lease 300ms --kill-after {greatest} k"), "echo ran; sleep 300");

@@ -1,4 +1,4 @@
-//! A `redis-lock run` in the background of a test: its output, its processes, its end. Nothing of it outlives the test.
+//! A `redis-lock run` in the background of a test: its output, processes and end. Nothing of it outlives the test.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -44,7 +44,7 @@ impl Mark {
 
     pub fn kill_all(&self) {
         for id in self.processes() {
-            // It may have ended meanwhile.
+            // It may have ended since.
             let _ = kill_process(Pid::from_raw(id).expect("not 0"), Signal::KILL);
         }
     }
@@ -120,7 +120,7 @@ pub fn run(server: &Server, options: &str, script: &str) -> Runner {
     )
 }
 
-/// As [`run`], to its end.
+/// Like [`run`], but waits for its end.
 #[track_caller]
 pub fn done(server: &Server, options: &str, script: &str) -> End {
     run(server, options, script).end()
@@ -135,7 +135,7 @@ pub fn line(server: &Server, options: &str) -> String {
     format!("{PROGRAM} -p {} run {options} --", server.port())
 }
 
-/// Signals may be ignored since the start of the tests: by `nohup`, or by a shell that started them in the background.
+/// Resets signals that `nohup`, or a shell that started the tests in the background, has set to be ignored.
 fn signals_as_typed(command: &mut Command) {
     // SAFETY: signal(2) is async-signal-safe, and SIG_DFL calls no code.
     unsafe {
@@ -197,7 +197,7 @@ impl Runner {
         String::from_utf8_lossy(&self.stdout.bytes()).into_owned()
     }
 
-    /// The number behind this word at the start of a printed line, as `echo word $$` prints it.
+    /// The number after this word at the start of a printed line, as `echo word $$` prints it.
     #[track_caller]
     pub fn printed_id(&self, word: &str) -> i32 {
         let mut found = None;
@@ -235,7 +235,7 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         self.mark.kill_all();
-        // An error means that it was already waited for.
+        // An error means that it was already reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A shell with job control in a terminal of its own, as a user at a terminal has it.
+//! An interactive shell with job control in its own terminal.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub struct Shell {
     keyboard: Box<dyn Write + Send>,
     shell: Box<dyn Child + Send + Sync>,
     shown: Arc<Mutex<Vec<u8>>>,
-    /// The start of the output that was not examined yet.
+    /// The start of the output that has not been examined yet.
     seen: usize,
     prompts: u32,
     mark: Mark,
@@ -29,7 +29,7 @@ impl Shell {
         let mark = Mark::new();
         let mut command = CommandBuilder::new("bash");
         command.args(["--norc", "--noprofile", "--noediting", "-i"]);
-        // The number of the next command: no other text can look like this prompt.
+        // Contains the number of the next command, so no other text can look like this prompt.
         command.env("PS1", "<\\#>");
         command.env("TERM", "dumb");
         let (name, value) = mark.variable();
@@ -47,7 +47,7 @@ impl Shell {
         let keyboard = pair.master.take_writer().expect("its input");
         let mut shell = Shell { terminal: pair.master, keyboard, shell, shown, seen: 0, prompts: 0, mark };
         shell.until_prompt();
-        // Typed text is not echoed, so that no echo is taken for output.
+        // Disables echo, so that typed text is not mistaken for output.
         shell.command("stty -echo");
         shell
     }
@@ -67,14 +67,14 @@ impl Shell {
         self.until_prompt()
     }
 
-    /// The output until the shell asks for the next command.
+    /// Waits until the shell prompts for the next command, and returns the output.
     #[track_caller]
     pub fn until_prompt(&mut self) -> String {
         self.prompts += 1;
         self.until_shows(&format!("<{}>", self.prompts))
     }
 
-    /// The output until now, or until this text.
+    /// Waits for this text, and returns the output up to it.
     #[track_caller]
     pub fn until_shows(&mut self, what: &str) -> String {
         let mut end = None;

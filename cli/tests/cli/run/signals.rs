@@ -14,7 +14,7 @@ fn a_signal_to_us_reaches_the_command_and_what_it_runs() {
         runner.signal(signal);
         let status = runner.wait();
         use std::os::unix::process::ExitStatusExt;
-        // A shell without job control starts `&` with SIGINT and SIGQUIT ignored.
+        // A shell without job control starts background commands with SIGINT and SIGQUIT ignored.
         if signal == Signal::TERM || signal == Signal::HUP {
             until_gone(sleeper);
         }
@@ -83,7 +83,7 @@ fn a_signal_while_it_waits_leaves_the_queue_and_ends_it() {
             runner.signal(signal);
             let end = runner.end();
             assert_eq!((end.signal(), end.stdout(), end.stderr.as_str()), (Some(signal.as_raw()), "", ""), "{options}");
-            // Not even for the time of a kept place.
+            // Not even a reserved position remains.
             assert_eq!(waiters(&server, "k"), 0);
             assert_eq!(server.info("lock").number("lock_kept_places"), 0, "{options}");
             assert!(!is_held(&server, "k2"));

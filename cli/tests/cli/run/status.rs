@@ -1,4 +1,4 @@
-//! The exit status, by the end of the command.
+//! The exit status depends on how the command ended.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -26,7 +26,7 @@ fn a_command_that_a_signal_ended_ends_it_by_the_same_signal() {
         assert_eq!(end.signal(), Some(signal.as_raw()), "{signal:?} {end:?}");
         assert!(!is_held(&server, "k"));
     }
-    // Of a real-time signal, which has no name.
+    // A real-time signal, which has no name.
     assert_eq!(done(&server, "k", "kill -40 $$").signal(), Some(40));
 }
 

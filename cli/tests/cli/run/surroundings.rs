@@ -16,7 +16,7 @@ const README: &str = include_str!("../../../README.md");
 fn under_cron_there_is_no_terminal_no_input_and_hardly_an_environment() {
     let server = Server::start();
     let job = format!("{} sh -c 'echo ran; tty; cat; exit 3'", line(&server, "--no-wait k"));
-    // As cron runs a job: a session of its own, /bin/sh -c, four variables.
+    // As cron runs a job: a new session, /bin/sh -c, four variables.
     let mut cron = Command::new("setsid");
     cron.args(["--wait", "env", "-i", "PATH=/usr/bin:/bin", "HOME=/", "SHELL=/bin/sh", "LOGNAME=root"]);
     let end = Runner::start(cron.args(["sh", "-c", &format!("{job} </dev/null")])).end();
@@ -35,7 +35,7 @@ fn the_unit_of_the_readme_runs_its_job_once_and_is_no_failure_where_it_is_not_gr
     let job = "sh -c 'echo ran; exit 3'";
     let line = value("ExecStart=").replace("/usr/bin/redis-lock", PROGRAM).replace("/usr/local/bin/mirror", job);
     assert!(line.contains(PROGRAM) && line.ends_with(job), "{line}");
-    // As systemd starts it: a session of its own, and hardly an environment.
+    // As systemd starts it: a new session, and hardly any environment.
     let start = || {
         let mut systemd = Command::new("setsid");
         systemd.args([
@@ -99,7 +99,7 @@ fn a_signal_to_makes_whole_group_reaches_the_command_once() {
     assert!(!is_held(&server, "k"));
 }
 
-/// `unshare` makes a container's view of processes; None: not allowed here.
+/// `unshare` creates a PID namespace like a container's; None: not allowed here.
 fn as_pid_1(server: &Server, options: &str, script: &str) -> Option<Command> {
     let probe =
         Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).stderr(Stdio::null()).status();
@@ -126,7 +126,7 @@ const NO_NAMESPACES: &str = "unshare makes no pid namespace here (it needs root)
 #[test]
 fn as_pid_1_it_ends_as_the_command_does_and_buries_orphans() {
     let server = Server::start();
-    // Pid 1 reaps an orphan that has ended; otherwise it stays a zombie.
+    // PID 1 reaps an orphan that has ended; otherwise it would stay a zombie.
     let script = "test $(cat /proc/$PPID/comm) = redis-lock && test $PPID = 1 || exit 9; \
                   for i in 1 2 3; do sh -c 'sleep 0.01 & echo orphan $!' ; done; \
                   while ps -o stat= -e | grep -q Z || pgrep sleep >/dev/null; do sleep 0.01; done; exit 3";
@@ -143,7 +143,7 @@ fn as_pid_1_it_passes_signals_on_and_exits_with_128_and_the_signal() {
     let runner = Runner::start(&mut container);
     runner.until_prints("ready");
     send(pid_1_of(&runner), Signal::TERM);
-    // unshare itself would die of a signal; this is a status.
+    // unshare itself would die of a signal, so this is a status.
     assert_eq!(runner.end().code(), Some(143));
     assert!(!is_held(&server, "k"));
 }
@@ -161,7 +161,7 @@ fn as_pid_1_that_waits_it_ends_by_a_signal() {
     until_waiters(&server, "k", 0);
 }
 
-/// The only child of unshare.
+/// The only child process of unshare.
 fn pid_1_of(runner: &Runner) -> i32 {
     let mut child = None;
     until("unshare has its child", || {
@@ -180,7 +180,7 @@ fn a_script_may_put_itself_under_its_lock_also_when_it_is_run_under_another_one(
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("deploy");
-    // The script of README.md, with another last line.
+    // The script of README.md with a different last line.
     let recipe = README.split("```sh\n").find_map(|block| block.strip_prefix("#!/bin/sh\n")).expect("a script");
     let (head, _) = recipe.split_once("curl ").expect("it goes on with curl");
     let head = head.replace("redis-lock run", &format!("{PROGRAM} -p {} run", server.port()));
@@ -210,7 +210,7 @@ fn with_nohup_a_hangup_reaches_neither() {
 #[test]
 fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
     let server = Server::start();
-    // A shell cannot block signals; Python can.
+    // A shell cannot block signals, but Python can.
     let script = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); \
                   os.execv(sys.argv[1], sys.argv[1:])";
     let port = server.port().to_string();
@@ -234,7 +234,8 @@ fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
 #[test]
 fn a_pid_1_that_reaps_only_its_own_children_keeps_no_zombie_of_ours() {
     let server = Server::start();
-    // As a program that is pid 1 of a container and no init: it inherits orphans, and waits for its own children only.
+    // Like a program that is PID 1 of a container but not an init: it inherits orphans, and reaps only its own
+    // children.
     let script = r#"
 import ctypes, os, subprocess, sys
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER

@@ -1,8 +1,8 @@
-//! In a terminal, under a shell with job control: Ctrl-C, Ctrl-Z, fg, bg, and programs that want the terminal for
-//! themselves.
+//! In a terminal with a job-control shell: Ctrl-C, Ctrl-Z, fg, bg, and programs that need the terminal.
 //!
-//! dash, as `sh`, starts a program by vfork: a SIGINT in this moment is lost, and after a SIGTSTP it hangs, with or
-//! without us. So where a test presses a key at once, the command is a program that `sh` has become, or bash.
+//! dash, used as `sh`, starts a program with vfork. A SIGINT at that moment is lost, and after a SIGTSTP dash hangs,
+//! even without redis-lock. So where a test presses a key at once, the command is a program that `sh` has replaced
+//! itself with, or bash.
 
 use support::{until, Server};
 
@@ -228,7 +228,7 @@ fn a_pipeline_keeps_the_terminal_and_a_process_that_asks_for_it_gets_it() {
 fn a_new_size_of_the_terminal_reaches_the_command() {
     let server = Server::start();
     let mut shell = shell_with(&server);
-    // In a pipeline the terminal tells our group and not the command's.
+    // In a pipeline the terminal signals our group but not the command's.
     for end in ["", " | cat"] {
         shell.enter(&format!(
             "$R bash -c 'trap \"stty size </dev/tty; exit\" WINCH; echo ready; while :; do sleep 0.05; done'{end}"

@@ -1,4 +1,4 @@
-//! Failures of the server during a wait, and failovers.
+//! Server failures and failovers during a wait.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
     assert!(end.stderr.contains(&server.port().to_string()), "{}", end.stderr);
 }
 
-/// The allowance for a busy machine, beside the two seconds that the client promises.
+/// The allowance for a busy machine, in addition to the two seconds that the client promises.
 const BUSY: Duration = Duration::from_secs(1);
 
 #[test]
@@ -44,7 +44,7 @@ fn a_wait_over_a_connection_that_falls_silent_ends_within_two_seconds_of_its_tim
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let wait = Duration::from_secs(1);
-    // While it waits, and before its connection is made.
+    // While it waits, and before its connection is established.
     for waits_first in [true, false] {
         let proxy = Proxy::to(server.port()).expect("a proxy");
         if !waits_first {
@@ -82,7 +82,7 @@ fn a_wait_that_is_cut_into_requests_is_shown_as_one() {
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = run(&server, "--verbose k", "true");
     until_waiters(&server, "k", 1);
-    // A request of the client waits for less than four seconds.
+    // Each request of the client waits for less than four seconds.
     until("it has waited for longer than one request", || waited(&server) > 4_500);
     let shown = |line: &str| at(&server, line).json();
     let waits = [
@@ -98,12 +98,12 @@ fn a_wait_that_is_cut_into_requests_is_shown_as_one() {
     assert!(after > 4.5, "{}", end.stderr);
 }
 
-/// How long the first request for `k` has waited, by the server.
+/// How long the first request for `k` has waited, according to the server.
 fn waited(server: &Server) -> i64 {
     server.client().run("LOCK.WAITERS k").items().first().map_or(0, |waiter| waiter.get("waited").int())
 }
 
-/// A primary with its replica, and Sentinels that do nothing on their own.
+/// A primary and its replica, with Sentinels that start no failover by themselves.
 struct Watched {
     primary: Server,
     replica: Server,
@@ -155,9 +155,9 @@ fn a_failover_while_the_command_runs_is_no_loss_where_the_replica_has_the_lock()
     runner.until_prints("ready");
     in_sync(&servers.primary, &servers.replica);
     servers.fail_over();
-    // Until then it believes to be the primary, and a release there would be lost with it.
+    // Until then it believes that it is the primary, and a release there would be lost.
     until("the old primary follows", || {
-        // It closes all connections when it does.
+        // It then closes all connections.
         let role = Client::try_connect(servers.primary.port()).and_then(|mut client| client.try_cmd(&["ROLE"]));
         role.is_ok_and(|role| role.items()[0].is_bulk("slave"))
     });
@@ -201,8 +201,8 @@ fn twenty_that_wait_ask_once_each_and_all_get_it() {
     for runner in runners {
         assert_eq!(runner.end().code(), Some(0));
     }
-    // Counted when all are granted: Redis 8.0 and Valkey count a command that blocks at its end. The holder's one, and
-    // one each; a wait longer than a slice sends another.
+    // Counted when all have been granted, because Redis 8.0 and Valkey count a blocking command when it ends. One
+    // command of the holder, and one per waiter; a wait longer than a slice sends another.
     let stats = server.info("commandstats");
     let calls = stats.find("cmdstat_lock.acquire").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
     let slices = 1 + began.elapsed().as_secs() / 3;
