@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asking is one acquire, from its call to its end. A retry repeats the same bytes, but for the number after BLOCK.
+// asking is one acquire, from the call to its end. A retry repeats the same bytes, except for the number after BLOCK.
 //
-// A request waits in the server's queue over the connection that all share, and a message tells its outcome (NOTIFY).
-// But over a connection of its own it waits for the reply: where the grant is bound to that (WithSession), where WAIT
-// counts what was written on it (WithReplicas), and where a message may be about another request of its token.
+// A request normally waits in the server's queue over the shared connection, and a message reports its outcome
+// (NOTIFY). It waits for the reply on a dedicated connection instead if the grant is bound to that (WithSession), if
+// WAIT counts what was written on it (WithReplicas), or if a message could be about another request of the same token.
 type asking struct {
 	lock  *Lock
-	hold  *hold // the owner's
+	hold  *hold // of the owner
 	ctx   context.Context
 	began time.Time
 	ends  time.Time // of WithWait; zero: none
@@ -25,25 +25,26 @@ type asking struct {
 	again resend
 	// before and holds are the owner's count in this mode before the request, and after the grant.
 	before, holds int
-	// beside is the fence of the owner's holds in the other mode; 0: it has none.
-	beside   uint64
-	coalesce bool
-	// inner is a command that goes out behind the request, with the release (Exec); ran: it has its reply.
+	// otherFence is the fence of the owner's holds in the other mode; 0 if it has none.
+	otherFence uint64
+	coalesce   bool
+	// inner is a command to send after the request, together with the release (Exec). ran is the same command once it has
+	// its reply.
 	inner []any
 	ran   *redis.Cmd
-	// mayHaveRun: inner was sent, and its reply was lost. isUnconfirmed: the release behind inner has failed.
+	// mayHaveRun: inner was sent, and its reply was lost. isUnconfirmed: the release after inner failed.
 	mayHaveRun, isUnconfirmed bool
 	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
 	isUncertain bool
-	// isUntold: the message about an earlier slice did not come, so that one may come that is not about this slice.
-	isUntold bool
-	isTold   bool // the observer was told that it is queued
+	// isOwed: the message about an earlier slice did not come, so the next message may not be about this slice.
+	isOwed           bool
+	isQueuedReported bool // to the observer
 }
 
-// take acquires for one owner.
+// take acquires the lock for one owner.
 func (a *asking) take() (*Hold, uint64, error) {
 	l, h, mode := a.lock, a.hold, a.lock.family.mode()
-	// One request of an owner and mode at a time: each states the count after it.
+	// An owner sends one request per mode at a time, because each states the resulting count.
 	if err := h.takeTurn(a.ctx, mode); err != nil {
 		return nil, 0, err
 	}
@@ -54,7 +55,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 	}
 	a.before, a.holds = now.counts[mode], now.counts[mode]+l.family.step()
 	if now.counts[1-mode] > 0 {
-		a.beside = now.fence
+		a.otherFence = now.fence
 	}
 	got, err := a.acquire()
 	defer a.route.close()
@@ -77,7 +78,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 	}
 	hold := publicHold(h, l, got, l.family.step())
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
-		if h.get().state == wasLost { // Since it was checked: its deadline is over.
+		if h.get().state == wasLost { // Its deadline has passed since the check.
 			a.before, a.isUncertain = 0, true
 			a.withdraw()
 			return nil, 0, ErrLost
@@ -89,15 +90,15 @@ func (a *asking) take() (*Hold, uint64, error) {
 	return hold, 0, nil
 }
 
-// checked finds that the owner's earlier holds were lost: then the new grant is given back.
+// checked returns ErrLost if the owner's earlier holds were lost. The new grant is then released.
 func (a *asking) checked(got answer) error {
 	now := a.hold.get()
-	beside := 0
-	if a.beside != 0 {
-		beside = now.counts[1-a.lock.family.mode()] // Others may have been released meanwhile.
+	otherHolds := 0
+	if a.otherFence != 0 {
+		otherHolds = now.counts[1-a.lock.family.mode()] // They may have been released meanwhile.
 	}
-	isShort := beside > 0 && got.holds >= 0 && got.holds < a.holds+beside
-	isKnown := now.isLost() && (a.before > 0 || a.beside != 0)
+	isShort := otherHolds > 0 && got.holds >= 0 && got.holds < a.holds+otherHolds
+	isKnown := now.isLost() && (a.before > 0 || a.otherFence != 0)
 	if isShort || isKnown || (a.before > 0 && now.fence != got.fence) {
 		a.hold.lose()
 		a.before, a.isUncertain = 0, true
@@ -106,11 +107,11 @@ func (a *asking) checked(got answer) error {
 	return nil
 }
 
-// refused tells that nothing was granted.
+// refused reports that nothing was granted.
 func (a *asking) refused(err error) error {
-	a.lock.tell(a.ctx, EventNotGranted, a.hold.token, 0, time.Since(a.began))
+	a.lock.notify(a.ctx, EventNotGranted, a.hold.token, 0, time.Since(a.began))
 	if refusal := (*NotAcquiredError)(nil); a.lock.tellsHolder && errors.As(err, &refusal) {
-		// The lock is no less refused where the caller may not ask.
+		// If the user may not ask, the refusal has no holder.
 		if info, asked := a.lock.Info(a.ctx); asked == nil && info != nil && len(info.Holders) > 0 {
 			refusal.Holder = info.Holders[0].Owner
 		}
@@ -137,14 +138,14 @@ func (a *asking) words(block time.Duration, channel string) []any {
 	return words
 }
 
-// acquire asks until the lock is granted, the wait is over, or the context ends.
+// acquire sends requests until the lock is granted, the wait times out, or the context ends.
 func (a *asking) acquire() (answer, error) {
 	ctx, end := context.WithCancelCause(a.ctx)
 	defer end(nil)
 	defer context.AfterFunc(a.lock.client.ctx, func() { end(ErrClosed) })()
 	if a.lock.isWaiting && a.lock.wait > 0 {
 		a.ends = time.Now().Add(a.lock.wait)
-		// It covers the whole last attempt: connecting, the reply, the nodes of a cluster.
+		// It covers the whole last attempt: connecting, the reply, finding the node of a cluster.
 		var limit context.CancelFunc
 		ctx, limit = context.WithDeadlineCause(ctx, a.ends.Add(lastAttempt), errNoReply)
 		defer limit()
@@ -153,7 +154,7 @@ func (a *asking) acquire() (answer, error) {
 	switch {
 	case err != nil && a.ctx.Err() != nil:
 		err = a.again.ended(a.ctx.Err())
-	case err == errNoReply: // Of the last attempt of a wait.
+	case err == errNoReply: // The last attempt of a wait timed out.
 		err = a.again.ended(err)
 	case err == nil && got.outcome == notGranted:
 		err = &NotAcquiredError{Keys: a.lock.family.keys}
@@ -171,7 +172,7 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 	}
 	isQueueing := l.isWaiting && l.poll == 0
 	a.route.isOwn = l.isSession || l.replicas > 0
-	// What cannot be told by a message is asked for at once before it waits.
+	// If the outcome cannot come as a message, try without waiting first.
 	isAtOnce := !isQueueing || a.route.isOwn || isUsed || a.inner != nil
 	if l.atLeast > l.lease {
 		if err := a.prove(ctx); err != nil {
@@ -211,7 +212,7 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 		case isGranted, isDone:
 			a.isUncertain = got.outcome == isGranted && l.replicas > 0
 			return got, nil
-		case isQueued: // Until now, and nothing is known: ask again.
+		case isQueued: // The outcome is unknown: ask again.
 			continue
 		}
 		a.isUncertain = false
@@ -219,7 +220,7 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 			return got, nil
 		}
 		if isAtOnce = !isQueueing; l.poll > 0 {
-			// Half to one and a half of the interval: clients that poll in step would starve each other.
+			// Jittered, because clients that poll in step would starve each other.
 			if err := sleep(ctx, a.left(jittered(l.poll, 0.5, 1.5))); err != nil {
 				return answer{}, err
 			}
@@ -230,7 +231,8 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 	}
 }
 
-// retry pauses after a failure that may pass. Another one is the end of the acquire, as is that of its time.
+// retry pauses after a transient failure. After any other failure, or when the time is up, it returns the error that
+// ends the acquire.
 func (a *asking) retry(ctx context.Context, failed *failure) error {
 	switch {
 	case ctx.Err() != nil:
@@ -245,13 +247,13 @@ func (a *asking) retry(ctx context.Context, failed *failure) error {
 	return sleep(ctx, a.left(a.again.pause()))
 }
 
-// prove finds a time of WithAtLeast that the server will refuse, above lock.max-lease, before the work runs: only its
-// release would find it. It renews with that time as an owner that holds nothing, which changes nothing. The acquire
-// itself proves a time up to the lease.
+// prove detects a time of WithAtLeast that the server will refuse because it is above lock.max-lease. Otherwise only
+// the release would fail, after the work. It sends a renewal with that time by an owner that holds nothing, which
+// changes nothing. If the time is not above the lease, the acquire itself proves it.
 func (a *asking) prove(ctx context.Context) error {
 	for {
 		_, failed := a.route.send(ctx, late, a.lock.family.renew(makeToken(), a.lock.atLeast))
-		if failed == nil || ctx.Err() == nil && failed.meansLost() { // The acquire tells of a key that is something else.
+		if failed == nil || ctx.Err() == nil && failed.meansLost() { // The acquire reports a key of another type.
 			a.again = resend{}
 			return nil
 		}
@@ -263,7 +265,7 @@ func (a *asking) prove(ctx context.Context) error {
 
 func (a *asking) isOver() bool { return !a.ends.IsZero() && !time.Now().Before(a.ends) }
 
-// left is no longer than the rest of the wait.
+// left limits a duration to the rest of the wait.
 func (a *asking) left(longest time.Duration) time.Duration {
 	if !a.ends.IsZero() {
 		return min(longest, max(0, time.Until(a.ends)))
@@ -288,22 +290,22 @@ func (a *asking) atOnce(ctx context.Context) (answer, *failure) {
 	return a.send(ctx, 0, a.words(0, ""))
 }
 
-// blocked waits for one slice over a connection of its own.
+// blocked waits for one slice over a dedicated connection.
 func (a *asking) blocked(ctx context.Context) (answer, *failure) {
 	a.route.isOwn = true
-	a.tellQueued()
+	a.reportQueued()
 	block := a.block(ctx)
 	return a.send(ctx, block, a.words(block, ""))
 }
 
-func (a *asking) tellQueued() {
-	if !a.isTold {
-		a.isTold = true
-		a.lock.tell(a.ctx, EventQueued, a.hold.token, 0, 0)
+func (a *asking) reportQueued() {
+	if !a.isQueuedReported {
+		a.isQueuedReported = true
+		a.lock.notify(a.ctx, EventQueued, a.hold.token, 0, 0)
 	}
 }
 
-// send: the reply may come after block.
+// send sends one request, whose reply may take block longer than usual.
 func (a *asking) send(ctx context.Context, block time.Duration, words []any) (answer, *failure) {
 	sent, command := time.Now(), redis.NewCmd(ctx, words...)
 	if failed := a.route.packet(ctx, block+a.lock.client.limit(late), command); failed != nil {
@@ -322,8 +324,9 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	if lease > 0 {
 		got.deadline = sent.Add(lease)
 	}
-	// And the local clock cannot tell whether the holds in the other mode lasted until the grant.
-	if !a.isLate(sent) && (a.beside == 0 || a.beside == got.fence) {
+	// Ask the server if the reply was late. Also ask it after an upgrade, because the local clock cannot tell whether the
+	// holds in the other mode lasted until the grant.
+	if !a.isLate(sent) && (a.otherFence == 0 || a.otherFence == got.fence) {
 		return got, nil
 	}
 	asked := time.Now()
@@ -333,7 +336,7 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	}
 	switch {
 	case failed != nil:
-		// Whatever became of this question, the lock was granted.
+		// The lock was granted, whatever the reason of this failure.
 		return answer{}, &failure{err: failed.err, isSent: true}
 	case held == nil:
 		return answer{outcome: notGranted}, nil
@@ -345,15 +348,16 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	return got, nil
 }
 
-// isLate: the lease began with the grant, which may be a slice later than the request.
+// isLate reports whether the reply came so late that it matters: the lease began with the grant, which may have been a
+// slice later than the request.
 func (a *asking) isLate(sent time.Time) bool {
 	return a.lock.lease > 0 && time.Since(sent) >= a.lock.lease/10
 }
 
-// movingSlice: while a slot moves, its new node takes no subscription for it.
+// movingSlice is the slice while a slot moves, because its new node accepts no subscription for it yet.
 const movingSlice = 250 * time.Millisecond
 
-// notified waits for one slice, and a message (NOTIFY).
+// notified waits for one slice until a message reports the outcome (NOTIFY).
 func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	servers, isAsking := a.lock.client.servers, a.route.isAsking
 	n, failed := a.route.node(ctx)
@@ -366,7 +370,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 			if ctx.Err() == nil {
 				a.route.next, a.route.isAsking = servers.note(n, nil, failed)
 			}
-			return answer{}, &failure{err: failed.err} // Of the channel: no request was sent.
+			return answer{}, &failure{err: failed.err} // The subscription failed, so no request was sent.
 		}
 	}
 	notices := n.inbox.add(a.hold.token)
@@ -376,26 +380,26 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	if failed != nil || got.outcome != isQueued {
 		return got, failed
 	}
-	a.tellQueued()
-	patience := block + lateMessage
+	a.reportQueued()
+	timeout := block + lateMessage
 	if isAsking {
-		patience = movingSlice
+		timeout = movingSlice
 	}
 	if !a.ends.IsZero() {
-		// The message about the end of the wait is a little late, as all are.
-		patience = min(patience, a.left(patience)+lateMessage/2)
+		// Allow for the delay of the message that the wait has timed out.
+		timeout = min(timeout, a.left(timeout)+lateMessage/2)
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	wasUntold := a.isUntold
-	a.isUntold = true
+	wasOwed := a.isOwed
+	a.isOwed = true
 	for {
 		select {
 		case message := <-notices:
 			if message.Outcome == "timeout" && time.Since(sent) < block-5*time.Millisecond {
-				continue // Of an earlier slice.
+				continue // It concerns an earlier slice.
 			}
-			return a.told(ctx, n, message, sent, wasUntold)
+			return a.outcomeOf(ctx, n, message, sent, wasOwed)
 		case <-until.Done(): // A message may be lost, or the request has left the queue.
 			return got, nil
 		case <-a.route.over.ctx.Done():
@@ -404,7 +408,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
 			if !isAsking {
-				n.inbox.suspect(errNoReply) // The server told nothing: the subscription may be dead.
+				n.inbox.suspect(errNoReply) // No message came, so the subscription may be dead.
 			}
 			if a.isOver() {
 				a.withdraw()
@@ -415,13 +419,16 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	}
 }
 
-// told is what the message about a queued request means. The outcome isQueued: the reply to the next one says more.
-func (a *asking) told(ctx context.Context, n *node, message notice, sent time.Time, wasUntold bool) (answer, *failure) {
+// outcomeOf interprets the message about a queued request. It returns isQueued if only the reply to the next request
+// can tell.
+func (a *asking) outcomeOf(
+	ctx context.Context, n *node, message notice, sent time.Time, wasOwed bool,
+) (answer, *failure) {
 	queued := answer{outcome: isQueued}
 	switch message.Outcome {
 	case "granted":
 		if a.isLate(sent) {
-			return queued, nil // Asking again begins the lease anew.
+			return queued, nil // Asking again restarts the lease.
 		}
 		got := answer{outcome: isGranted, fence: message.Fence, slot: -1, holds: -1, received: time.Now()}
 		if message.Slot != nil {
@@ -432,13 +439,13 @@ func (a *asking) told(ctx context.Context, n *node, message notice, sent time.Ti
 		}
 		return got, nil
 	case "done":
-		if wasUntold {
-			// An earlier slice may have been answered, while this one is queued behind the next holder.
+		if wasOwed {
+			// The message may concern an earlier slice, while this one is queued behind the next holder.
 			a.withdraw()
 		}
 		return answer{outcome: isDone, fence: message.Fence}, nil
 	case "timeout":
-		a.isUntold = false
+		a.isOwed = false
 		return answer{outcome: notGranted}, nil
 	case "cancelled":
 		return answer{}, &failure{err: fmt.Errorf("%w: by LOCK.CANCEL", ErrCancelled), isSent: true}
@@ -465,31 +472,31 @@ func (a *asking) wrongType(ctx context.Context) error {
 	return fmt.Errorf("%w: the key %q is a %v%s", ErrWrongType, a.route.key, reply, hint)
 }
 
-// withdraw leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the
-// lease. It keeps the caller for a second at most.
+// withdraw removes the request from the queue, or releases its grant, as soon as the server can be reached. It delays
+// the caller for a second at most.
 func (a *asking) withdraw() {
 	a.route.close()
 	if a.isUncertain {
 		a.isUncertain = false
-		aside(a.takeBack())
+		waitBriefly(a.undo())
 	}
 }
 
-// takeBack restores the owner's count before the request, in the background.
-func (a *asking) takeBack() (done chan struct{}) {
+// undo restores the owner's count from before the request, in the background.
+func (a *asking) undo() (done chan struct{}) {
 	l, f, token, work := a.lock, &a.lock.family, a.hold.token, workDone
 	if a.coalesce {
 		work = workFailed
 	}
-	return l.client.beside(a.owner(), func() {
+	return l.client.inBackground(a.owner(), func() {
 		r := l.route()
-		// In this order: a release alone could arrive just before the grant.
+		// Cancel first: a release alone could arrive just before the grant.
 		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.cancel(token))
 		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.release(token, a.before, work))
-		if a.beside == 0 {
+		if a.otherFence == 0 {
 			return
 		}
-		// What the owner still holds is in the other mode. It has the fence of an upgrade that was granted meanwhile.
+		// The owner still holds the other mode, which keeps the fence of an upgrade that was granted meanwhile.
 		if found, failed := r.held(l.client.ctx, f, token); failed == nil && found != nil {
 			a.hold.set(func(now *holding) { now.fence = found.fence })
 		} else if failed == nil {
@@ -498,8 +505,8 @@ func (a *asking) takeBack() (done chan struct{}) {
 	})
 }
 
-// aside keeps the caller for a second at most.
-func aside(done <-chan struct{}) bool {
+// waitBriefly waits for background work, for a second at most, and reports whether it has ended.
+func waitBriefly(done <-chan struct{}) bool {
 	timer := time.NewTimer(kept)
 	defer timer.Stop()
 	select {
@@ -515,7 +522,7 @@ func (a *asking) replicated() error {
 	l, until := a.lock, time.Now().Add(a.lock.replicaTimeout)
 	for {
 		wait := max(min(slice, time.Until(until)), time.Millisecond)
-		// The cleanup after a reply that does not come is part of the time.
+		// Leave time for the cleanup if no reply comes.
 		reply, failed := a.route.own.ask(a.ctx, wait+late-kept, "WAIT", l.replicas, milliseconds(wait))
 		if failed != nil {
 			return cmp.Or(a.ctx.Err(), l.client.usable(), failed.error())
@@ -531,7 +538,7 @@ func (a *asking) replicated() error {
 	}
 }
 
-// query sends a command that is safe to repeat, and sends it again while that helps, within the limit; 0: for ever.
+// query sends a command that is safe to repeat, and retries it within the limit while that may help; 0 means no limit.
 func (r *route) query(ctx context.Context, attempt, limit time.Duration, words []any) (any, *failure) {
 	var again resend
 	for {
@@ -553,7 +560,7 @@ func (r *route) query(ctx context.Context, attempt, limit time.Duration, words [
 	}
 }
 
-// held is the server's view of a token's hold; nil: none.
+// held returns the server's view of a token's hold; nil if it has none.
 func (r *route) held(ctx context.Context, f *family, token string) (*heldReply, *failure) {
 	reply, failed := r.query(ctx, late, resendFor, f.held(token))
 	switch {

@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client makes locks on one server, the primary behind sentinels, or a cluster. It is safe for use by many goroutines.
+// Client creates locks on a single server, on the primary behind sentinels, or on a cluster. It is safe for concurrent
+// use by multiple goroutines.
 //
-// It takes the options of a go-redis client, and makes connections of its own by them: one for all requests and one for
-// the messages of the server, to each server with locks; one more for each hold of a session, and each wait with
+// A Client opens separate connections with the options of the go-redis client: to each server with locks, one for all
+// requests and one for the server's messages; one more for each hold with [WithSession], and for each wait with
 // [WithReplicas], [WithToken] or [AsOwnerOf]. So a pool of one connection is enough, and a lock never waits for a
-// connection of the pool. The hooks of the go-redis client are not called, and its retries are not used.
+// connection of the pool. The hooks and retries of the go-redis client are not used.
 type Client struct {
 	servers *servers
 	options []Option
@@ -25,16 +26,16 @@ type Client struct {
 	close context.CancelFunc
 
 	mu       sync.Mutex
-	cleanups map[chan struct{}]owner // what runs in the background, until it closes the channel
+	cleanups map[chan struct{}]owner // running in the background; each closes its channel at the end
 }
 
 var _ io.Closer = (*Client)(nil)
 
-// owner is a token and the first key that it has to do with.
+// owner is a token and the first key of its request or hold.
 type owner struct{ key, token string }
 
-// New makes a client over a *redis.Client (also of NewFailoverClient) or a *redis.ClusterClient, which stays open and
-// the caller's. The options are the defaults of all its locks. Nothing is sent yet.
+// New creates a Client over a *redis.Client (including one of NewFailoverClient) or a *redis.ClusterClient, which the
+// caller still owns and closes. The options are the defaults of all locks of the Client. New sends nothing.
 func New(client redis.UniversalClient, options ...Option) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{options: options, ctx: ctx, close: cancel, cleanups: map[chan struct{}]owner{}}
@@ -42,33 +43,33 @@ func New(client redis.UniversalClient, options ...Option) *Client {
 	return c
 }
 
-// Mutex is held by one owner at a time.
+// Mutex returns a lock that one owner holds at a time.
 func (c *Client) Mutex(name string, options ...Option) *Lock {
 	return c.lock(family{kind: kindMutex, keys: []string{name}}, options)
 }
 
-// Reentrant is a mutex that its owner may take again: a further Lock with [AsOwnerOf] a hold of it. It is free after as
-// many Unlocks. Without AsOwnerOf each Lock is another owner: nothing is reentrant by accident.
+// Reentrant returns a mutex that its owner may acquire again, by a further Lock with [AsOwnerOf] one of its holds. It
+// is free after as many Unlocks. Without AsOwnerOf each Lock is a new owner, so nothing is reentrant by accident.
 func (c *Client) Reentrant(name string, options ...Option) *Lock {
 	return c.lock(family{kind: kindReentrant, keys: []string{name}}, options)
 }
 
-// RW is a read/write lock: many readers or one writer. The server serves them in the order of arrival, so that no
-// writer starves. With [AsOwnerOf] the writer may take the read side too and keep it, and the only reader may take the
-// write side.
+// RW returns a read/write lock: many readers or one writer. The server serves them in order of arrival, so writers do
+// not starve. With [AsOwnerOf] the writer may acquire the read side as well and keep it, and the only reader may
+// acquire the write side.
 func (c *Client) RW(name string, options ...Option) RW { return RW{c, name, options} }
 
-// RW has two sides, each a lock: see [Client.RW].
+// RW is a read/write lock, with one [Lock] for each side. See [Client.RW].
 type RW struct {
 	client  *Client
 	name    string
 	options []Option
 }
 
-// Read is the side of the many readers.
+// Read returns the lock of the readers, which any number of owners hold at once.
 func (rw RW) Read(options ...Option) *Lock { return rw.side(kindRead, options) }
 
-// Write is the side of the only writer.
+// Write returns the lock of the writer, which excludes all other owners.
 func (rw RW) Write(options ...Option) *Lock { return rw.side(kindWrite, options) }
 
 func (rw RW) side(kind string, options []Option) *Lock {
@@ -76,13 +77,15 @@ func (rw RW) side(kind string, options []Option) *Lock {
 		options...))
 }
 
-// Semaphore lets out at most limit permits at once, 1 to 1,000,000; each hold has one, or as many as [WithPermits]
-// says. The limit of the newest request counts. With [WithSlot] a hold has a number that no other has.
+// Semaphore returns a lock of which at most limit permits, from 1 to 1,000,000, are held at once. Each hold has one
+// permit, or as many as [WithPermits] says. The limit of the latest request applies. With [WithSlot] each hold has a
+// number that no other hold has.
 func (c *Client) Semaphore(name string, limit int, options ...Option) *Lock {
 	return c.lock(family{kind: kindSemaphore, keys: []string{name}, limit: limit, permits: 1}, options)
 }
 
-// Multi is several mutexes, all or none, with one fence: 1 to 128 names, each once. In a cluster they share one slot.
+// Multi returns a lock of multiple mutexes that are acquired together, all or none, with one fencing token. It takes 1
+// to 128 different names. In a cluster all of them must hash to one slot.
 func (c *Client) Multi(names []string, options ...Option) *Lock {
 	return c.lock(family{kind: kindMulti, keys: append([]string(nil), names...)}, options)
 }
@@ -92,7 +95,7 @@ func (c *Client) lock(family family, options []Option) *Lock {
 	for _, option := range c.options {
 		option(l)
 	}
-	if family.kind != kindSemaphore { // Permits and slots are defaults of its semaphores.
+	if family.kind != kindSemaphore { // The client's defaults for permits and slots only apply to semaphores.
 		l.family.permits, l.family.slots = 0, false
 	}
 	for _, option := range options {
@@ -101,8 +104,9 @@ func (c *Client) lock(family family, options []Option) *Lock {
 	return l
 }
 
-// Settled returns when no cleanup runs any more: withdrawals of requests whose caller has gone, and releases that go on
-// in the background. A program calls it before it ends, or the leases end what is left. Its error is the context's.
+// Settled waits until no cleanup is running: withdrawals of cancelled requests, and releases that go on in the
+// background. Call it before the program exits; otherwise what is left stays until its lease expires. If the context
+// ends first, Settled returns its error.
 func (c *Client) Settled(ctx context.Context) error {
 	if c.settled(ctx, func(owner) bool { return true }) != nil {
 		return ctx.Err()
@@ -110,7 +114,7 @@ func (c *Client) Settled(ctx context.Context) error {
 	return nil
 }
 
-// settled returns when no cleanup of these owners runs.
+// settled waits until no cleanup of these owners is running.
 func (c *Client) settled(ctx context.Context, isOf func(owner) bool) error {
 	for {
 		var done chan struct{}
@@ -133,9 +137,9 @@ func (c *Client) settled(ctx context.Context, isOf func(owner) bool) error {
 	}
 }
 
-// Close ends the connections and all that goes on in the background, at once; a dialer that does not hear that its
-// context ends has until its DialTimeout. Locks that are held end with their leases, those of a session now. The
-// go-redis client stays open. The error is nil: it makes the client an [io.Closer].
+// Close closes the connections and stops all background work at once, except a dialer that ignores its context, which
+// has until its DialTimeout. Locks that are held stay held until their leases expire; those of a session are released
+// now. The go-redis client stays open. The error is always nil; it makes the Client an [io.Closer].
 func (c *Client) Close() error {
 	c.close()
 	return nil
@@ -151,7 +155,7 @@ func (c *Client) usable() error {
 	return nil
 }
 
-// limit is how long a reply may take: no longer than the caller's sockets wait.
+// limit returns how long a reply may take: no longer than the ReadTimeout of the go-redis client.
 func (c *Client) limit(limit time.Duration) time.Duration {
 	if c.timeout > 0 {
 		return min(limit, c.timeout)
@@ -159,8 +163,8 @@ func (c *Client) limit(limit time.Duration) time.Duration {
 	return limit
 }
 
-// beside runs work in the background, which the owner's next request waits for.
-func (c *Client) beside(of owner, work func()) (done chan struct{}) {
+// inBackground runs work in the background. The owner's next request waits for it.
+func (c *Client) inBackground(of owner, work func()) (done chan struct{}) {
 	done = make(chan struct{})
 	c.mu.Lock()
 	c.cleanups[done] = of

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// greatest is the end of the range of a time.Duration: arithmetic on what a caller gives stops there, and never wraps.
+// greatest is the maximum time.Duration. Arithmetic on durations of the caller saturates there and never overflows.
 const greatest = time.Duration(math.MaxInt64)
 
-// refused stands for a duration that is zero or negative, until the lock is used: [Lock.check] reports it.
+// refused marks a duration that was zero or negative. [Lock.check] reports it when the lock is used.
 const refused = time.Duration(-1)
 
 func positive(d time.Duration) time.Duration {
@@ -19,8 +19,8 @@ func positive(d time.Duration) time.Duration {
 	return d
 }
 
-// milliseconds rounds up to at least 1, because the server accepts no shorter time. It divides first: rounding up by an
-// addition would overflow, and make 1 ms of a lease of 292 years.
+// milliseconds rounds up to at least 1, because the server accepts no shorter time. It divides first, because rounding
+// up by an addition would overflow and turn a lease of 292 years into 1 ms.
 func milliseconds(d time.Duration) int64 {
 	whole := int64(d / time.Millisecond)
 	if d%time.Millisecond > 0 {
@@ -29,7 +29,7 @@ func milliseconds(d time.Duration) int64 {
 	return max(1, whole)
 }
 
-// durationOf converts milliseconds of the server, where a key may have a longer TTL than a time.Duration can hold.
+// durationOf converts milliseconds from the server, where the TTL of a key may exceed the range of a time.Duration.
 func durationOf(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), greatest.Milliseconds())) * time.Millisecond
 }

@@ -11,51 +11,56 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The errors of a lock, for errors.Is. Other errors are those of go-redis and of the context.
+// The errors of a lock. Test for them with errors.Is. Other errors are those of go-redis and of the context.
 var (
-	// ErrNotAcquired: another owner holds the lock, and the call does not wait (any longer). See [NotAcquiredError].
+	// ErrNotAcquired means that another owner holds the lock, and the call did not wait or its [WithWait] has passed. See
+	// [NotAcquiredError].
 	ErrNotAcquired = errors.New("redislock: not acquired")
-	// ErrLost: the lock is no longer owned. Its lease has ended, an operator broke it, or its key became something else.
+	// ErrLost means that the lock is no longer owned: its lease expired, an operator broke it, or its key was overwritten.
 	ErrLost = errors.New("redislock: the lock is no longer owned")
-	// ErrUnlocked: the hold was unlocked before. Nothing was sent.
+	// ErrUnlocked means that the hold was unlocked before. Nothing was sent.
 	ErrUnlocked = errors.New("redislock: the hold is already unlocked")
-	// ErrDeadlock: the wait would have closed a cycle of owners, which the server's message names. It was not queued. Each
-	// Lock is a new owner: only locks with the same [WithToken] tell the server what one goroutine holds and waits for.
+	// ErrDeadlock means that the request would deadlock, so it was not queued. The message lists the owners in the cycle.
+	// Each Lock is a new owner, so the server detects a deadlock only if all locks of a goroutine use the same
+	// [WithToken].
 	ErrDeadlock = errors.New("redislock: deadlock")
-	// ErrWrongType: the key holds something that is no lock, such as the string of a SET NX client.
+	// ErrWrongType means that the key holds a value that is not a lock, such as the string of a SET NX client.
 	ErrWrongType = errors.New("redislock: not a lock")
-	// ErrWrongKind: the key is a lock of another family.
+	// ErrWrongKind means that the key is a lock of another type.
 	ErrWrongKind = errors.New("redislock: lock of another type")
-	// ErrTooManyWaiters: as many requests wait as lock.max-waiters or lock.max-waiters-per-key allow.
+	// ErrTooManyWaiters means that as many requests wait as lock.max-waiters or lock.max-waiters-per-key allows.
 	ErrTooManyWaiters = errors.New("redislock: too many waiters")
-	// ErrCancelled: an operator ended the wait (LOCK.CANCEL, CLIENT UNBLOCK … ERROR), or a newer request of the same
-	// token did. A context that ends gives the context's error instead.
+	// ErrCancelled means that an operator (LOCK.CANCEL, CLIENT UNBLOCK … ERROR) or a newer request with the same token
+	// ended the wait. If the caller's context ends, the error is the context's instead.
 	ErrCancelled = errors.New("redislock: the wait was cancelled")
-	// ErrNotRun: the command of an Exec certainly did not run. The error says why, too: it is also [ErrNotAcquired],
-	// [ErrLost] or the context's, for example.
+	// ErrNotRun means that the command of an Exec did not run. The error also wraps the reason, such as [ErrNotAcquired],
+	// [ErrLost] or the context's error.
 	ErrNotRun = errors.New("redislock: the command did not run")
-	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for confirmed the grant; it was released again.
+	// ErrNotReplicated means that fewer replicas than [WithReplicas] requires confirmed the grant in time, so the lock was
+	// released again.
 	ErrNotReplicated = errors.New("redislock: too few replicas confirmed the grant: released")
-	// ErrNotMade: [Once] waited for its time, and the value that another caller makes was not there yet.
+	// ErrNotMade means that the wait of [Once] timed out while another caller was still computing the value.
 	ErrNotMade = errors.New("redislock: no value in time: another caller holds the lock")
-	// ErrNoModule: the server does not know the commands of the module.
+	// ErrNoModule means that the server has not loaded the module.
 	ErrNoModule = errors.New("redislock: this server has no redis-lock module: put `loadmodule " +
 		"/path/to/libredis_lock.so` into redis.conf and restart it, or send MODULE LOAD /path/to/libredis_lock.so " +
 		"where enable-module-command allows it")
-	// ErrUsage: a value that the server refuses, an option that does not fit the lock, or a client that does not fit the
+	// ErrUsage means that an argument is invalid, an option does not fit the lock, or the go-redis client does not fit the
 	// server. Nothing was granted or run.
 	ErrUsage = errors.New("redislock: invalid use")
-	// ErrClosed: the [Client] was closed.
+	// ErrClosed means that the [Client] was closed.
 	ErrClosed = errors.New("redislock: the client is closed")
 )
 
-// NotAcquiredError is ErrNotAcquired with the keys, and with the holder where [WithTellHolder] asks for it.
+// NotAcquiredError is an [ErrNotAcquired] with the keys, and with the holder if [WithTellHolder] is set.
 type NotAcquiredError struct {
 	Keys []string
-	// Holder is the token of the first holder; empty: not asked for, free by now, or the caller may not ask.
+	// Holder is the owner ID of the oldest holder. It is empty without [WithTellHolder], if the lock has become free, or
+	// if the user lacks the permission for LOCK.INFO.
 	Holder string
 }
 
+// Error returns the message, with the keys and the holder.
 func (e *NotAcquiredError) Error() string {
 	message := fmt.Sprintf("%v: %q", ErrNotAcquired, strings.Join(e.Keys, ", "))
 	if e.Holder != "" {
@@ -71,8 +76,8 @@ func usage(format string, values ...any) error {
 	return fmt.Errorf("%w: %s", ErrUsage, fmt.Sprintf(format, values...))
 }
 
-// failure is a command that failed. isSent: the server may have run it, and only the reply is missing. isFinal: then it
-// must not be sent again.
+// failure is a command that failed. isSent: the server may have run it, and only the reply is missing. isFinal: it must
+// not be sent again.
 type failure struct {
 	err             error
 	isSent, isFinal bool
@@ -80,7 +85,7 @@ type failure struct {
 
 var errNoReply = errors.New("redislock: no reply in time")
 
-// failureOf tells what the error of a command that was sent means.
+// failureOf classifies the error of a command that was sent.
 func failureOf(err error) *failure {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return nil
@@ -88,13 +93,14 @@ func failureOf(err error) *failure {
 	return &failure{err: err, isSent: !isReply(err)}
 }
 
-// isReply is true for an error that the server answered.
+// isReply reports whether the error is an error reply of the server.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
 
-// words are the code of an error reply, its first word, and what follows. go-redis wraps those of its handshake.
+// words splits an error reply into its code, which is the first word, and the rest. It unwraps errors, because go-redis
+// wraps those of its handshake.
 func (f *failure) words() (code, rest string) {
 	var reply redis.Error
 	if !errors.As(f.err, &reply) {
@@ -109,7 +115,7 @@ func (f *failure) code() string {
 	return code
 }
 
-// isRedirection is true if the request belongs to another node, or to none while its slot moves. Nothing was run.
+// isRedirection reports whether the request belongs to another node, or to none while its slot moves. Nothing was run.
 func (f *failure) isRedirection() bool {
 	switch f.code() {
 	case "ASK", "MOVED", "TRYAGAIN":
@@ -118,7 +124,8 @@ func (f *failure) isRedirection() bool {
 	return false
 }
 
-// ofClusterNode: a client of one server has met a node of a cluster, and does not follow it to the others.
+// ofClusterNode replaces the error if a client for a single server is connected to a node of a cluster, which it would
+// not follow to the other nodes.
 func (f *failure) ofClusterNode() *failure {
 	switch f.code() {
 	case "ASK", "CROSSSLOT", "MOVED":
@@ -128,7 +135,7 @@ func (f *failure) ofClusterNode() *failure {
 	return f
 }
 
-// isTransient is true if the same request may succeed in a moment: on another connection, node or primary.
+// isTransient reports whether the same request may succeed in a moment, on another connection, node or primary.
 func (f *failure) isTransient() bool {
 	code, rest := f.words()
 	switch code {
@@ -136,7 +143,7 @@ func (f *failure) isTransient() bool {
 		"TRYAGAIN":
 		return true
 	case "UNBLOCKED":
-		// Redis's words when the server has become a replica.
+		// Redis's message when the server became a replica.
 		return strings.Contains(rest, "instance state changed")
 	case "ERR":
 		return strings.HasPrefix(rest, "max number of clients reached")
@@ -146,7 +153,7 @@ func (f *failure) isTransient() bool {
 	return false
 }
 
-// isPermanent is true for failures of a connection that come again with each: certificates, an unknown primary, a
+// isPermanent reports whether each new connection would fail in the same way: a certificate, an unknown primary, a
 // sentinel that refuses the password, a closed client.
 func isPermanent(err error) bool {
 	var certificate *tls.CertificateVerificationError
@@ -158,8 +165,8 @@ func isPermanent(err error) bool {
 		errors.Is(err, ErrCancelled) || isRefusedBySentinels(err)
 }
 
-// isRefusedBySentinels: they know no primary of this name, are none, or refuse the user. go-redis has no error for it,
-// but words.
+// isRefusedBySentinels reports whether the sentinels do not know the primary, are not sentinels, or refuse the user.
+// go-redis reports that only as text.
 func isRefusedBySentinels(err error) bool {
 	_, words, found := strings.Cut(err.Error(), "all sentinels specified in configuration are unreachable")
 	return found && refusals.MatchString(words)
@@ -167,17 +174,17 @@ func isRefusedBySentinels(err error) bool {
 
 var refusals = regexp.MustCompile("redis: nil|unknown command|NOAUTH|WRONGPASS|NOPERM")
 
-// meansLost is true if a release, renewal or exec says that the lock is no longer ours.
+// meansLost reports whether the error of a release, renewal or exec means that the lock is no longer ours.
 func (f *failure) meansLost() bool {
 	code := f.code()
 	return code == "WRONGTYPE" || code == "WRONGKIND" || code == "NOTHELD"
 }
 
-// meanings are the codes of error replies that have an error of their own.
+// meanings maps codes of error replies to their errors.
 var meanings = map[string]error{"DEADLOCK": ErrDeadlock, "WRONGTYPE": ErrWrongType, "WRONGKIND": ErrWrongKind,
 	"MAXWAITERS": ErrTooManyWaiters, "UNBLOCKED": ErrCancelled, "NOTHELD": ErrLost}
 
-// error is what the caller is told.
+// error returns the error for the caller.
 func (f *failure) error() error {
 	code, rest := f.words()
 	switch {
@@ -189,16 +196,16 @@ func (f *failure) error() error {
 	if meaning := meanings[code]; meaning != nil {
 		return fmt.Errorf("%w: %s", meaning, rest)
 	}
-	if f.isRedirection() { // Not the reply: a caller of Exec would take it for the command's own.
+	if f.isRedirection() { // Not wrapped: a caller of Exec would take it for the command's own error.
 		return fmt.Errorf("redislock: the slot of the key is moving: %v", f.err)
 	}
 	return f.err
 }
 
-// unknownCommand: the server does not know a command of the module.
+// unknownCommand matches the error of a server that does not know a command of the module.
 var unknownCommand = regexp.MustCompile("unknown command ['`](LOCK|RLOCK|RWLOCK|SEM|MLOCK)\\.")
 
-// unexpected is a reply that no version of the module gives.
+// unexpected is the failure for a reply that no version of the module sends.
 func unexpected(reply any) *failure {
 	return &failure{err: fmt.Errorf("redislock: not a reply from the lock module: %v", reply), isSent: false}
 }

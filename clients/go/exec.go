@@ -9,16 +9,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Exec takes the lock, runs one command on the server, and gives the lock back: all in one packet, as an owner of its
-// own. Its keys are in the lock's slot. A lock that is held is waited for as Lock does, and the command and the release
-// follow in one packet behind the grant; with [WithSession] over a connection of its own.
+// Exec acquires the lock, runs one command on the server and releases the lock, all in one packet and as a new owner.
+// The keys of the command must be in the slot of the lock. If the lock is held, Exec waits as [Lock.Lock] does, and
+// sends the command and the release in one packet after the grant; with [WithSession] over a dedicated connection.
 //
-// The command's error is its own: then it ran, as far as that says. [ErrNotRun], together with [ErrNotAcquired],
-// [ErrLost] or another error of Lock: it did not run. Any other error, of the connection or the context, ended it
-// before its reply: it may have run, and is not sent again. While the slot of its keys moves it is sent again until the
-// wait is over, because neither node runs a command on several keys of which one does not exist. Not with [WithToken],
-// [AsOwnerOf], [WithAtLeast], [WithReplicas] and [WithSlot]. A lock without a lease has one of 30 s here, and nothing
-// is renewed.
+// The error of the returned command says whether it ran:
+//   - the command's own error: it ran, as far as that error says
+//   - [ErrNotRun], which also wraps [ErrNotAcquired], [ErrLost] or another error of Lock: it did not run
+//   - any other error, of the connection or the context: it may have run, and is not sent again
+//
+// While the slot of its keys moves, the command is sent again until the wait ends, because neither node runs a command
+// on multiple keys of which one does not exist. A lock without a lease gets one of 30 s here, and nothing is renewed.
+// Exec returns [ErrUsage] with [WithToken], [AsOwnerOf], [WithAtLeast], [WithReplicas] and [WithSlot].
 func (l *Lock) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	command, err := l.exec(ctx, args)
 	if err != nil {
@@ -27,7 +29,8 @@ func (l *Lock) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	return command
 }
 
-// TryExec is Exec if that is possible at once; else [ErrNotAcquired], as of [Lock.TryLock].
+// TryExec is [Lock.Exec] without waiting: if the lock is not free, the command's error is [ErrNotAcquired], as that of
+// [Lock.TryLock].
 func (l *Lock) TryExec(ctx context.Context, args ...any) *redis.Cmd {
 	once := *l
 	once.isWaiting = false
@@ -45,7 +48,7 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 		return nil, notRun(err)
 	}
 	leased := *l
-	if leased.lease == 0 { // A process that dies meanwhile would leave it behind.
+	if leased.lease == 0 { // Without a lease, a process that dies meanwhile would leave the lock behind.
 		leased.lease = defaultLease
 	}
 	a := &asking{lock: &leased, hold: newHold(ctx, &leased, makeToken()), ctx: ctx, began: time.Now(), inner: args,
@@ -63,19 +66,19 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 	if errors.Is(a.ran.Err(), ErrLost) || a.isUnconfirmed { // Without a confirmed release it counts as lost.
 		ends = EventLost
 	}
-	l.tell(ctx, EventGranted, a.hold.token, got.fence, granted)
-	l.tell(ctx, ends, a.hold.token, got.fence, time.Since(got.received))
+	l.notify(ctx, EventGranted, a.hold.token, got.fence, granted)
+	l.notify(ctx, ends, a.hold.token, got.fence, time.Since(got.received))
 	return a.ran, nil
 }
 
-// parts are the command and the release.
+// parts returns the command and the release.
 func (a *asking) parts() []*redis.Cmd {
 	f, token := &a.lock.family, a.hold.token
 	return []*redis.Cmd{redis.NewCmd(a.ctx, f.exec(token, a.inner)...),
 		redis.NewCmd(a.ctx, f.release(token, a.before, workDone)...)}
 }
 
-// packet is all of it at once.
+// packet sends the acquire, the command and the release at once.
 func (a *asking) packet(ctx context.Context) (got answer, failed *failure) {
 	commands := append([]*redis.Cmd{redis.NewCmd(ctx, a.words(0, "")...)}, a.parts()...)
 	if failed = a.route.packet(ctx, a.lock.client.limit(late), commands...); failed != nil {
@@ -89,22 +92,22 @@ func (a *asking) packet(ctx context.Context) (got answer, failed *failure) {
 	return got, failed
 }
 
-// behind is the command and the release behind a grant.
+// behind sends the command and the release after a grant.
 func (a *asking) behind(ctx context.Context) *failure {
 	commands := a.parts()
 	failed := a.route.packet(ctx, a.lock.client.limit(late), commands...)
-	if failed != nil && failed.code() == "ASK" { // The grant was made where the key has moved to.
+	if failed != nil && failed.code() == "ASK" { // The key has moved to the node that granted the lock.
 		commands = a.parts()
 		failed = a.route.packet(ctx, a.lock.client.limit(late), commands...)
 	}
-	if failed != nil && !isReply(failed.err) { // It is held, whatever failed.
+	if failed != nil && !isReply(failed.err) { // The lock is held, whatever failed.
 		return &failure{err: failed.err, isSent: true, isFinal: failed.isSent}
 	}
 	return a.executed(commands[0], commands[1])
 }
 
-// executed reads the replies behind a grant. A failure that is not final: the command did not run, and all is sent
-// again.
+// executed reads the replies after a grant. After a failure that is not final, the command did not run, and everything
+// is sent again.
 func (a *asking) executed(command, released *redis.Cmd) *failure {
 	failed, freed := failureOf(command.Err()), failureOf(released.Err())
 	switch {
@@ -119,15 +122,17 @@ func (a *asking) executed(command, released *redis.Cmd) *failure {
 	}
 	a.ran, a.isUnconfirmed = command, freed != nil
 	if freed != nil && !freed.meansLost() {
-		a.takeBack()
+		a.undo()
 	}
 	return nil
 }
 
-// Exec runs a command on the server only while the lock is held, in one step (LOCK.EXEC). Its keys are in the lock's
-// slot. The command's error is its own, or [ErrNotRun], together with [ErrLost] if the lock was lost. Any other error,
-// of the connection or the context, ended it before its reply: it may have run. While the slot of its keys moves it is
-// sent again until the context ends, or the hold.
+// Exec runs a command on the server only while the lock is held, atomically (LOCK.EXEC). The keys of the command must
+// be in the slot of the lock.
+//
+// The error of the returned command is its own, or [ErrNotRun] if it did not run, which also wraps [ErrLost] if the
+// lock was lost. After any other error, of the connection or the context, the command may have run. While the slot of
+// its keys moves, the command is sent again until the context or the hold ends.
 func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	if h == nil {
 		return failedCmd(ctx, args, notRun(errNoHold))
@@ -164,7 +169,8 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	}
 }
 
-// isLostBy: WRONGTYPE may be of the lock's own key, or of the command's.
+// isLostBy reports whether the failure means that the lock was lost. WRONGTYPE may concern the lock's key or the
+// command's own.
 func (h *Hold) isLostBy(ctx context.Context, failed *failure) bool {
 	if failed.code() == "WRONGTYPE" {
 		r := h.lock.route()
@@ -174,15 +180,15 @@ func (h *Hold) isLostBy(ctx context.Context, failed *failure) bool {
 	return failed.code() == "NOTHELD"
 }
 
-// isOfCommand: the error reply to LOCK.EXEC is the command's own, and no refusal after which nothing was run. Outside
-// of a cluster TRYAGAIN is the command's, on a key that is adopted.
+// isOfCommand reports whether an error reply to LOCK.EXEC is the command's own, and not a refusal after which nothing
+// ran. Outside a cluster TRYAGAIN is the command's own, on an adopted key.
 func (s *servers) isOfCommand(failed *failure) bool {
 	return isReply(failed.err) && (!failed.isTransient() || s.cluster == nil && failed.code() == "TRYAGAIN")
 }
 
 func notRun(err error) error { return fmt.Errorf("%w: %w", ErrNotRun, err) }
 
-// failedCmd is a new command: one that was sent may be written to yet.
+// failedCmd returns a new command with the error. The one that was sent may still be written to.
 func failedCmd(ctx context.Context, args []any, err error) *redis.Cmd {
 	command := redis.NewCmd(ctx, args...)
 	command.SetErr(err)

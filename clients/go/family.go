@@ -2,7 +2,7 @@ package redislock
 
 import "time"
 
-// The families of locks, by the names that [Event] and messages use.
+// The lock types, by the names that [Event] and messages use.
 const (
 	kindMutex     = "mutex"
 	kindReentrant = "reentrant"
@@ -12,7 +12,7 @@ const (
 	kindMulti     = "multi"
 )
 
-// family is what to lock, and its commands. No I/O, no state.
+// family is a lock type with its keys, and builds its commands. It does no I/O and has no state.
 type family struct {
 	kind    string
 	keys    []string
@@ -21,7 +21,7 @@ type family struct {
 	slots   bool
 }
 
-// The modes of a read/write lock are counted apart.
+// The holds of the two modes of a read/write lock are counted separately.
 const (
 	modeExclusive = iota
 	modeRead
@@ -35,7 +35,7 @@ const (
 	workFailed work = false
 )
 
-// key routes a request.
+// key is the key by which a request is routed.
 func (f *family) key() string { return f.keys[0] }
 
 func (f *family) mode() int {
@@ -45,21 +45,21 @@ func (f *family) mode() int {
 	return modeExclusive
 }
 
-// isReentrant is true if an owner may acquire it again.
+// isReentrant reports whether an owner may acquire the lock again.
 func (f *family) isReentrant() bool {
 	return f.kind == kindReentrant || f.kind == kindRead || f.kind == kindWrite
 }
 
-// isAgain is true if the owner of a lock of the other family may acquire this one too.
+// isAgain reports whether the owner of a hold of the other lock may acquire this one as the same owner.
 func (f *family) isAgain(other *family) bool {
 	return f.key() == other.key() && f.isReentrant() && other.isReentrant() &&
 		(f.kind == kindReentrant) == (other.kind == kindReentrant)
 }
 
-// counts is true if the acquires of one owner add up.
+// counts reports whether the acquires of one owner add up.
 func (f *family) counts() bool { return f.isReentrant() || f.kind == kindSemaphore }
 
-// step is how many holds one acquire adds.
+// step is the number of holds that one acquire adds.
 func (f *family) step() int {
 	if f.kind == kindSemaphore {
 		return f.permits
@@ -67,7 +67,7 @@ func (f *family) step() int {
 	return 1
 }
 
-// names are those of the commands, and modes the word behind an owner.
+// names are the prefixes of the commands, and modes the argument after the owner.
 var (
 	names = map[string]string{kindMutex: "LOCK", kindReentrant: "RLOCK", kindRead: "RWLOCK", kindWrite: "RWLOCK",
 		kindSemaphore: "SEM", kindMulti: "MLOCK"}
@@ -89,7 +89,8 @@ func (f *family) command(verb, token string) []any {
 	return words
 }
 
-// acquire: holds is the owner's count in this mode after the grant, so that the same bytes can be sent again.
+// acquire returns the command. holds is the owner's count in this mode after the grant, so that the same bytes can be
+// sent again.
 func (f *family) acquire(token string, holds int, lease time.Duration) []any {
 	words := f.command("ACQUIRE", token)
 	if f.kind == kindSemaphore {
@@ -104,8 +105,8 @@ func (f *family) acquire(token string, holds int, lease time.Duration) []any {
 	return withLease(words, lease)
 }
 
-// release: holds is the owner's count in this mode after it. In other families than the mutex no request waits for
-// work.
+// release returns the command. holds is the owner's count in this mode after it. Only requests for a mutex can wait for
+// the work to be done.
 func (f *family) release(token string, holds int, done work) []any {
 	words := f.command("RELEASE", token)
 	if f.counts() {
@@ -127,10 +128,10 @@ func (f *family) exec(token string, args []any) []any {
 	return append([]any{"LOCK.EXEC", f.key(), token}, args...)
 }
 
-// cancel ends a request by one of its keys.
+// cancel returns the command that removes a request from the queue, by one of its keys.
 func (f *family) cancel(token string) []any { return []any{"LOCK.CANCEL", f.key(), token} }
 
-// wasHeld is true if the release found the hold.
+// wasHeld reports whether the release found the hold.
 func (f *family) wasHeld(reply int64) bool {
 	switch f.kind {
 	case kindMutex:
@@ -141,7 +142,7 @@ func (f *family) wasHeld(reply int64) bool {
 	return reply >= 0
 }
 
-// withLease: a lease of 0 has no deadline.
+// withLease appends the lease; 0 means no deadline.
 func withLease(words []any, lease time.Duration) []any {
 	if lease == 0 {
 		return append(words, "PERSIST")
@@ -165,13 +166,13 @@ type answer struct {
 	fence   uint64
 	slot    int // -1: none
 	holds   int // the owner's holds in both modes, by LOCK.HELD; -1: not asked
-	// deadline is counted from before the request was sent; zero: without one.
+	// deadline is counted from before the request was sent; zero: none.
 	deadline time.Time
-	// received: the grant is not later.
+	// received is when the reply arrived, so the grant was not later.
 	received time.Time
 }
 
-// numbersOf are those of an array, behind its first elements.
+// numbersOf returns the numbers of an array after its first elements.
 func numbersOf(reply any, first int) []int64 {
 	items, _ := reply.([]any)
 	var numbers []int64
@@ -206,7 +207,7 @@ func answerOf(reply any) (answer, *failure) {
 	return found, nil
 }
 
-// heldReply is LOCK.HELD's [fence, holds, ttl]; nil: this token does not hold it.
+// heldReply is LOCK.HELD's [fence, holds, ttl]; nil if the token does not hold the lock.
 type heldReply struct {
 	fence uint64
 	holds int // both modes together

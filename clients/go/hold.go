@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// hold is one owner's holds on one lock.
+// hold is the state of one owner's holds on one lock.
 //
 //	open ──release──▶ released
 //	  └──lose──▶ lost
@@ -21,9 +21,9 @@ type hold struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	turns    [2]chan struct{} // one request of each mode at a time
-	known    atomic.Int32     // how many Holds of it the program has
-	renewing sync.Mutex       // a renewal and the release do not cross
+	turns    [2]chan struct{} // allow one request per mode at a time
+	known    atomic.Int32     // number of Holds that the program refers to
+	renewing sync.Mutex       // keeps a renewal and the release apart
 
 	mu    sync.Mutex
 	now   holding
@@ -35,11 +35,11 @@ type hold struct {
 type holding struct {
 	state     state
 	fence     uint64        // of the latest grant, in any mode
-	counts    [2]int        // without those for which a release was sent
+	counts    [2]int        // without those whose release was sent
 	lease     time.Duration // of the next renewal
 	deadline  time.Time     // zero: none
 	since     time.Time
-	keptUntil time.Time // WithAtLeast: before this a release leaves the lock to its lease
+	keptUntil time.Time // WithAtLeast: before this a release only sets the lease
 	session   *line
 }
 
@@ -75,7 +75,7 @@ func (h *hold) get() holding {
 	return h.now
 }
 
-// set changes what is open yet; false: it is not.
+// set applies a change if the hold is still open, and reports whether it was.
 func (h *hold) set(change func(now *holding)) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ func (h *hold) count(mode, more int) holding {
 	return h.now
 }
 
-// granted: an acquire of an owner that holds the lock already never shortens its lease.
+// granted records a grant. An acquire of an owner that holds the lock already never shortens its lease.
 func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, session *line) bool {
 	return h.set(func(now *holding) {
 		now.counts[mode] = holds
@@ -114,7 +114,7 @@ func (h *hold) granted(mode, holds int, got answer, atLeast time.Duration, sessi
 	})
 }
 
-// extend arms the timer for the next renewal, or for the deadline; mu is held.
+// extend arms the timer for the next renewal, or for the deadline. The caller holds mu.
 func (h *hold) extend(deadline time.Time) {
 	h.now.deadline = deadline
 	switch {
@@ -135,30 +135,30 @@ func (h *hold) arm(after time.Duration) {
 	}
 }
 
-// isLost: the deadline is over too, where there is no session.
+// isLost reports whether the hold is lost. Without a session, it is lost once its deadline has passed.
 func (n holding) isLost() bool {
 	isLate := n.session == nil && !n.deadline.IsZero() && !time.Now().Before(n.deadline)
 	return n.state == wasLost || (n.state == isOpen && isLate)
 }
 
-// lose has no effect if the loss was known before, or all was released.
+// lose ends the hold as lost. It has no effect if the loss is known already, or everything was released.
 func (h *hold) lose() {
-	if h.over(wasLost) {
+	if h.finish(wasLost) {
 		h.end(ErrLost)
-		h.tellLoss()
+		h.reportLoss()
 		if session := h.get().session; session != nil {
 			session.end()
 		}
 	}
 }
 
-func (h *hold) tellLoss() {
+func (h *hold) reportLoss() {
 	now := h.get()
-	h.lock.tell(context.WithoutCancel(h.ctx), EventLost, h.token, now.fence, time.Since(now.since))
+	h.lock.notify(context.WithoutCancel(h.ctx), EventLost, h.token, now.fence, time.Since(now.since))
 }
 
-// over ends the hold and what keeps it; false: that was over before.
-func (h *hold) over(state state) bool {
+// finish ends the hold and its renewal, and reports whether the hold was open.
+func (h *hold) finish(state state) bool {
 	return h.set(func(now *holding) {
 		now.state = state
 		if h.timer != nil {
@@ -167,7 +167,7 @@ func (h *hold) over(state state) bool {
 	})
 }
 
-// ask sends a command that a loss answers too.
+// ask sends a command whose reply may say that the hold was lost.
 func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 	r := h.lock.route()
 	reply, failed := r.query(ctx, late, resendFor, words)
@@ -181,8 +181,8 @@ func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 	return reply, nil
 }
 
-// Hold is a lock that is held. Unlock gives it back, and says whether it was still held. A nil *Hold holds nothing: its
-// fence is 0, it is lost, and what asks the server about it fails with [ErrUsage].
+// Hold is an acquired lock. Unlock releases it, and reports if it was no longer held. A nil *Hold holds nothing: its
+// fence is 0, IsLost is true, and methods that ask the server return [ErrUsage].
 type Hold struct {
 	*hold
 	family family
@@ -190,7 +190,7 @@ type Hold struct {
 	fence  uint64
 	slot   int
 	since  time.Time
-	holds  int // how many of the owner's holds it gives back
+	holds  int // number of the owner's holds that Unlock releases
 
 	unlock     sync.Mutex // one Unlock at a time
 	isUnlocked atomic.Bool
@@ -198,35 +198,36 @@ type Hold struct {
 
 func publicHold(inner *hold, l *Lock, got answer, holds int) *Hold {
 	h := &Hold{hold: inner, family: l.family, lock: l, fence: got.fence, slot: got.slot, since: got.received, holds: holds}
-	// What keeps it does not keep alive what the program has dropped without Unlock: its lease ends the hold.
+	// Renewal refers only to the inner hold, so a Hold that the program drops without Unlock expires with its lease.
 	inner.known.Add(1)
 	runtime.AddCleanup(h, func(inner *hold) { inner.known.Add(-1) }, inner)
 	return h
 }
 
-// Fence is the fencing token: it grows with every grant, over all keys. Give it to the resource that the lock protects,
-// which refuses older ones.
+// Fence returns the fencing token, which increases with every grant, over all keys. Send it to the resource that the
+// lock protects, which refuses older ones.
 func (h *Hold) Fence() uint64 { return h.orNone().fence }
 
-// Token is the owner, as LOCK.INFO shows it.
+// Token returns the owner ID, as LOCK.INFO shows it.
 func (h *Hold) Token() string { return h.orNone().token }
 
-// Slot is the number of a hold [WithSlot], which no other holder has, from 0; -1 without.
+// Slot returns the number of a hold [WithSlot], from 0, which no other holder has. Without WithSlot it returns -1.
 func (h *Hold) Slot() int { return h.orNone().slot }
 
-// Keys are the names that are locked.
+// Keys returns the names that are locked.
 func (h *Hold) Keys() []string { return append([]string(nil), h.orNone().family.keys...) }
 
-// Context ends when the hold does: with the cause [ErrLost] if it was lost, with context.Canceled after Unlock. It has
-// the values of Lock's context, and not its end. A loss is known within a third of the lease where it is renewed, when
-// the connection of a session ends, and at the local deadline otherwise, whatever the network does.
+// Context returns a context that ends with the hold: with the cause [ErrLost] if the lock is lost, and with
+// context.Canceled after Unlock. It has the values of the context that Lock got, but does not end with it. A loss is
+// noticed within a third of the lease with [WithAutoRenew], when the connection ends with [WithSession], and otherwise
+// when the lease expires by the local clock, whatever the network does.
 func (h *Hold) Context() context.Context { return h.orNone().ctx }
 
-// IsLost is true if the lock is known to be lost.
+// IsLost reports whether the lock is known to be lost. It does not ask the server: see [Hold.IsHeld].
 func (h *Hold) IsLost() bool { return h.orNone().get().isLost() }
 
-// Remaining is how long the lease lasts at least, counted from before the request by a monotonic clock; 0 if it is
-// over. false: it has no deadline.
+// Remaining returns the remaining time of the lease, counted from before the request was sent by a monotonic clock; 0
+// if the lease has expired. The second result is false if the lock has no deadline.
 func (h *Hold) Remaining() (time.Duration, bool) {
 	deadline := h.orNone().get().deadline
 	if deadline.IsZero() {
@@ -235,7 +236,7 @@ func (h *Hold) Remaining() (time.Duration, bool) {
 	return max(0, time.Until(deadline)), true
 }
 
-// IsHeld asks the server.
+// IsHeld asks the server whether the lock is still held.
 func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
 	if h == nil {
 		return false, errNoHold
@@ -248,8 +249,11 @@ func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
 	return found != nil, nil
 }
 
-// Renew begins the lease anew from now, with this length, which later renewals have too. [ErrLost]; go-redis's error if
-// the server could not be asked for a second.
+// Renew restarts the lease: it expires this long from now. Later renewals use this length as well. To add to what is
+// left of the lease, use [Hold.Extend].
+//
+// Renew returns [ErrLost] if the lock was lost, [ErrUnlocked] after an Unlock, [ErrUsage] if lease is not greater than
+// 0 or above the server's lock.max-lease, and go-redis's error if the server could not be reached for a second.
 func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 	switch {
 	case h == nil:
@@ -267,12 +271,14 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 		now.lease = lease
 		h.extend(sent.Add(lease))
 	})
-	h.lock.tell(ctx, EventRenewed, h.token, h.fence, 0)
+	h.lock.notify(ctx, EventRenewed, h.token, h.fence, 0)
 	return nil
 }
 
-// Extend adds to what is left of the lease, by the server's clock. Errors as of Renew, and [ErrUsage] for a lock
-// without a lease, or if nothing is added.
+// Extend adds this long to what is left of the lease, by the server's clock. Later renewals use the resulting length.
+// To restart the lease, use [Hold.Renew]; note that extend of the clients for Node and Java does that.
+//
+// Extend returns the errors of Renew, and [ErrUsage] for a lock without a lease or if by is not greater than 0.
 func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	switch {
 	case h == nil:
@@ -296,16 +302,16 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	return h.Renew(ctx, plus(found.left, by))
 }
 
-// Detach hands the lock over to another process: nothing is released, this client stops renewing it, and the Hold
-// counts as unlocked. The other process calls [Lock.FromToken] within the lease. A session's lock ends here, with its
-// connection.
+// Detach prepares the hand-off of the lock to another process, and returns the token for its [Lock.FromToken], which it
+// must call before the lease expires. Nothing is released, this client stops renewing the lease, and the Hold counts as
+// unlocked. The lock of a session cannot be handed off: it is released with its connection.
 func (h *Hold) Detach() string {
 	if h == nil {
 		return ""
 	}
 	now := h.get()
 	if h.isUnlocked.CompareAndSwap(false, true) && now.counts[0]+now.counts[1] == h.holds {
-		h.over(wasReleased)
+		h.finish(wasReleased)
 		h.end(nil)
 		if now.session != nil {
 			now.session.end()
@@ -314,15 +320,17 @@ func (h *Hold) Detach() string {
 	return h.token
 }
 
-// Unlock gives the lock back; within [WithAtLeast] it leaves it to its lease. It does so with a context that has ended,
-// too. [ErrLost] if the lock was lost before; [ErrUnlocked] after an Unlock; go-redis's error if the server could not
-// be told for 10 s: then nothing renews the lock, and Unlock may be called again. If the context ends first, the
-// release has a second more, and goes on in the background until it has run or the lease is over; the error is the
-// context's.
+// Unlock releases the lock; within the time of [WithAtLeast] it only sets the lease to the rest of that time. The
+// context limits how long Unlock waits. If it ends first, or has ended already, the release gets one more second and
+// then goes on in the background until it has run or the lease has expired; Unlock returns the context's error.
+//
+// Unlock returns [ErrLost] if the lock was lost before, [ErrUnlocked] if it was called before, and go-redis's error if
+// the server could not be reached for 10 s: the lock is no longer renewed then, and Unlock may be called again.
 func (h *Hold) Unlock(ctx context.Context) error { return h.unlockAs(ctx, workDone) }
 
-// UnlockFailed is Unlock after work that was not done: of the requests that wait for its result ([Once]) the next is
-// granted the lock. It frees the lock also within [WithAtLeast].
+// UnlockFailed releases the lock after work that was not done: the next of the requests that wait for its result
+// ([Once]) is granted the lock. It frees the lock even within the time of [WithAtLeast]. Its errors are those of
+// [Hold.Unlock].
 func (h *Hold) UnlockFailed(ctx context.Context) error { return h.unlockAs(ctx, workFailed) }
 
 func (h *Hold) unlockAs(ctx context.Context, done work) error {
@@ -335,11 +343,11 @@ func (h *Hold) unlockAs(ctx context.Context, done work) error {
 		return ErrUnlocked
 	}
 	var r releasing
-	released := h.beside(done, &r)
+	released := h.startRelease(done, &r)
 	select {
 	case <-released:
 	case <-ctx.Done():
-		if !aside(released) {
+		if !waitBriefly(released) {
 			r.isGone.Store(true)
 			return r.ended(ctx.Err())
 		}
@@ -352,21 +360,21 @@ func (h *Hold) unlockAs(ctx context.Context, done work) error {
 	return err
 }
 
-// unlockBehind is for a caller with an error of its own, which must be neither hidden nor delayed.
-func (h *Hold) unlockBehind(done work) {
+// unlockAfterError releases the lock for a caller that has an error, which the release must neither hide nor delay.
+func (h *Hold) unlockAfterError(done work) {
 	if !h.isUnlocked.CompareAndSwap(false, true) {
-		return // The work has unlocked it itself.
+		return // The work has already unlocked it.
 	}
 	var r releasing
 	r.isGone.Store(true)
-	aside(h.beside(done, &r))
+	waitBriefly(h.startRelease(done, &r))
 }
 
-// releasing is a release that runs beside its caller.
+// releasing is a release that runs in the background.
 type releasing struct {
-	isGone atomic.Bool             // no caller waits for it
-	failed atomic.Pointer[failure] // the latest attempt
-	err    error                   // the caller's, when it is over
+	isGone atomic.Bool             // no caller waits for it any more
+	failed atomic.Pointer[failure] // of the latest attempt
+	err    error                   // for the caller, once it has ended
 }
 
 func (r *releasing) ended(why error) error {
@@ -377,10 +385,10 @@ func (r *releasing) ended(why error) error {
 	return again.ended(why)
 }
 
-func (h *Hold) beside(done work, r *releasing) (released chan struct{}) {
-	isKnown := h.IsLost() // By its context, too.
-	return h.lock.client.beside(owner{h.family.key(), h.token}, func() {
-		r.err = h.giveBack(done, r)
+func (h *Hold) startRelease(done work, r *releasing) (released chan struct{}) {
+	isKnown := h.IsLost() // The caller may know it from the context of the hold.
+	return h.lock.client.inBackground(owner{h.family.key(), h.token}, func() {
+		r.err = h.runRelease(done, r)
 		switch {
 		case r.err == nil || !r.isGone.Load():
 		case errors.Is(r.err, ErrLost):
@@ -393,12 +401,12 @@ func (h *Hold) beside(done work, r *releasing) (released chan struct{}) {
 	})
 }
 
-// giveBack releases, and sends that again while it helps.
-func (h *Hold) giveBack(done work, r *releasing) error {
+// runRelease releases, and retries while that may help.
+func (h *Hold) runRelease(done work, r *releasing) error {
 	mode, inner := h.family.mode(), h.hold
 	_ = inner.takeTurn(context.Background(), mode)
 	defer inner.endTurn(mode)
-	// A loss that is known before stays one, whatever the server has.
+	// A loss that was known before remains a loss, even if the server still has the lock.
 	wasLost := inner.get().isLost()
 	if wasLost {
 		inner.lose()
@@ -407,8 +415,8 @@ func (h *Hold) giveBack(done work, r *releasing) error {
 	left, isLast := now.counts[mode], now.counts == [2]int{}
 	session, keptUntil := now.session, now.keptUntil
 	if isLast {
-		// A renewal behind the release would find no hold: one that is under way ends.
-		inner.over(wasReleased)
+		// Wait for a renewal in flight: after the release it would find no hold.
+		inner.finish(wasReleased)
 		inner.end(nil)
 		inner.renewing.Lock()
 		defer inner.renewing.Unlock()
@@ -424,24 +432,24 @@ func (h *Hold) giveBack(done work, r *releasing) error {
 	}
 	switch {
 	case failed != nil && !r.isGone.Load():
-		inner.count(mode, h.holds) // It may be unlocked again.
+		inner.count(mode, h.holds) // The caller may try again.
 		return failed.error()
 	case isHeld && !wasLost:
-		h.lock.tell(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
+		h.lock.notify(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
 		return nil
 	}
 	// Without a confirmed release the lock counts as lost.
 	if isLast && !wasLost {
-		inner.tellLoss()
+		inner.reportLoss()
 	}
 	if failed != nil {
 		return failed.error()
 	}
-	inner.lose() // The owner's other holds too.
+	inner.lose() // The owner's other holds are lost as well.
 	return ErrLost
 }
 
-// release is false if the token did not hold the lock.
+// release sends the release, and reports whether the token held the lock.
 func (h *Hold) release(
 	left int, keptUntil time.Time, done work, under *releasing, session *line,
 ) (isHeld bool, failed *failure) {
@@ -458,21 +466,21 @@ func (h *Hold) release(
 		case failed == nil && !isNumber:
 			return false, unexpected(reply)
 		case failed == nil && isKept && number != 1:
-			keptUntil = time.Time{} // One of several keys was lost: the others are released.
+			keptUntil = time.Time{} // One of multiple keys was lost: release the others.
 		case failed == nil:
-			// It finds nothing if an earlier release, with a lost reply, has run. If it finds some of several keys, no
-			// earlier one has.
+			// It finds nothing if an earlier release ran whose reply was lost. If it finds some of multiple keys, no
+			// earlier one has run.
 			return isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
 		case failed.meansLost():
 			h.releaseEach(&r)
 			return false, nil
 		default:
 			limit := releaseFor
-			if under.isGone.Load() && left == 0 { // Behind others waits the release of the owner's other holds.
+			if under.isGone.Load() && left == 0 { // Otherwise the release of the owner's other holds waits for this one.
 				limit = h.lock.lease
 			}
 			if session != nil {
-				// The server may see its end although no other connection reaches it.
+				// The server may notice the end of this connection even if no other one can reach it.
 				session.end()
 			}
 			mayBeDone = mayBeDone || failed.isSent || session != nil
@@ -490,27 +498,28 @@ func (h *Hold) release(
 	}
 }
 
-// releaseEach: one of several keys has become something else, and MLOCK.RELEASE changed nothing.
+// releaseEach releases each key separately. One of them holds another type, so MLOCK.RELEASE changed nothing.
 func (h *Hold) releaseEach(r *route) {
 	if h.family.kind != kindMulti {
 		return
 	}
 	for _, key := range h.family.keys {
-		// A hold that this does not release ends with its lease.
+		// If this fails, the lease ends the hold.
 		_, _ = r.send(h.lock.client.ctx, undoFor, []any{"LOCK.RELEASE", key, h.token})
 	}
 }
 
 type holdKey struct{}
 
-// FromContext is the hold under which [Lock.Do] or [Once] runs the work; nil outside of them, with a fence of 0.
+// FromContext returns the hold under which [Lock.Do] or [Once] runs the work. Outside of them it returns nil, whose
+// fence is 0.
 func FromContext(ctx context.Context) *Hold {
 	h, _ := ctx.Value(holdKey{}).(*Hold)
 	return h
 }
 
-// under runs work with a context that ends with the caller's and with the hold. Where the work fails, panics, or ends
-// its goroutine, the lock is given back behind it. isLost: the hold's loss ended the context.
+// under runs work with a context that ends with the caller's context and with the hold. If the work fails, panics, or
+// ends its goroutine, the lock is released afterwards. isLost reports whether the loss of the hold ended the context.
 func (h *Hold) under(ctx context.Context, failed work, work func(context.Context) error) (isLost bool, err error) {
 	under, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, h))
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
@@ -520,7 +529,7 @@ func (h *Hold) under(ctx context.Context, failed work, work func(context.Context
 		stop()
 		cancel(nil)
 		if !isDone {
-			h.unlockBehind(failed)
+			h.unlockAfterError(failed)
 		}
 	}()
 	err = work(under)

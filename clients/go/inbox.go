@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inbox receives what a node publishes about queued requests (NOTIFY), over one subscribed connection. Their tokens are
-// new ones: no message is about another request than that of the waiter.
+// inbox receives what a node publishes about queued requests (NOTIFY), over one subscribed connection. Each request has
+// a new token, so a message can only be about the request of its waiter.
 //
-// Delivery is at most once: when the connection ends, each waiter asks again.
+// Messages are delivered at most once, so each waiter asks again when the connection ends.
 type inbox struct {
 	ctx       context.Context
 	options   *redis.Options
@@ -32,21 +32,21 @@ type inbox struct {
 type subscription struct {
 	ctx       context.Context // ends with the connection
 	end       context.CancelCauseFunc
-	pubsub    *redis.PubSub            // nil while it connects
-	confirmed map[string]chan struct{} // by channel: closed when messages on it arrive
+	pubsub    *redis.PubSub            // nil while connecting
+	confirmed map[string]chan struct{} // by channel; closed once the subscription is confirmed
 }
 
-// errMoved: the node has ended a channel, since its slot is another node's.
+// errMoved means that the node has ended a channel, because its slot belongs to another node now.
 var errMoved = errors.New("redislock: a slot has moved to another node")
 
-// notice is what a message says about a request.
+// notice is a message about a request.
 type notice struct {
 	Token, Outcome string
 	Fence          uint64
 	Slot           *int
 }
 
-// add registers a waiter, before its request is sent: the message may come before the reply.
+// add registers a waiter. Call it before the request is sent, because the message may come before the reply.
 func (i *inbox) add(token string) <-chan notice {
 	w := make(chan notice, 4)
 	i.mu.Lock()
@@ -61,7 +61,7 @@ func (i *inbox) remove(token string) {
 	delete(i.waiters, token)
 }
 
-// listen returns when messages on the channel arrive here; until ends with the connection on which they do.
+// listen waits until the subscription to the channel is confirmed. until ends with its connection.
 func (i *inbox) listen(ctx context.Context, channel string) (until context.Context, failed *failure) {
 	i.mu.Lock()
 	if i.sub == nil {
@@ -150,7 +150,7 @@ func (i *inbox) confirm(sub *subscription, channel string) {
 	}
 }
 
-// end closes the subscription: every waiter asks again, since a message may be lost.
+// end closes the subscription. Every waiter then asks again, because a message may be lost.
 func (i *inbox) end(sub *subscription, why error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -160,7 +160,7 @@ func (i *inbox) end(sub *subscription, why error) {
 	}
 }
 
-// suspect ends a subscription that may be dead, or lead to a replica: those that wait for it report why.
+// suspect ends a subscription that may be dead, or may be at a replica. Requests that wait for it report the reason.
 func (i *inbox) suspect(why error) {
 	i.mu.Lock()
 	sub := i.sub
@@ -171,15 +171,15 @@ func (i *inbox) suspect(why error) {
 func (i *inbox) deliver(payload string) {
 	var n notice
 	if json.Unmarshal([]byte(payload), &n) != nil {
-		return // Another program publishes on our channel.
+		return // Not from the module: another program publishes on our channel.
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	select {
 	case i.waiters[n.Token] <- n:
-	default: // There is none, or it has missed it, and asks again.
+	default: // There is no waiter, or its channel is full, and it will ask again.
 	}
 }
 
-// lateMessage is how long after the end of its BLOCK a message is waited for.
+// lateMessage is how long to wait for a message after the end of its BLOCK.
 const lateMessage = time.Second

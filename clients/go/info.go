@@ -2,47 +2,48 @@ package redislock
 
 import "time"
 
-// mostHolders is how many holders LOCK.INFO names, the oldest.
+// mostHolders is the number of holders to ask LOCK.INFO for.
 const mostHolders = 100
 
-// Info is the state of a lock ([Lock.Info]).
+// Info is the state of a lock, as [Lock.Info] returns it.
 type Info struct {
 	// Kind is mutex, reentrant, rw or semaphore. That of a Multi is mutex.
 	Kind string
-	// Limit is 1, or that of a semaphore; 0 for a read/write lock.
+	// Limit is the limit of a semaphore, 0 for a read/write lock, and 1 for the other types.
 	Limit int
-	// Fence is that of the latest grant on this key.
+	// Fence is the fencing token of the latest grant on this key.
 	Fence uint64
-	// TTL is what the key has left; nil: no deadline. 0 if it is free, and only waited for.
+	// TTL is the remaining time of the key; nil without a deadline, and 0 if the lock is free and only has waiters.
 	TTL *time.Duration
-	// Holders are the hundred oldest, the one with the smallest fence first.
+	// Holders are the hundred oldest holders, the one with the smallest fence first.
 	Holders []Holder
-	// Waiters is how many requests wait.
+	// Waiters is the number of waiting requests.
 	Waiters int
-	// Holding is how many owners hold it.
+	// Holding is the number of owners that hold the lock.
 	Holding int
 }
 
 // Holder is an owner that holds a lock.
 type Holder struct {
-	// Owner is the token. It may be any bytes: %q shows them.
+	// Owner is the owner ID. It may contain arbitrary bytes, so print it with %q.
 	Owner string
 	// Mode is exclusive, read, write or permits.
 	Mode string
-	// Holds is the count of a reentrant or read/write lock; of a semaphore its permits.
+	// Holds is how many times the owner holds the lock; for a semaphore, its permits.
 	Holds int
+	// Fence is the fencing token of its grant.
 	Fence uint64
-	// TTL is what is left of the lease, Lease its length; nil: without a deadline.
+	// TTL is the remaining time of the lease, and Lease its length; nil without a deadline.
 	TTL, Lease *time.Duration
 	// Age is the time since the grant.
 	Age time.Duration
-	// Session is the client id of the connection that it is bound to; 0: none.
+	// Session is the client ID of the connection that its session is bound to; 0 without a session.
 	Session int64
-	// Slot is nil without.
+	// Slot is the number of its permit; nil if the lock has no slots.
 	Slot *int
 }
 
-// fields of a map, which is a flat array in RESP2.
+// fields are those of a map, which RESP2 sends as a flat array.
 type fields struct {
 	values map[string]any
 	isBad  bool
@@ -76,7 +77,7 @@ func (f *fields) number(name string) int64 {
 	return number
 }
 
-// time in milliseconds; negative: without an end.
+// time reads a duration in milliseconds; a negative one means none.
 func (f *fields) time(name string) *time.Duration {
 	number := f.number(name)
 	if number < 0 {

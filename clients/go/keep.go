@@ -8,11 +8,12 @@ import (
 // soonest is the shortest time for the reply to a renewal.
 const soonest = 50 * time.Millisecond
 
-// keep renews the lease for its full length after each third of it, so that a loss is noticed within a third; of a
-// session it asks LOCK.HELD then. It is what the timer of a hold does; without either that tells the loss.
+// keep is called by the timer of a hold. It renews the lease for its full length after each third of it, so that a loss
+// is noticed within a third; with a session it asks LOCK.HELD instead. With neither it reports the loss at the
+// deadline.
 func (h *hold) keep() {
 	now := h.get()
-	isForgotten := h.known.Load() == 0 // The program has dropped it without Unlock: its lease ends it.
+	isForgotten := h.known.Load() == 0 // The program has dropped it without Unlock, so let the lease end it.
 	switch {
 	case now.isLost(), isForgotten && now.session != nil:
 		h.lose()
@@ -34,7 +35,7 @@ func (h *hold) keep() {
 	isHeld, failed := h.renewed(now)
 	switch {
 	case failed != nil && !failed.meansLost() && now.session == nil && !h.get().isLost():
-		if h.again.failed(failed) && h.ctx.Err() == nil { // Else a release has ended this renewal.
+		if h.again.failed(failed) && h.ctx.Err() == nil { // Otherwise a release has ended this renewal.
 			h.lock.warn(h.ctx, "the renewal failed: retrying until the lease expires", h.token, failed.error())
 		}
 		h.set(func(*holding) { h.arm(min(h.again.pause(), now.lease/3)) })
@@ -42,22 +43,22 @@ func (h *hold) keep() {
 		h.lose()
 	case h.set(func(after *holding) {
 		h.again = resend{}
-		if after.lease == now.lease { // Else a renewal by hand came behind this one.
+		if after.lease == now.lease { // Otherwise the caller has renewed after this one.
 			h.extend(sent.Add(now.lease))
 		}
 	}) && now.session == nil:
-		h.lock.tell(h.ctx, EventRenewed, h.token, now.fence, 0)
+		h.lock.notify(h.ctx, EventRenewed, h.token, now.fence, 0)
 	}
 }
 
-// renewed asks the server.
+// renewed sends the renewal, or the check of a session.
 func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 	f, ctx := &h.lock.family, h.lock.client.ctx
 	if now.session != nil {
 		reply, failed := now.session.ask(ctx, late, f.held(h.token)...)
 		return reply != nil, failed
 	}
-	// No reply is waited for beyond the deadline, nor for a release that waits for this renewal.
+	// Wait for the reply no longer than until the deadline, or until a release wants to run.
 	limit := late
 	if !now.deadline.IsZero() {
 		limit = max(time.Until(now.deadline), soonest)

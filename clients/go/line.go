@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// line is a connection to a node: the one that all requests share which are answered at once, made anew after its end;
-// or one of a request's own, which ends with its connection. While replies are under way, further requests gather, and
-// go out together.
+// line is a connection to a node. Either all requests that get their reply at once share it, and it reconnects; or it
+// is dedicated to one request and ends with its connection. Requests that arrive while replies are outstanding are sent
+// together afterwards.
 type line struct {
 	ctx     context.Context
 	end     context.CancelFunc
@@ -21,7 +21,7 @@ type line struct {
 
 	mu      sync.Mutex
 	link    *link // the latest one
-	retired *link // the next packet goes over another one
+	retired *link // not to be used for another packet
 	pending []*call
 	isBusy  bool
 }
@@ -32,17 +32,17 @@ func newLine(ctx context.Context, options *redis.Options, isOwn bool) *line {
 	return l
 }
 
-// call is a packet: commands that go out one behind the other.
+// call is a packet: commands that are sent together.
 type call struct {
 	commands []redis.Cmder
-	link     *link    // it was sent over this one; nil: it was not
+	link     *link    // that it was sent over; nil if it was not sent
 	unsent   *failure // there was no connection
 	done     chan struct{}
 }
 
-// send returns when each command has its reply or error, and over which connection. The failure is one without any:
-// there was no connection; or no reply came within the limit, after which the connection counts as dead, or while the
-// context lasts, after which the replies are read and thrown away, and the commands are not the caller's any more.
+// send waits until each command has its reply or error, and returns the connection. It fails if there was no
+// connection, if no reply came within the limit, after which the connection counts as dead, or if the context ended,
+// after which the replies are read and discarded. After a failure the caller must not use the commands any more.
 func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.Cmder) (*link, *failure) {
 	c := &call{commands: commands, done: make(chan struct{})}
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func (l *line) send(ctx context.Context, limit time.Duration, commands []redis.C
 	}
 }
 
-// leave gives the packet up: why it ends, or that there is no connection to send it over.
+// leave abandons the packet. The failure says why, or that there is no connection yet.
 func (l *line) leave(c *call, why error) *failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *line) leave(c *call, why error) *failure {
 	return &failure{err: why, isSent: c.link != nil}
 }
 
-// run sends what gathers, until there is nothing.
+// run sends pending packets until there are none.
 func (l *line) run() {
 	for l.isNeeded() {
 		link, unsent := l.connected()
@@ -91,7 +91,7 @@ func (l *line) run() {
 		}
 		l.mu.Unlock()
 		if link != nil && len(commands) > 0 {
-			link.exchange(commands...) // Each caller has its limit.
+			link.exchange(commands...) // Without a timeout, because each caller has its own limit.
 		}
 		for _, c := range batch {
 			c.unsent = unsent
@@ -110,7 +110,7 @@ func (l *line) isNeeded() bool {
 	return l.isBusy
 }
 
-// connected is the link, made anew where there is none.
+// connected returns the link, and connects if there is none.
 func (l *line) connected() (*link, *failure) {
 	l.mu.Lock()
 	current, isRetired := l.link, l.link == l.retired
@@ -134,7 +134,7 @@ func (l *line) connected() (*link, *failure) {
 	return made, nil
 }
 
-// retire closes the connection when the packets that were sent over it have their replies. Closing it earlier would
+// retire closes the connection once all packets that were sent over it have their replies. Closing it earlier would
 // leave their outcome unknown.
 func (l *line) retire(over *link) {
 	l.mu.Lock()
@@ -148,7 +148,7 @@ func (l *line) retire(over *link) {
 	}
 }
 
-// drop ends the connection that there is.
+// drop closes the current connection.
 func (l *line) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

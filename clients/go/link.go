@@ -14,19 +14,19 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// link is one connection to a server: made once, by the caller's options, and never replaced. It notices its end also
-// while no request waits for a reply, since a goroutine reads on it.
+// link is one connection to a server, opened with the caller's options and never replaced. A goroutine always reads on
+// it, so it notices its end even while no request waits for a reply.
 type link struct {
 	ctx context.Context // ends with the connection
 	end context.CancelFunc
 	rdb *redis.Client
-	// conn has the connection of rdb to itself: newer versions of go-redis would take another one for a pipeline, and
-	// hide why the handshake of the first one has failed.
+	// conn is the connection of rdb. Without it, newer versions of go-redis would open another one for a pipeline, which
+	// hides why the handshake of the first one failed.
 	conn *redis.Conn
-	mu   sync.Mutex // held while commands are under way
+	mu   sync.Mutex // held while commands are outstanding
 }
 
-// watched is what go-redis has of the connection.
+// watched is the connection as go-redis sees it: it reads from a pipe.
 type watched struct {
 	net.Conn
 	reads net.Conn
@@ -35,8 +35,8 @@ type watched struct {
 func (w watched) Read(b []byte) (int, error)        { return w.reads.Read(b) }
 func (w watched) SetReadDeadline(t time.Time) error { return w.reads.SetReadDeadline(t) }
 
-// dial connects, and no more than that: go-redis makes its handshake with the first command. It retries nothing on a
-// link: its retries add up to many seconds, and a release that it sent again would look like a loss.
+// dial only connects; go-redis does its handshake with the first command. Retries of go-redis are off, because they add
+// up to many seconds, and a release that it resent would look like a loss.
 func dial(ctx context.Context, options *redis.Options) (*link, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, undoFor, errNoReply)
 	defer cancel()
@@ -48,7 +48,7 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 	l.ctx, l.end = context.WithCancel(ctx)
 	reads, fill := net.Pipe()
 	go func() {
-		_, _ = io.Copy(fill, conn) // Its error is its end, whatever it says.
+		_, _ = io.Copy(fill, conn) // Any error means that the connection has ended.
 		l.end()
 	}()
 	own, isDialed := *options, atomic.Bool{}
@@ -68,14 +68,14 @@ func dial(ctx context.Context, options *redis.Options) (*link, error) {
 	l.conn = l.rdb.Conn()
 	context.AfterFunc(l.ctx, func() {
 		_, _ = conn.Close(), fill.Close()
-		l.mu.Lock() // go-redis logs that a connection is closed beside its command.
+		l.mu.Lock() // go-redis would log that a connection is closed during a command.
 		defer l.mu.Unlock()
 		_ = l.rdb.Close()
 	})
 	return l, nil
 }
 
-// connect also authenticates and selects the database: what fails here was not sent.
+// connect dials, authenticates and selects the database. If it fails, no request was sent.
 func connect(ctx context.Context, options *redis.Options) (*link, error) {
 	l, err := dial(ctx, options)
 	if err != nil {
@@ -96,7 +96,7 @@ func connect(ctx context.Context, options *redis.Options) (*link, error) {
 	return nil, err
 }
 
-// exchange sends commands and reads their replies. Then each command has its reply or its error.
+// exchange sends commands and reads their replies. Afterwards each command has its reply or error.
 func (l *link) exchange(commands ...redis.Cmder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *link) exchange(commands ...redis.Cmder) {
 		_ = pipe.Process(ctx, command)
 	}
 	_, err := pipe.Exec(ctx)
-	// Where it has no connection, and would try again, go-redis gives the commands no error.
+	// If go-redis has no connection and would retry, it sets no error on the commands.
 	isLeft := err != nil && !slices.ContainsFunc(commands, func(each redis.Cmder) bool { return each.Err() != nil })
 	for _, command := range commands {
 		if isLeft {
@@ -118,14 +118,14 @@ func (l *link) exchange(commands ...redis.Cmder) {
 	}
 }
 
-// part is a command of a packet. Where the connection ends inside of the replies, go-redis fails all commands: this one
-// keeps a reply that was read before.
+// part is a command of a packet. If the connection ends between the replies, go-redis sets the error on all commands,
+// but a part keeps the reply that was read before.
 type part struct {
 	*redis.Cmd
 	isRead bool
 }
 
-// SetErr is called with nil or the server's error when the reply was read.
+// SetErr is called by go-redis with nil or the server's error when the reply was read.
 func (p *part) SetErr(err error) {
 	if !p.isRead {
 		p.isRead = err == nil || isReply(err)

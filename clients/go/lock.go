@@ -8,44 +8,49 @@ import (
 	"time"
 )
 
-// Lock is what to lock, and how: made by a [Client] and its options, and taken any number of times, by any number of
-// goroutines. Each Lock is a new owner, but with [WithToken] and [AsOwnerOf].
+// Lock describes what to lock and how. A [Client] creates it. It can be acquired any number of times, by any number of
+// goroutines. Each call of its Lock method is a new owner, except with [WithToken] and [AsOwnerOf].
 type Lock struct {
 	client *Client
 	family family
 	config
 }
 
-// Lock waits for the lock until the context ends, in the server's queue: first come, first served. A broken connection,
-// a failover, a moved slot do not end the wait, nor does a time-out of the socket.
+// Lock acquires the lock. It waits in the server's queue, first come, first served, until the context ends. A broken
+// connection, a failover, a moved slot or a socket timeout does not end the wait.
 //
-// The context's error, if it ends first: then nothing is queued and nothing is held, or is withdrawn in the background
-// where the server cannot be reached, and the call has taken a second longer at most. If the server could not be asked,
-// the error is also that of the last attempt, and the first retry is logged as a warning: with a context without end
-// Lock waits until the server can be reached. With [WithWait], [ErrNotAcquired] when that time is over. [ErrDeadlock],
-// [ErrWrongType], [ErrWrongKind], [ErrTooManyWaiters] if waiting cannot help; [ErrCancelled] by an operator;
-// [ErrNotReplicated]; [ErrNoModule]; [ErrUsage]; [ErrLost] if the owner of [AsOwnerOf] has lost its hold; go-redis's
-// errors that no retry mends, such as a wrong password or a missing permission.
+// If the context ends first, Lock returns its error, at most a second later, and leaves neither a queued request nor a
+// hold behind; if the server cannot be reached, the withdrawal goes on in the background. The error then also wraps
+// that of the last attempt. The first retry is logged as a warning, because with a context that never ends Lock waits
+// until the server can be reached. With [WithWait], Lock returns [ErrNotAcquired] after that time.
+//
+// Other errors are:
+//   - [ErrDeadlock], [ErrWrongType], [ErrWrongKind] or [ErrTooManyWaiters] if waiting cannot help
+//   - [ErrCancelled] if an operator ended the wait
+//   - [ErrNotReplicated] if too few replicas confirmed the grant
+//   - [ErrLost] if the owner of [AsOwnerOf] has lost its hold
+//   - [ErrNoModule], [ErrUsage] and [ErrClosed]
+//   - errors of go-redis that no retry resolves, such as a wrong password or a missing permission
 func (l *Lock) Lock(ctx context.Context) (*Hold, error) {
 	hold, _, err := l.take(ctx, false)
 	return hold, err
 }
 
-// TryLock takes the lock if that is possible at once; else [ErrNotAcquired], by another owner or while others wait. It
-// asks for a second if the server cannot be reached. Other errors as of Lock.
+// TryLock acquires the lock if that is possible at once. It returns [ErrNotAcquired] if another owner holds the lock or
+// other requests wait. It retries for a second if the server cannot be reached. Other errors are those of [Lock.Lock].
 func (l *Lock) TryLock(ctx context.Context) (*Hold, error) {
 	once := *l
 	once.isWaiting = false
 	return once.Lock(ctx)
 }
 
-// Do runs the work while it holds the lock, which it waits for as Lock does. The work's context ends with the caller's,
-// and with the cause [ErrLost] when the lock is lost; [FromContext] has the hold. Use [WithAutoRenew] or [WithSession]
-// where the work may take longer than the lease.
+// Do acquires the lock as [Lock.Lock] does, calls work, and releases the lock. The context of work ends with the
+// caller's, and with the cause [ErrLost] if the lock is lost; [FromContext] returns the hold. Use [WithAutoRenew] or
+// [WithSession] if the work may take longer than the lease.
 //
-// The work's error is returned as it is, and never hidden or delayed by a release that fails (a second at most); where
-// the work ended since the lock was lost, the error is [ErrLost] too. A panic passes through behind the release. Other
-// errors as of Lock and [Hold.Unlock].
+// Do returns the error of work unchanged. A release that fails neither hides it nor delays it by more than a second. If
+// work ended because the lock was lost, the error is [ErrLost] as well. A panic propagates after the release. Other
+// errors are those of Lock and [Hold.Unlock].
 func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	hold, err := l.Lock(ctx)
 	if err != nil {
@@ -55,7 +60,7 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	switch {
 	case err == nil:
 		if err = hold.Unlock(ctx); errors.Is(err, ErrUnlocked) {
-			err = nil // The work has unlocked it itself.
+			err = nil // The work has already unlocked it.
 		}
 	case isLost && errors.Is(err, context.Canceled) && ctx.Err() == nil:
 		err = fmt.Errorf("%w: %w", ErrLost, err)
@@ -63,17 +68,18 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	return err
 }
 
-// Coalesced is how [Lock.LockCoalesced] ended.
+// Coalesced is the result of [Lock.LockCoalesced].
 type Coalesced struct {
-	// Hold, if this caller is to do the work: Unlock answers all waiters that it is done, UnlockFailed grants the lock
-	// to the next waiter.
+	// Hold is not nil if this caller has to do the work. Unlock then reports to all waiters that it is done;
+	// UnlockFailed grants the lock to the next waiter.
 	Hold *Hold
-	// DoneFence is that of the grant under which another caller did the work meanwhile. 0: none did.
+	// DoneFence is the fencing token of the hold under which another caller did the work meanwhile; 0 if none did.
 	DoneFence uint64
 }
 
-// LockCoalesced waits as Lock does, but is told "done" when the holder unlocks (COALESCE): for work whose result all
-// can share. Only of a mutex, without [WithMixed] and [WithAtLeast]. See [Once], which does all of it.
+// LockCoalesced acquires the lock as [Lock.Lock] does, but ends the wait with "done" when the holder unlocks
+// (COALESCE): for work whose result all callers can share. It needs a mutex without [WithMixed] and [WithAtLeast];
+// otherwise it returns [ErrUsage]. [Once] is built on it.
 func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
 	if l.family.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
 		return Coalesced{}, usage("coalescing needs a mutex, without WithMixed and WithAtLeast")
@@ -82,8 +88,9 @@ func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
 	return Coalesced{hold, done}, err
 }
 
-// Info is what LOCK.INFO tells: the holders, with age and time left, and how many wait; nil if the lock is free and not
-// waited for. Of several keys, the first one that is held.
+// Info returns the state of the lock from the server (LOCK.INFO): the holders with their age and remaining time, and
+// the number of waiters. It returns nil if the lock is free and has no waiters. For multiple keys it reports the first
+// one that is held.
 func (l *Lock) Info(ctx context.Context) (*Info, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -106,10 +113,10 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 	return info, nil
 }
 
-// FromToken is the hold of a lock that was taken elsewhere, by its token ([Hold.Detach]): for a job that is queued here
-// and done there. It asks the server at once. Its Unlock gives back all that the token holds. With [WithAutoRenew] it
-// is renewed from here on. Not with [WithSession] and [WithAtLeast], which begin with the grant. [ErrLost] if the token
-// does not hold the lock.
+// FromToken returns the hold of a lock that was acquired elsewhere, by its token ([Hold.Detach]): for a job that one
+// process enqueues and another one runs. It asks the server at once, and returns [ErrLost] if the token does not hold
+// the lock. Its Unlock releases everything that the token holds. With [WithAutoRenew] the hold is renewed from now on.
+// [WithSession] and [WithAtLeast] start at the grant, so FromToken returns [ErrUsage] with them.
 func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if l.isSession || l.atLeast > 0 {
 		return nil, usage("a session and WithAtLeast start at the grant: FromToken cannot be combined with them")
@@ -146,7 +153,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	hold := publicHold(h, &of, got, found.holds)
 	h.granted(l.family.mode(), found.holds, got, 0, nil)
 	if l.isRenewed {
-		// Less than the third of the lease may be left after which the first renewal is due.
+		// Renew now: the lease may expire before the first renewal, which is due after a third of it.
 		if err := hold.Renew(ctx, l.lease); err != nil {
 			return nil, err
 		}
@@ -156,7 +163,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 
 func (l *Lock) route() route { return route{client: l.client, key: l.family.key()} }
 
-// take acquires; done is the fence of the hold that did the work meanwhile.
+// take acquires the lock. done is the fence of the hold that did the work meanwhile.
 func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64, err error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, 0, err
@@ -165,7 +172,7 @@ func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64
 	if h == nil {
 		h = newHold(ctx, l, l.owner())
 	} else if l.isSession {
-		// The binding of the first hold is that of all.
+		// All holds of an owner share the session of the first one.
 		again := *l
 		again.isSession = false
 		l = &again
@@ -175,7 +182,7 @@ func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64
 	if hold == nil {
 		return nil, done, a.refused(err)
 	}
-	l.tell(ctx, EventGranted, h.token, hold.Fence(), time.Since(a.began))
+	l.notify(ctx, EventGranted, h.token, hold.Fence(), time.Since(a.began))
 	return hold, 0, nil
 }
 

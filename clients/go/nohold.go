@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// errNoHold is the error of a nil *Hold, for what would ask the server about it.
+// errNoHold is the error of methods that would ask the server about a nil *Hold.
 var errNoHold = usage("there is no hold: FromContext finds one only inside Do and Once")
 
-// noHold answers for a nil *Hold, so that code that runs with and without a lock can ask [FromContext] for its fence:
-// it holds nothing, and its context has ended.
+// noHold stands in for a nil *Hold, so that code that may run without a lock can ask [FromContext] for its fence. It
+// holds nothing, and its context has ended.
 var noHold = func() *Hold {
 	h := newHold(context.Background(), &Lock{family: family{keys: []string{""}}}, "")
 	h.now.deadline = time.Now()
-	h.over(wasLost)
+	h.finish(wasLost)
 	h.end(errNoHold)
 	return &Hold{hold: h, slot: -1}
 }()

@@ -7,47 +7,49 @@ import (
 	"time"
 )
 
-// EventKind is what happens to a lock, from its Lock to its end.
+// EventKind is the kind of an [Event].
 type EventKind string
 
 // The kinds of events.
 const (
-	// EventQueued: the request waits in the server's queue.
+	// EventQueued is sent when the request waits in the server's queue.
 	EventQueued EventKind = "queued"
-	// EventGranted: with the time from the call to the grant.
+	// EventGranted is sent at a grant. Event.Time is the time since the call.
 	EventGranted EventKind = "granted"
-	// EventNotGranted: the call ended without a grant, for whatever reason; with its time.
+	// EventNotGranted is sent when the call ends without a grant, for any reason. Event.Time is its duration.
 	EventNotGranted EventKind = "not granted"
-	// EventRenewed: the lease has begun anew, by this client. The server's own renewals of a session are not told.
+	// EventRenewed is sent when this client has renewed the lease. The server's renewals of a session are not reported.
 	EventRenewed EventKind = "renewed"
-	// EventLost: known to be lost, told once; with the time since the grant.
+	// EventLost is sent once when the lock is known to be lost. Event.Time is the time since the grant.
 	EventLost EventKind = "lost"
-	// EventReleased: with the time since the grant.
+	// EventReleased is sent after a release. Event.Time is the time since the grant.
 	EventReleased EventKind = "released"
 )
 
-// Event is told to an observer ([WithObserver]), and logged at debug by log/slog's default logger.
+// Event describes what happened to a lock. An observer ([WithObserver]) receives it, and log/slog's default logger logs
+// it at debug level.
 type Event struct {
 	Kind EventKind
-	// Lock is the family: mutex, reentrant, read, write, semaphore or multi.
+	// Lock is the lock type: mutex, reentrant, read, write, semaphore or multi.
 	Lock string
+	// Keys are the names of the lock.
 	Keys []string
-	// Owner is the token.
+	// Owner is the owner ID.
 	Owner string
-	// Fence is that of the grant; 0: there was none.
+	// Fence is the fencing token of the grant; 0 if there was none.
 	Fence uint64
-	// Time is the wait or the hold, of the kinds that say so.
+	// Time is the duration of the wait or the hold, for the kinds that document it.
 	Time time.Duration
-	// Context is the caller's, or of what goes on in the background its own: for spans.
+	// Context is that of the caller, or of the background work: for spans.
 	Context context.Context
 }
 
-// warn logs what the caller would otherwise not hear of, or only in the end.
+// warn logs a problem that the caller would otherwise learn only at the end, or never.
 func (l *Lock) warn(ctx context.Context, what, token string, err error) {
 	slog.WarnContext(ctx, "redislock: "+what, "key", strings.Join(l.family.keys, ", "), "owner", token, "error", err)
 }
 
-func (l *Lock) tell(ctx context.Context, kind EventKind, token string, fence uint64, after time.Duration) {
+func (l *Lock) notify(ctx context.Context, kind EventKind, token string, fence uint64, after time.Duration) {
 	if logger := slog.Default(); logger.Enabled(ctx, slog.LevelDebug) {
 		logger.DebugContext(ctx, "redislock: "+string(kind), "key", strings.Join(l.family.keys, ", "), "owner", token,
 			"fence", fence, "after", after)

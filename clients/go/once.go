@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Once computes a value once for all callers (single-flight over many processes): it returns what read finds, or what
-// compute returns while this caller alone holds the lock. The callers that wait meanwhile read the new value.
+// Once returns the value that read finds. If there is none, one caller computes it and the others wait: single-flight,
+// or request coalescing, over many processes.
 //
-// read reports whether there is a value; it runs before the lock is asked for, after the grant, and after the release
-// of another caller. compute stores the value where read finds it; its context ends with the cause [ErrLost] if the
-// lock is lost, and [FromContext] has the hold. The lock is a mutex with a lease; with [WithAutoRenew] compute may take
-// longer than that. [WithWait] limits the wait for another caller, and not read and compute: then [ErrNotMade], if
-// there is no value.
+// read reports whether there is a value. It runs before the lock is requested, after the grant, and after the release
+// of another caller. compute must store the value where read finds it. Its context ends with the cause [ErrLost] if the
+// lock is lost, and [FromContext] returns the hold. The lock must be a mutex with a lease; with [WithAutoRenew] compute
+// may take longer than that. [WithWait] limits the wait for another caller, but not read and compute. If there is no
+// value after that time, Once returns [ErrNotMade].
 //
-// An error of compute is that of its caller alone: the next one computes the value. The same holds after a panic, when
-// the context ends, and, after the lease, when the process dies. If the lock was lost while compute ran, the result is
-// what read finds then, or what compute returned if there is nothing.
+// If compute fails, only its own caller gets the error, and the next caller computes the value. The same happens after
+// a panic, when the context ends, and, once the lease has expired, when the process dies. If the lock is lost while
+// compute runs, Once returns what read finds then, or what compute returned if read finds nothing.
 func Once[T any](
 	ctx context.Context,
 	lock *Lock,
@@ -30,7 +30,7 @@ func Once[T any](
 	if lock.lease == 0 {
 		return none, usage("Once needs a lease: without one, a caller that dies would keep all others waiting")
 	}
-	// WithWait is the time of all its waits together.
+	// WithWait limits the sum of all waits.
 	rest, ends := *lock, time.Now().Add(lock.wait)
 	for {
 		if value, isThere, err := read(ctx); err != nil || isThere {
@@ -49,7 +49,7 @@ func Once[T any](
 		case got.Hold != nil:
 			return computeUnder(ctx, got.Hold, read, compute)
 		}
-		// Done but not there (the lock was held for something else, or the value has gone): ask again.
+		// Done, but no value (the lock was held for something else, or the value was evicted): try again.
 		if lock.wait > 0 {
 			rest.wait = max(1, time.Until(ends))
 		}
@@ -64,7 +64,7 @@ func computeUnder[T any](
 ) (T, error) {
 	var value T
 	_, err := hold.under(ctx, workFailed, func(under context.Context) (err error) {
-		// Another caller may have made it while this one asked for the lock.
+		// Another caller may have stored it while this one was acquiring the lock.
 		var isThere bool
 		if value, isThere, err = read(under); err != nil || isThere {
 			return err
@@ -79,12 +79,12 @@ func computeUnder[T any](
 	}
 	switch err := hold.Unlock(ctx); {
 	case errors.Is(err, ErrLost):
-		// Another caller may have made the value too: all have what is read now.
+		// Another caller may have computed the value as well: return what all callers read.
 		if found, isThere, err := read(ctx); err != nil || isThere {
 			return found, err
 		}
 	case err != nil && !errors.Is(err, ErrUnlocked):
-		// The value was made under the lock, whose lease ends it.
+		// The value was computed under the lock, so return it. The lease ends the hold.
 		slog.WarnContext(ctx, "redislock: the lock of a computed value could not be released", "key",
 			hold.Keys(), "error", err)
 	}

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	// slice is the longest BLOCK. No socket waits for it: the outcome is a message.
+	// slice is the longest BLOCK. No socket waits that long, because a message reports the outcome.
 	slice = 5 * time.Second
-	// late: after this no reply will come.
+	// late is how long to wait for a reply. A connection without one counts as dead.
 	late = 5 * time.Second
-	// resendFor is how long a request without BLOCK is sent again: long enough for a reconnect and a slot's move.
+	// resendFor is how long a request without BLOCK is retried: long enough for a reconnect and for a slot to move.
 	resendFor = time.Second
-	// releaseFor is how long a release is sent again while its caller waits: long enough for a failover.
+	// releaseFor is how long a release is retried while its caller waits: long enough for a failover.
 	releaseFor = 10 * time.Second
-	// lastAttempt is how late the last attempt of a wait may end.
+	// lastAttempt is how long the last attempt may go on after the acquire timeout.
 	lastAttempt = time.Second
-	// kept is how long a caller that gives up waits for the cleanup, which goes on in the background.
+	// kept is how long a cancelled caller waits for the cleanup, which then goes on in the background.
 	kept = time.Second
-	// undoFor limits one attempt of a cleanup, and making a connection for a retry.
+	// undoFor limits one attempt of a cleanup, and opening a connection for a retry.
 	undoFor = 2 * time.Second
 
 	firstPause = 10 * time.Millisecond
-	// longestPause is far below lock.keep-place (1 s): the waiter keeps its place in the queue.
+	// longestPause is far below lock.keep-place (1 s), so that the waiter keeps its queue position.
 	longestPause = 250 * time.Millisecond
 )
 
-// resend tells how a request is sent again, after jittered pauses that grow, and for how long. It begins with its first
-// failure. There is a second try, however late the first one failed.
+// resend decides when and for how long a request is sent again, after growing, jittered pauses. It starts with the
+// first failure. A request is always tried twice, however late the first attempt failed.
 type resend struct {
 	next     time.Duration
 	since    time.Time
@@ -36,8 +36,8 @@ type resend struct {
 	isLogged bool
 }
 
-// failed records why the request is sent again. It is true where that is to be logged: once, at the first failure.
-// Redirections are part of every move of a slot, so only those are logged that have gone on for a while.
+// failed records why the request is sent again, and reports whether to log it: once, at the first failure. Every slot
+// move causes redirections, so those are logged only if they last.
 func (r *resend) failed(f *failure) bool {
 	if r.since.IsZero() {
 		r.since = time.Now()
@@ -50,14 +50,14 @@ func (r *resend) failed(f *failure) bool {
 	return true
 }
 
-// interrupted: the context ended during this attempt. Of the first one this is all that is known.
+// interrupted records that the context ended during this attempt, unless an earlier one already has a cause.
 func (r *resend) interrupted(f *failure) {
 	if r.cause == nil && !f.isSent {
 		r.cause = f.err
 	}
 }
 
-// ended is the error of a request that ends without a reply: why it ends, and what has kept it from its reply.
+// ended is the error of a request that ends without a reply: why it ends, and what prevented the reply.
 func (r *resend) ended(why error) error {
 	if r.cause == nil || r.cause == why {
 		return why
@@ -70,7 +70,7 @@ func (r *resend) pause() time.Duration {
 	return jittered(r.next, 0.5, 1)
 }
 
-// isOver: a limit of 0 has no end.
+// isOver reports whether the limit since the first failure has passed; 0 means no limit.
 func (r *resend) isOver(limit time.Duration) bool {
 	if r.since.IsZero() {
 		r.since = time.Now()
@@ -79,7 +79,7 @@ func (r *resend) isOver(limit time.Duration) bool {
 	return limit > 0 && time.Since(r.since) >= limit
 }
 
-// wait pauses; its error is the context's.
+// wait pauses, and returns the context's error if that ends first.
 func (r *resend) wait(ctx context.Context) error { return sleep(ctx, r.pause()) }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// node is one server: its shared connection, and its messages.
+// node is one server, with its shared connection and its inbox.
 type node struct {
 	line  *line
 	inbox inbox
@@ -24,19 +24,19 @@ func newNode(ctx context.Context, options *redis.Options, isSharded bool) *node 
 		inbox{ctx: ctx, options: options, isSharded: isSharded, waiters: map[string]chan notice{}}}
 }
 
-// servers routes the commands of a key: to the only server, the primary that the sentinels name, or the node that has
-// the key's slot.
+// servers routes the commands of a key to the single server, to the primary that the sentinels name, or to the node
+// that has the key's slot.
 type servers struct {
 	ctx     context.Context // ends all connections
 	single  *node
 	cluster *redis.ClusterClient
-	channel string // of messages, its beginning
+	channel string // prefix of the channels for messages
 
 	mu    sync.Mutex
 	nodes map[string]*node
 }
 
-// serversOf also tells how long the caller's sockets wait for a reply.
+// serversOf also returns the ReadTimeout of the caller's client.
 func serversOf(ctx context.Context, client redis.UniversalClient) (*servers, time.Duration, error) {
 	s := &servers{ctx: ctx, channel: "redislock:" + randomHex(), nodes: map[string]*node{}}
 	switch client := client.(type) {
@@ -50,7 +50,7 @@ func serversOf(ctx context.Context, client redis.UniversalClient) (*servers, tim
 	return s, 0, usage("a %T is neither a *redis.Client nor a *redis.ClusterClient", client)
 }
 
-// nodeOf is the node for a key; address, where a node has named another one.
+// nodeOf returns the node for a key, or that at the address to which a node has redirected.
 func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error) {
 	if s.single != nil {
 		return s.single, nil
@@ -58,7 +58,7 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 	ctx, cancel := context.WithTimeout(ctx, undoFor)
 	defer cancel()
 	found, failed := make(chan *redis.Client, 1), make(chan error, 1)
-	go func() { // go-redis asks the nodes one after another, and does not hear that the context ends.
+	go func() { // go-redis asks the nodes one after another, and ignores the end of the context.
 		if client, err := s.cluster.MasterForKey(ctx, key); err == nil {
 			found <- client
 		} else {
@@ -77,7 +77,7 @@ func (s *servers) nodeOf(ctx context.Context, key, address string) (*node, error
 
 var errNoNode = errors.New("redislock: no node of the cluster has replied yet")
 
-// named is the node at an address; without one, at that of the options.
+// named returns the node at an address; without one, at that of the options.
 func (s *servers) named(address string, own redis.Options) *node {
 	own.Addr = cmp.Or(address, own.Addr)
 	s.mu.Lock()
@@ -88,15 +88,15 @@ func (s *servers) named(address string, own redis.Options) *node {
 	return s.nodes[own.Addr]
 }
 
-// note learns from a failure where to send the next request: the address for that one alone, or nothing. over is the
-// connection over which the server answered, nil if there was none.
+// note updates the routing after a failure. address is where to send the next request only; it may be empty. over is
+// the connection on which the error came, nil if there was none.
 func (s *servers) note(n *node, over *link, f *failure) (address string, isAsking bool) {
 	code, rest := f.words()
 	switch code {
 	case "MOVED", "ASK":
 		_, address, _ = strings.Cut(rest, " ")
 		if strings.HasPrefix(address, ":") {
-			// An empty host is that of the node which answered.
+			// An empty host stands for that of the node which replied.
 			host, _, _ := strings.Cut(n.line.options.Addr, ":")
 			address = host + address
 		}
@@ -105,9 +105,9 @@ func (s *servers) note(n *node, over *link, f *failure) (address string, isAskin
 		}
 	case "READONLY", "MASTERDOWN", "UNBLOCKED":
 		if s.cluster == nil && f.isTransient() {
-			// The sentinels are asked for the primary at each new connection.
+			// Each new connection asks the sentinels for the primary.
 			n.line.retire(over)
-			// Not wrapped: the reply was to another request.
+			// Not wrapped, because the reply was to another request.
 			n.inbox.suspect(fmt.Errorf("redislock: the subscription at %s was closed: %v", n.line.options.Addr, f.err))
 		}
 	case "CLUSTERDOWN", "": // The node may be gone.
@@ -120,7 +120,7 @@ func (s *servers) note(n *node, over *link, f *failure) (address string, isAskin
 	return address, false
 }
 
-// channelOf is the channel for messages about a key.
+// channelOf returns the channel for messages about a key.
 func (s *servers) channelOf(key string) string {
 	if s.cluster == nil {
 		return s.channel
@@ -130,8 +130,8 @@ func (s *servers) channelOf(key string) string {
 
 const slots = 16384
 
-// tags has for each slot a number that is in it, as a channel's tag. To find them all takes some ten milliseconds,
-// once; to search for that of one slot takes one or two.
+// tags maps each slot to a number that hashes to it, for the tag of a channel. Finding all of them takes about ten
+// milliseconds, once; searching for one takes one or two.
 var tags = sync.OnceValue(func() *[slots]uint32 {
 	numbers, found := new([slots]uint32), 0
 	for number := uint32(1); found < slots; number++ {
@@ -168,14 +168,14 @@ func slotOf(key string) int {
 type route struct {
 	client *Client
 	key    string
-	// next is the node for the next request only, as the last one said; isAsking: the slot is on its way there.
+	// next is the node for the next request only, from a redirection. isAsking: the slot is moving there.
 	next     string
 	isAsking bool
-	// isOwn: over a connection of its own, to this node.
+	// isOwn: use own, a dedicated connection to this node.
 	isOwn bool
 	own   *line
 	to    *node
-	// over is the connection of the last packet, nil if that was not sent: a request that is queued over it leaves the
+	// over is the connection of the last packet, nil if that was not sent. A request that was queued over it leaves the
 	// queue when it ends.
 	over *link
 }
@@ -188,7 +188,7 @@ func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any
 	return command.Val(), nil
 }
 
-// packet sends commands one behind the other. Without a failure, which is that of the first one, the others have their
+// packet sends commands together. It returns the failure of the first one; if there is none, the others have their
 // replies or errors.
 func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*redis.Cmd) *failure {
 	r.over = nil
@@ -227,7 +227,7 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 	return failed
 }
 
-// close ends the connection of its own.
+// close closes the dedicated connection, if there is one.
 func (r *route) close() {
 	if r.own != nil {
 		r.own.end()

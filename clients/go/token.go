@@ -11,7 +11,7 @@ import (
 // The server stores tokens of up to 38 bytes without a second object.
 const longestToken = 38
 
-// makeToken makes an owner that people can read in LOCK.INFO: host:pid:random.
+// makeToken returns a new owner ID that is readable in LOCK.INFO: host:pid:random.
 func makeToken() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -31,9 +31,9 @@ func tokenOf(host string) string {
 	return host[:min(len(host), longestToken-len(tail))] + tail
 }
 
-// randomHex gives 64 random bits.
+// randomHex returns 64 random bits.
 func randomHex() string {
 	var random [8]byte
-	_, _ = crand.Read(random[:]) // It never fails: the program ends instead.
+	_, _ = crand.Read(random[:]) // Never fails: the runtime crashes the program instead.
 	return hex.EncodeToString(random[:])
 }

@@ -1,5 +1,5 @@
-// Package gocron has the Locker and the Elector of gocron's scheduler, over locks of the redis-lock module: no two
-// schedulers run one job at the same time, or one of them runs all jobs.
+// Package gocron implements the Locker and the Elector of gocron's scheduler with locks of the redis-lock module. With
+// a Locker no two schedulers run the same job at the same time; with an Elector one scheduler runs all jobs.
 package gocron
 
 import (
@@ -16,12 +16,13 @@ import (
 	redislock "github.com/redis-lock/redis-lock/clients/go"
 )
 
-// NewLocker gives each run of a job the lock of the job's name, which is not waited for: a scheduler that does not get
-// it skips this run. The lock is renewed while the job runs, whatever the client's defaults are. For jobs that are
-// shorter than the clocks of the hosts differ use [redislock.WithAtLeast]; the options replace those of the Locker.
+// NewLocker returns a Locker that acquires a lock with the name of the job for each run. It does not wait: a scheduler
+// that does not get the lock skips this run. The lock is renewed while the job runs, whatever the client's defaults
+// are. For jobs that are shorter than the difference between the clocks of the hosts, use [redislock.WithAtLeast]. The
+// options replace those of the Locker.
 //
-// gocron drops the errors of a Locker, so they are logged: a refusal other than that another scheduler runs the job,
-// and a lock that was lost while the job ran.
+// gocron drops the errors of a Locker, so NewLocker logs them: a failure other than that another scheduler runs the
+// job, and a lock that was lost while the job ran.
 func NewLocker(locks *redislock.Client, options ...redislock.Option) gocron.Locker {
 	return locker{locks, append([]redislock.Option{redislock.WithAutoRenew()}, options...)}
 }
@@ -43,7 +44,7 @@ func (l locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return nil, err
 }
 
-// held is the lock of a job that runs.
+// held is the lock of a running job.
 type held struct {
 	key  string
 	hold *redislock.Hold
@@ -55,23 +56,23 @@ func (h held) Unlock(ctx context.Context) error {
 	case errors.Is(err, redislock.ErrLost):
 		slog.WarnContext(ctx, "redislock/gocron: the lock was lost while the job ran: another scheduler may have run it too",
 			"job", h.key, "error", err)
-	case err != nil && ctx.Err() == nil: // With a context that ended the release goes on.
+	case err != nil && ctx.Err() == nil: // If the context has ended, the release goes on in the background.
 		slog.WarnContext(ctx, "redislock/gocron: the lock of the job could not be released and will expire with its lease",
 			"job", h.key, "error", err)
 	}
 	return err
 }
 
-// ErrNotLeader is the Elector's answer where another scheduler leads, or none. After a refusal the error says why, too.
+// ErrNotLeader means that this scheduler does not lead. After a refusal or a loss the error also wraps the reason.
 var ErrNotLeader = errors.New("redislock/gocron: this scheduler is not the leader")
 
-// The pauses after a refusal or a loss: an Elector that is refused all the time asks a few times a minute.
+// The pauses after a refusal or a loss. An Elector that is always refused asks a few times a minute.
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 10 * time.Second
 )
 
-// Elector lets one of many schedulers run their jobs: the one that holds a lock. See [NewElector].
+// Elector lets only one of many schedulers run the jobs: the one that holds a lock. See [NewElector].
 type Elector struct {
 	name string
 	lock *redislock.Lock
@@ -88,12 +89,12 @@ var (
 	_ io.Closer      = (*Elector)(nil)
 )
 
-// NewElector waits for the lock in the background, in the server's queue, and leads while it is held. It waits until
-// Close, and the lock is one of a session, whatever the client's defaults are: the next scheduler leads as soon as this
-// process ends. The options replace those of the Elector, but for the wait.
+// NewElector starts an Elector, which waits for the lock in the background, in the server's queue, and leads while it
+// holds the lock. It waits until Close, and uses a session, whatever the client's defaults are, so the next scheduler
+// leads as soon as this process ends. The options replace those of the Elector, except for the wait.
 //
-// After a loss, and after any refusal (an operator cancels the wait, the queue or the memory is full, a permission is
-// missing), it logs why, pauses, and queues again. Close ends it, as does that of the client.
+// After a loss, and after any failure (an operator cancels the wait, the queue or the memory is full, a permission is
+// missing), it logs the reason, pauses, and queues again. [Elector.Close] ends it, as does Close of the client.
 func NewElector(locks *redislock.Client, name string, options ...redislock.Option) *Elector {
 	all := append([]redislock.Option{redislock.WithSession()}, options...)
 	ctx, end := context.WithCancel(context.Background())
@@ -116,7 +117,7 @@ func (e *Elector) run(ctx context.Context) {
 			slog.ErrorContext(ctx, "redislock/gocron: this scheduler will not lead again", "lock", e.name, "error", err)
 			return
 		}
-		if time.Since(began) > longestPause { // It waited or led until now.
+		if time.Since(began) > longestPause { // It has waited or led in the meantime.
 			pause = firstPause
 		}
 		slog.WarnContext(ctx, "redislock/gocron: this scheduler is not the leader, and will queue again after a pause",
@@ -152,7 +153,7 @@ func (e *Elector) set(hold *redislock.Hold, err error) {
 	e.hold, e.err = hold, err
 }
 
-// IsLeader is nil while this scheduler leads, else [ErrNotLeader].
+// IsLeader returns nil while this scheduler leads, and otherwise [ErrNotLeader].
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +166,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Close gives the leadership back. Its error is nil: it makes the Elector an [io.Closer].
+// Close gives up the leadership and ends the Elector. The error is always nil; it makes the Elector an [io.Closer].
 func (e *Elector) Close() error {
 	e.end()
 	<-e.done

@@ -1,4 +1,4 @@
-// Package opentelemetry tells spans and histograms of OpenTelemetry about the locks of a client.
+// Package opentelemetry records OpenTelemetry spans and histograms for the locks of a client.
 package opentelemetry
 
 import (
@@ -17,14 +17,16 @@ import (
 
 const name = "redislock"
 
-// The bounds of the buckets, from an uncontended grant to the longest waits and holds; the default ones are for
+// seconds are the bucket bounds, from an uncontended grant to the longest waits and holds. The default bounds are for
 // milliseconds.
 var seconds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800}
 
-// Observer is for [redislock.WithObserver]: the spans redislock.acquire and redislock.hold, and the histograms
-// redislock.wait.duration and redislock.hold.duration in seconds, with the attributes redislock.kind and
-// redislock.outcome (granted, not_granted; released, lost). Key, owner and fence are attributes of the spans only. nil:
-// the global providers, as they are when Observer is called.
+// Observer returns an observer for [redislock.WithObserver]. It records the spans redislock.acquire and redislock.hold,
+// and the histograms redislock.wait.duration and redislock.hold.duration in seconds, with the attributes redislock.kind
+// and redislock.outcome (granted, not_granted; released, lost). Key, owner and fence are attributes of the spans only.
+//
+// A nil provider stands for the global one, as it is when Observer is called. The error is that of creating a
+// histogram.
 func Observer(tracers trace.TracerProvider, meters metric.MeterProvider) (func(redislock.Event), error) {
 	if tracers == nil {
 		tracers = otel.GetTracerProvider()
