@@ -1,11 +1,11 @@
-//! Ten thousand clients that come, wait and go at random, native ones and some that do not know the module, while locks
-//! end in many ways: every reply is one that the
-//! contract has for that moment, no fence is given twice, and afterwards no client and no lock is left. By default it
-//! takes some seconds; these make it longer and wider:
+//! Ten thousand clients that connect, wait and disconnect at random, native ones and some with other lock libraries,
+//! while locks end in many ways. Every reply is one that the contract allows at that moment, no fencing token is
+//! assigned twice, and afterwards no client and no lock is left. By default it takes some seconds; these variables make
+//! it longer and wider:
 //!
-//! - `REDIS_LOCK_CHURN_SECONDS`: go on for as long as this (60 for the long run)
-//! - `REDIS_LOCK_CHURN_AT_ONCE`: so many clients at a time (10000 needs as many open files)
-//! - `REDIS_LOCK_CHURN_SEED`: the random numbers of a run that failed
+//! - `REDIS_LOCK_CHURN_SECONDS`: the duration (60 for the long run)
+//! - `REDIS_LOCK_CHURN_AT_ONCE`: the number of concurrent clients (10000 requires as many open files)
+//! - `REDIS_LOCK_CHURN_SEED`: the seed of a run that failed
 
 use crate::adopt::{is_null, COMPARE_AND_DELETE};
 use crate::support::waiting::*;
@@ -21,10 +21,10 @@ const CLIENTS: u64 = 10_000;
 const WORKERS: u64 = 2;
 const KEYS: usize = 25;
 
-/// How much more memory than before may be in use afterwards: some fifty bytes for each client that came and went.
+/// How much more memory may be in use afterwards: some fifty bytes for each client that connected and left.
 const SLACK: i64 = 512 * 1024;
 
-/// The module remembers the connections of its latest 10,000 grants. A run for a number of seconds fills that table.
+/// The module remembers the connections of its latest 10,000 grants. A run of some seconds fills that table.
 const REMEMBERED_GRANTS: i64 = 10_000 * 64;
 
 #[test]
@@ -40,7 +40,7 @@ fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
     let mut client = server.client();
     assert_eq!(client.run("CONFIG SET lock.keep-place 100"), Reply::ok());
 
-    // The first clients make the server fill its tables; the memory from then on is the measure.
+    // The first clients make the server fill its tables, so memory is measured from then on.
     churn(&server, seed, at_once, |gone| gone >= CLIENTS / 10);
     let before = memory_when_all_have_gone(&server, &mut client);
     let start = Instant::now();
@@ -54,7 +54,7 @@ fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
     assert!(after < before + slack, "{before} bytes before, {after} after");
 }
 
-/// Lets clients come and go until `enough` have gone; returns how many grants were seen.
+/// Runs clients until `enough` have gone; returns how many grants were seen.
 fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool + Sync) -> usize {
     let gone = AtomicU64::new(0);
     let over = AtomicBool::new(false);
@@ -68,7 +68,7 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
             })
             .collect();
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        // Set before a panic is passed on: the scope waits for the threads that disturb.
+        // Set before a panic is propagated, because the scope waits for the disturbing threads.
         over.store(true, Ordering::Relaxed);
         results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
@@ -78,7 +78,7 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
     fences.len()
 }
 
-/// The memory of many requests is given back when they are gone, also of tables that grew for them.
+/// The memory of many requests is freed when they are gone, including tables that grew for them.
 #[test]
 fn what_nine_thousand_requests_needed_is_given_back() {
     let server = Server::start();
@@ -103,7 +103,7 @@ fn what_nine_thousand_requests_needed_is_given_back() {
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
-/// Also the memory of requests for 128 keys each, when they go with their connection.
+/// Includes the memory of requests for 128 keys each, when they are gone with their connection.
 #[test]
 fn what_requests_for_many_keys_needed_is_given_back_when_their_connection_ends() {
     let server = Server::start();
@@ -147,10 +147,10 @@ fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
     lowest_memory(server, client)
 }
 
-/// What is in use when the server has done all its clearing up: it frees the helpers of blocked clients and shrinks its
-/// tables step by step.
+/// The memory in use when the server has cleaned up: it frees the helpers of blocked clients and shrinks its tables
+/// step by step.
 fn lowest_memory(server: &Server, client: &mut Client) -> i64 {
-    // Readings are counted, not seconds: a busy machine may take fewer readings in a second.
+    // Counts readings, not seconds: on a busy machine there may be fewer readings in a second.
     let (mut lowest, mut readings) = (i64::MAX, 0);
     while readings < 24 {
         client.run("MEMORY PURGE");
@@ -178,7 +178,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// A client that came: its connection, and its request.
+/// A client: its connection and its request.
 struct Contender {
     client: Client,
     key: String,
@@ -187,7 +187,7 @@ struct Contender {
     unique: bool,
 }
 
-/// Connects contenders, reads what they were answered, and disconnects them.
+/// Connects contenders, reads their replies, and disconnects them.
 struct Worker<'server> {
     server: &'server Server,
     admin: Client,
@@ -220,7 +220,7 @@ impl Worker<'_> {
         self.fences
     }
 
-    /// A new client asks for a random lock in a random way, and its answer is not awaited.
+    /// Connects a client, which requests a random lock in a random way. Does not wait for the reply.
     fn arrive(&mut self) -> Contender {
         self.born += 1;
         let rng = &mut self.rng;
@@ -244,7 +244,7 @@ impl Worker<'_> {
         Contender { client, key, owner, unique }
     }
 
-    /// A contender leaves: some at once, the others after they have seen whether there is an answer.
+    /// A contender leaves: some at once, others after checking for a reply.
     fn leave(&mut self, mut contender: Contender) {
         if self.rng.below(3) == 0 {
             return;
@@ -273,7 +273,7 @@ impl Worker<'_> {
         if self.rng.below(2) == 0 {
             let family = if contender.key.starts_with('r') { "RLOCK" } else { "LOCK" };
             let released = self.admin.run(&format!("{family}.RELEASE {} {}", contender.key, contender.owner));
-            // By now the lock may have another holder, or the key be a string for a moment. Contenders of one name
+            // By now the lock may have another holder, or the key may briefly be a string. Contenders with one name
             // share the holds of a reentrant lock.
             let replies = match (family, contender.unique) {
                 ("LOCK", _) => 0..=1,
@@ -289,7 +289,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Some release, as clients do that do not know the module; the lock may have another holder by now.
+    /// Some release as old clients do; the lock may have another holder by now.
     fn give_back_adopted(&mut self, contender: &Contender) {
         if self.rng.below(2) == 0 {
             let words = ["EVAL", COMPARE_AND_DELETE, "1", &contender.key, &contender.owner];
@@ -298,8 +298,9 @@ impl Worker<'_> {
     }
 }
 
-/// A reply that is not a grant: the wait timed out, or an error says why the request ended. Only an owner that other
-/// requests wait for on another key can close a deadlock, and a contender with its own name has one request.
+/// Any reply that is not a grant: the wait timed out, or an error says why the request ended. A deadlock can only be
+/// closed by an owner that other requests wait for on another key, and a contender with a unique name has only one
+/// request.
 #[track_caller]
 fn assert_ends_a_request(reply: &Reply, contender: &Contender) {
     let codes: &[&str] =
@@ -312,7 +313,7 @@ fn starts_with(reply: &Reply, codes: &[&str]) -> bool {
     matches!(reply, Reply::Error(error) if codes.iter().any(|code| error.starts_with(code)))
 }
 
-/// Ends locks and waits, all the time; a lock or a waiter that is gone already is no mistake.
+/// Keeps ending locks and waits; a lock or a waiter that is already gone is not an error.
 fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
     let mut rng = Rng::with_seed(seed);
     let mut client = server.client();
@@ -333,7 +334,7 @@ fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
             44 => assert_eq!(client.run("CLIENT PAUSE 20 WRITE"), Reply::ok()),
             45..=46 => {
                 let replies = client.pipeline(&[format!("SET {key} v"), format!("DEL {key}")]);
-                // An adopted key is free, and earlier requests come first.
+                // The adopted key is free, but earlier requests come first.
                 assert!(replies[0] == Reply::ok() || starts_with(&replies[0], &["TRYAGAIN "]), "{replies:?}");
                 assert_is_flag(&replies[1]);
             }
@@ -362,7 +363,7 @@ fn disturb_a_waiter(client: &mut Client, key: &str, way: usize, rng: &mut Rng) {
     }
 }
 
-/// Done, or there was nothing to do it to.
+/// It succeeded, or there was nothing to act on.
 #[track_caller]
 fn assert_is_flag(reply: &Reply) {
     assert!(matches!(reply, Reply::Int(0 | 1)), "{reply:?}");

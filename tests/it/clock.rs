@@ -1,5 +1,5 @@
-//! The server's wall clock is set. Leases go by it, as every time to live does; waits, kept places, renewals of
-//! sessions and the grace do not, and a timer that was armed before delays none of them.
+//! The server's wall clock is set. Leases follow it, as every TTL does; waits, reserved positions, session renewals and
+//! grace periods do not, and a timer that was armed earlier delays none of them.
 
 use crate::support::skip::skips_shifted_clock;
 use crate::support::waiting::*;
@@ -11,7 +11,7 @@ fn clocked() -> Builder {
     Server::builder().clock("+0")
 }
 
-/// Fails if the reply comes sooner or much later than this after `start`.
+/// Fails if the reply arrives before, or much later than, this time after `start`.
 #[track_caller]
 fn assert_times_out(waiter: &mut Waiter, start: Instant, after_ms: u64) {
     assert!(waiter.reply_within(Duration::from_millis(after_ms) + SOON).is_nil());
@@ -23,8 +23,8 @@ fn set_clock(server: &mut Server, by_seconds: i64) {
     server.set_clock(&format!("{by_seconds:+}s"));
 }
 
-/// Waits until the lease of `key` has begun again by the clock that was set. Its deadline shows it: the server's own
-/// idea of the time may be as old as its last turn.
+/// Waits until the lease of `key` was restarted after the clock was set. Its deadline shows it; the server's own idea
+/// of the time may be as old as its last event-loop iteration.
 #[track_caller]
 fn assert_begins_again(client: &mut Client, key: &str, lease_ms: i64, by_seconds: i64) {
     until("the lease begins again", || {
@@ -55,7 +55,7 @@ fn fences_and_leases_are_by_the_servers_clock() {
     assert!(client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() < 10_000);
 }
 
-/// A timer is armed for the end of k's lease; no request may wait for it.
+/// A timer is armed for the expiry of k's lease, although no request may wait for it.
 #[test]
 fn set_forward_it_delays_no_request() {
     if skips_shifted_clock() {
@@ -73,12 +73,12 @@ fn set_forward_it_delays_no_request() {
     let mut late = Waiter::ask(&server, "LOCK.ACQUIRE e b BLOCK 200");
     assert_eq!(client.run("DEL d"), Reply::Int(1));
     other.granted("b");
-    // Its lease is over by the wall clock.
+    // Its lease has expired by the wall clock.
     next.granted("b");
     assert_times_out(&mut late, start, 200);
 }
 
-/// Only the module can end one of several leases: the key stays, so the server itself causes no hand-off.
+/// With multiple leases, only the module can end one: the key stays, so the server itself triggers no hand-off.
 #[test]
 fn set_forward_it_ends_leases_without_a_command() {
     if skips_shifted_clock() {
@@ -89,7 +89,7 @@ fn set_forward_it_ends_leases_without_a_command() {
     client.run("SEM.ACQUIRE s a LIMIT 2 PX 60000");
     client.run("SEM.ACQUIRE s b LIMIT 2 PX 600000");
     let mut next = Waiter::park(&server, "SEM.ACQUIRE s c LIMIT 2 PX 600000 BLOCK 0");
-    // The end of a connection wakes the module.
+    // A closed connection wakes the module.
     until("nobody else is connected", || {
         Info::parse(client.run("INFO clients").text()).number("connected_clients") == 2
     });
@@ -106,7 +106,7 @@ fn set_back_and_forward_again_it_delays_no_hand_off() {
     server.client().run("LOCK.ACQUIRE k a PX 2000");
     let [mut next] = line_up(&server, "k", ["b"]);
     set_clock(&mut server, -10);
-    // Now the lease goes on for so much longer, as every time to live does.
+    // Now the lease lasts longer by the same amount, as every TTL does.
     next.assert_silent_for(Duration::from_millis(2200));
     set_clock(&mut server, 0);
     next.granted("b");
@@ -167,7 +167,7 @@ fn it_makes_no_grace_last_longer_or_shorter() {
     assert!(server.client().run("LOCK.ACQUIRE l b").error().starts_with("GRACE "));
 }
 
-/// Two thirds of a living session's lease are left at any time: no step of less ends it, nor do many.
+/// At least two thirds of a live session's lease are left at any time: no smaller step ends it, nor do many.
 #[test]
 fn a_living_session_is_renewed_at_once() {
     if skips_shifted_clock() {
@@ -180,7 +180,7 @@ fn a_living_session_is_renewed_at_once() {
     let fence = session.run(&format!("LOCK.ACQUIRE k a PX {LEASE} SESSION")).fence();
     session.run(&format!("RWLOCK.ACQUIRE rw a READ PX {LEASE} SESSION"));
     let [mut next] = line_up(&server, "k", ["b"]);
-    // The first comes right after the grant, when nearly all of the lease is left.
+    // The first step comes right after the grant, when nearly all of the lease is left.
     for by_seconds in [10, 17, 24, 31, -3600] {
         set_clock(&mut server, by_seconds);
         for key in ["k", "rw"] {
@@ -209,7 +209,7 @@ fn set_back_it_stops_no_renewal() {
     }
 }
 
-/// As every time to live: it has ended if it is over by the server's clock.
+/// Like every TTL, it has expired if it is past its deadline by the server's clock.
 #[test]
 fn set_beyond_its_lease_it_ends_also_a_session() {
     if skips_shifted_clock() {
@@ -224,9 +224,8 @@ fn set_beyond_its_lease_it_ends_also_a_session() {
     assert!(server.client().run("LOCK.HELD k a").is_nil());
 }
 
-/// The server reads the clock once for all timers that are due. If it is set back before the module arms its next
-/// timer, that one is due by the old reading, again and again. The steps come at every phase of the rounds of
-/// inspections.
+/// The server reads the clock once for all timers that are due. If the clock is set back before the module arms its
+/// next timer, that one is due by the old reading, again and again. The steps come at every phase of the inspections.
 #[test]
 fn set_back_while_the_timer_runs_it_stops_no_server() {
     if skips_shifted_clock() {
@@ -246,7 +245,7 @@ fn set_back_while_the_timer_runs_it_stops_no_server() {
     }
 }
 
-/// The server's cron sees nothing of it, but the timer that was armed in that moment fires an hour late.
+/// The server's cron does not notice it, but the timer armed at that moment fires an hour late.
 #[test]
 fn ahead_for_a_moment_it_delays_no_request() {
     if skips_shifted_clock() {

@@ -1,4 +1,4 @@
-//! A server in a cluster: several keys in one slot, and calls that the server refuses.
+//! A server in a cluster: multiple keys in one slot, and calls that the server refuses.
 
 use crate::support::cluster::*;
 use crate::support::io_threads::*;
@@ -10,7 +10,7 @@ mod several_keys {
 
     const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-    /// The three commands for these two keys.
+    /// The three commands with these two keys.
     fn commands(first: &str, second: &str) -> [String; 3] {
         ["ACQUIRE", "RENEW", "RELEASE"].map(|verb| format!("MLOCK.{verb} 2 {first} {second} a"))
     }
@@ -24,7 +24,7 @@ mod several_keys {
         for line in commands("x", "y") {
             assert_eq!(client.run(&line), Reply::Error(CROSS_SLOT.into()), "{line}");
             let replies = client.pipeline(&["MULTI", &line, "EXEC"]);
-            // Redis 8.6 looks at the keys of a command when it is queued.
+            // Redis 8.6 checks the keys of a command when it is queued.
             let refusal = match &replies[2] {
                 Reply::Array(replies) => &replies[0],
                 Reply::Error(error) if error.starts_with("EXECABORT ") => &replies[1],
@@ -83,7 +83,7 @@ mod several_keys {
         assert_eq!(keys, Reply::Array(["{t}x", "{t}y", "{t}y1"].map(Reply::bulk).into()));
     }
 
-    /// On Valkey the keys are looked for on the threads that read.
+    /// Valkey asks for the keys on its I/O threads.
     #[test]
     fn are_taken_by_many_clients_of_a_server_with_io_threads() {
         let mut server = single_node_of(with_io_threads());
@@ -106,19 +106,19 @@ mod several_keys {
     }
 }
 
-/// After a call that named keys of several slots, Valkey 9.1 answers later calls on the same internal client with the
-/// same error, from any module.
+/// After a call that named keys of multiple slots, Valkey 9.1 fails later calls with the same internal client with the
+/// same error, whichever module makes them.
 mod after_a_call_for_several_slots {
     use super::*;
 
-    /// Calls for keys of several slots, with the client that the server lends next.
+    /// Calls for keys of multiple slots, with the internal client that the server uses next.
     #[track_caller]
     fn spoil(client: &mut Client) {
         let refused = client.cmd(&["EVAL", "return redis.call('MGET', 'x', 'y')", "0"]);
         assert!(refused.is_error(), "{refused:?}");
     }
 
-    /// Many of the clients that the server lends are spoilt: two are in use for each client that is blocked.
+    /// Puts many of the server's internal clients into a bad state: two are in use for each blocked client.
     #[track_caller]
     fn spoil_many(server: &Server) {
         let mut client = server.client();

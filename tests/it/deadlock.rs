@@ -1,12 +1,12 @@
-//! A request that would close a cycle is refused with an error; other requests are not affected.
+//! A request that would close a cycle fails with an error; other requests are not affected.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply};
 
-/// The request is refused with an error that names `owners`, is not queued for `key`, and the client may go on.
+/// The request fails with an error that names `owners`, is not queued for `key`, and the client can continue.
 #[track_caller]
 fn assert_deadlock(client: &mut Client, line: &str, owners: &[&str]) {
-    // Behind the number of keys, if there is one.
+    // After the number of keys, if there is one.
     let key = line.split(' ').skip(1).find(|word| word.parse::<u32>().is_err()).expect("a key");
     let before = queue(client, key);
     let reply = client.run(line);
@@ -18,7 +18,7 @@ fn assert_deadlock(client: &mut Client, line: &str, owners: &[&str]) {
     assert_eq!(queue(client, key), before, "it was not queued");
 }
 
-/// The error of a refused request does not tell a user of keys that it may not read, nor of their holders or waiters.
+/// The error does not reveal keys that the user may not read, nor their holders or waiters.
 #[test]
 fn keys_that_the_caller_may_not_read_are_not_named_nor_their_owners() {
     let server = quiet().start();
@@ -145,8 +145,8 @@ mod each_family {
     }
 }
 
-/// The connection of a's session ends, and its client goes on by another before the module has taken the hold out: no
-/// request waits for that hold any more.
+/// The connection of a's session closes, and its client continues on another one before the module has removed the
+/// hold: no request waits for that hold any more.
 #[test]
 fn a_session_that_has_ended_closes_no_deadlock() {
     let server = quiet().start();
@@ -163,7 +163,7 @@ fn a_session_that_has_ended_closes_no_deadlock() {
     b.granted("b");
 }
 
-/// b waits for x and y, both free for a moment; that a held y by a session that has ended does not let it pass.
+/// b waits for x and y, both free for a moment. a held y by a session that has ended, which gives it no precedence.
 #[test]
 fn a_session_that_has_ended_lets_its_owner_pass_no_request() {
     let server = quiet().start();

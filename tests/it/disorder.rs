@@ -1,10 +1,10 @@
-//! Commands of every kind at random, from connections that come and go, while everything happens to the server that
-//! may: transactions, scripts, calls by other modules, pauses, demotions, reloads, flushes, evictions, settings that
-//! change. No reply is checked here, other tests do that. The server must not exit, no part of the module may panic,
-//! and afterwards no client is forgotten.
+//! Random commands of every kind, from connections that come and go, while anything may happen to the server:
+//! transactions, scripts, calls by other modules, pauses, demotions, reloads, flushes, evictions, changed settings.
+//! Replies are not checked here; other tests do that. The server must not exit, no part of the module may panic, and
+//! afterwards no client is forgotten.
 //!
-//! - `REDIS_LOCK_DISORDER_STEPS`: so many steps (20000; a million for a long run)
-//! - `LOCK_TEST_SEED`: the random numbers of a run that failed, which repeats it as far as time allows
+//! - `REDIS_LOCK_DISORDER_STEPS`: the number of steps (20000; a million for a long run)
+//! - `LOCK_TEST_SEED`: the seed of a run that failed, which reproduces it as far as timing allows
 
 use std::thread;
 
@@ -39,7 +39,7 @@ fn commands_of_every_kind_at_random_end_no_server_and_leave_no_client_behind() {
 struct World<'s> {
     server: &'s Server,
     admin: Client,
-    /// It is subscribed to the channel of NOTIFY.
+    /// Subscribed to the channel of NOTIFY.
     subscriber: Client,
     visitors: Vec<Visitor>,
 }
@@ -54,7 +54,7 @@ impl Drop for World<'_> {
     }
 }
 
-/// A connection, and how many replies it waits for.
+/// A connection, and how many replies are pending.
 struct Visitor {
     client: Client,
     id: i64,
@@ -68,7 +68,7 @@ impl Visitor {
         Visitor { client, id, awaited: 0 }
     }
 
-    /// Reads what has been answered. False: the connection has ended.
+    /// Reads the replies that have arrived. False: the connection has closed.
     fn hear(&mut self) -> bool {
         loop {
             match self.client.read_now() {
@@ -82,7 +82,7 @@ impl Visitor {
     fn ask(&mut self, lines: &[String]) {
         let words = |line: &String| line.split(' ').map(|word| word.replace('\t', " ")).collect::<Vec<_>>();
         for line in lines {
-            // A client that was killed meanwhile shows when its replies are read.
+            // A client that was killed is detected when its replies are read.
             let _ = self.client.try_send(&words(line));
         }
         self.awaited += lines.len();
@@ -106,7 +106,7 @@ impl World<'_> {
         }
         if rng.one_in(25) {
             let id = rng.pick(&self.visitors).id;
-            // Every one is answered, be it by an error.
+            // Each of them gets a reply, possibly an error.
             self.admin.pipeline(&disturbance(rng, id));
             return;
         }
@@ -120,7 +120,7 @@ impl World<'_> {
         }
     }
 
-    /// Brings the server to rest, until every request is answered.
+    /// Lets the server become idle, until every request has its reply.
     fn settle(&mut self) {
         let lines = [
             "CLIENT UNPAUSE",
@@ -135,7 +135,7 @@ impl World<'_> {
         self.admin.pipeline(&lines);
         let World { server, admin, visitors, .. } = self;
         until("every request is answered or its connection has ended", || {
-            // A client that is granted a lock now makes room for the next.
+            // A client that is granted a lock now makes way for the next.
             admin.run("FLUSHALL");
             visitors.iter_mut().all(|visitor| !visitor.hear() || visitor.awaited == 0)
         });
@@ -155,7 +155,7 @@ impl World<'_> {
 
 const KEYS: [&str; 6] = ["k0", "k1", "k2", "k3", "k4", "k5"];
 
-/// The commands that a connection sends at once.
+/// The commands that a connection sends in one piece.
 fn visit(rng: &mut Rng) -> Vec<String> {
     match rng.below(12) {
         0 => {
@@ -168,14 +168,14 @@ fn visit(rng: &mut Rng) -> Vec<String> {
             lines
         }
         1 => vec![script(rng)],
-        // Not TEST.THREAD: Redis 8.0 ends when a thread of a module publishes anything, also without this one.
+        // Not TEST.THREAD: Redis 8.0 crashes when a module's thread publishes anything, even without this module.
         2 => vec![format!("TEST.CALL {}", lock_line(rng))],
         3 => (0..1 + rng.below(4)).map(|_| any_line(rng)).collect(),
         _ => vec![any_line(rng)],
     }
 }
 
-/// A space within an argument is a tab here.
+/// A tab stands for a space within an argument.
 fn script(rng: &mut Rng) -> String {
     let call = "redis.pcall(unpack(ARGV))";
     let body = match rng.below(3) {
@@ -295,7 +295,7 @@ fn key_line(rng: &mut Rng) -> String {
     }
 }
 
-/// Events of the server, or of one client.
+/// Events of the server or of one client.
 fn disturbance(rng: &mut Rng, client: i64) -> Vec<String> {
     let line = match rng.below(22) {
         0 => "FLUSHALL".into(),
@@ -306,14 +306,13 @@ fn disturbance(rng: &mut Rng, client: i64) -> Vec<String> {
         6 => format!("CLIENT PAUSE {} WRITE", 1 + rng.below(30)),
         7 => format!("CLIENT PAUSE {} ALL", 1 + rng.below(15)),
         8 => "CLIENT UNPAUSE".into(),
-        // No primary is there: the server keeps its data.
+        // There is no such primary, so the server keeps its data.
         9 => "REPLICAOF 127.0.0.1 1".into(),
         10..=12 => "REPLICAOF NO ONE".into(),
         13 => "DEBUG RELOAD".into(),
         14 => format!("CLIENT KILL ID {client}"),
         15 if rng.one_in(4) => "CLIENT KILL TYPE normal SKIPME yes".into(),
-        // Redis 7.0 and Valkey 8.1 end, also without the module, where TIMEOUT unblocks a client that a pause holds
-        // back.
+        // Even without the module, Redis 7.0 and Valkey 8.1 crash if TIMEOUT unblocks a client that a pause holds back.
         15 | 16 => {
             let way = rng.pick(&["TIMEOUT", "ERROR"]);
             return vec!["CLIENT UNPAUSE".into(), format!("CLIENT UNBLOCK {client} {way}")];

@@ -1,13 +1,13 @@
-//! What the server says about the module: flags, keys, syntax, settings, permissions.
+//! What the server reports about the module: flags, keys, syntax, settings, permissions.
 
 use crate::support::families::each_way;
 use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// The properties that the commands of one row share.
 pub struct Group {
-    /// As in COMMAND INFO, sorted; the server adds `movablekeys` to commands with a key count or a callback.
+    /// As in COMMAND INFO, sorted. The server adds `movablekeys` to commands with a key count or a callback.
     flags: &'static [&'static str],
-    /// Each command with its shortest well-formed request, for the key `k` if it takes one.
+    /// Each command with its shortest valid request, for the key `k` if it takes one.
     commands: &'static [(&'static str, &'static str)],
     is_write: bool,
     has_key: bool,
@@ -48,7 +48,7 @@ const GROUPS: &[Group] = &[
     Group {
         flags: &["module", "write"],
         commands: &[("lock.exec", "LOCK.EXEC k a PING")],
-        // It writes if its command does.
+        // It writes if its inner command does.
         is_write: false,
         has_key: true,
     },
@@ -83,13 +83,13 @@ pub fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'s
     GROUPS.iter().flat_map(|group| group.commands.iter().map(move |(name, line)| (group, *name, *line)))
 }
 
-/// The tests below go by this list; it is the server's.
+/// The tests below use this list, which must match the server's.
 #[test]
 fn every_command_of_the_module_is_in_the_table_here() {
     let server = Server::start();
     let names = server.client().run("COMMAND LIST FILTERBY MODULE lock");
     let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
-    // Those of adoption are in `tests/it/adopt`.
+    // The commands of adoption are covered in `tests/it/adopt`.
     names.retain(|name| !name.starts_with("lock.adopted"));
     names.sort_unstable();
     let mut expected: Vec<&str> = all_commands().map(|(_, name, _)| name).collect();
@@ -105,12 +105,12 @@ fn flags(client: &mut Client, command: &str) -> Vec<String> {
     flags
 }
 
-/// The Debian package: `tests/it/package.rs`. The changelog: `tests/it/readme.rs`.
+/// The Debian package is covered in `tests/it/package.rs`, the changelog in `tests/it/readme.rs`.
 #[test]
 fn the_module_is_called_lock_and_tells_its_version() {
     let server = Server::start();
     let list = server.client().run("MODULE LIST");
-    // Some servers come with modules of their own.
+    // Some servers load other modules by default.
     let module = list.items().iter().find(|module| module.get("name").text() == "lock");
     let version = env!("CARGO_PKG_VERSION");
     let [major, minor, patch] =
@@ -140,7 +140,7 @@ fn commands_carry_their_flags() {
     let mut client = server.client();
     for (group, name, _) in all_commands() {
         let mut flags = flags(&mut client, name);
-        // The server's own addition where keys are counted, or asked for.
+        // The server adds it if keys are counted or determined by a callback.
         flags.retain(|flag| flag != "movablekeys" || !(name.starts_with("mlock.") || name == "lock.exec"));
         assert_eq!(flags, group.flags, "{name}");
     }
@@ -184,7 +184,7 @@ fn key_permissions_are_enforced() {
     }
 }
 
-/// The tokens and names in the arguments of a command's documentation, at every depth.
+/// The tokens and names of arguments in a command's documentation, at every depth.
 fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
     for argument in arguments.items() {
         for (field, value) in argument.pairs() {
@@ -253,7 +253,7 @@ fn every_command_is_documented() {
             for word in expected_words(command) {
                 assert!(words.contains(&word.to_string()), "{command} does not document {word}: {words:?}");
             }
-            // And no option of another command.
+            // And no options of other commands.
             for option in words.iter().filter(|word| word.chars().all(|c| c.is_ascii_uppercase())) {
                 assert!(expected_words(command).contains(&option.as_str()), "{command} documents {option}");
             }
@@ -261,7 +261,7 @@ fn every_command_is_documented() {
     }
 }
 
-/// The settings, their defaults, another value that they take, and values that they refuse.
+/// The settings with their defaults, another valid value, and invalid values.
 type Setting = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 const SETTINGS: &[Setting] = &[
@@ -289,7 +289,7 @@ fn settings(client: &mut Client) -> Vec<(String, String)> {
     all
 }
 
-/// The [`settings`] when each has the chosen one of its values.
+/// The [`settings`] if each has the chosen one of its values.
 fn expected_settings(choose: impl Fn(&Setting) -> &'static str) -> Vec<(String, String)> {
     SETTINGS.iter().map(|setting| (format!("lock.{}", setting.0), choose(setting).to_string())).collect()
 }
@@ -324,7 +324,8 @@ fn settings_change_while_the_server_runs() {
     assert_eq!(settings(&mut client), expected_settings(|setting| setting.2));
 }
 
-/// From every source. The effects of the other settings are in the tests of waiting, kept places and grace.
+/// From every source. The effects of the other settings are covered by the tests of waiting, reserved positions and
+/// grace.
 #[test]
 fn leases_go_by_the_settings_of_leases() {
     let server = Server::builder().module_args("max-lease 20000").config("lock.default-lease 10000").start();
@@ -339,7 +340,7 @@ fn leases_go_by_the_settings_of_leases() {
     assert!(client.run("LOCK.ACQUIRE other a PX 300001").is_error());
 }
 
-/// A request without a lease of its own.
+/// A request that names no lease.
 #[track_caller]
 fn assert_default_lease(client: &mut Client, ms: i64) {
     each_of(client, |client, acquire| {

@@ -1,4 +1,4 @@
-//! docs/errors.md has every error text of the sources, and no other.
+//! docs/errors.md lists exactly the error texts in the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn the_page_has_every_reply_of_the_module() {
     let mut expected = BTreeSet::new();
     for literal in literals(&source("src/command/errors.rs"), Language::Rust) {
         let code = literal.text.split(' ').next().unwrap_or_default();
-        // Words of the server that the module recognizes are not its own.
+        // Server messages that the module recognizes are not its own.
         let is_recognized = ["strip_prefix", "strip_suffix"].contains(&literal.called.as_str());
         let is_reply = code.len() > 2 && code.bytes().all(|letter| letter.is_ascii_uppercase());
         expected
@@ -83,9 +83,9 @@ fn the_page_has_the_types_of_every_client() {
     assert_same(&expected, &written);
 }
 
-/// What is no message: words of the server that a client recognizes, names of threads, assertions, parts of events.
+/// Texts that are not errors: server messages that a client recognizes, thread names, assertions, parts of events.
 const NO_MESSAGES: [&str; 43] = [
-    // Words of the server.
+    // Messages of the server.
     "ERR invalid expire time in '",
     "ERR invalid expire time",
     "ERR value is not an integer or out of range",
@@ -119,7 +119,7 @@ const NO_MESSAGES: [&str; 43] = [
     "…: … …, owner …",
     "an object without a string form",
     "hold of \"…\", fence …, …,",
-    // Threads, assertions, the compiler's warnings.
+    // Threads, assertions, compiler warnings.
     "redislock deadline …",
     "redislock renew …",
     "redislock session …",
@@ -167,7 +167,7 @@ fn the_page_has_every_text_of_the_clients() {
 #[test]
 fn the_page_has_every_error_of_the_command_line() {
     let mut expected = BTreeSet::new();
-    // Other files print what was asked for.
+    // Other files print requested output.
     let others =
         ["dot.rs", "exit_code.rs", "generate.rs", "model.rs", "screen.rs", "summary.rs", "table.rs", "tree.rs"];
     for file in files_below("cli/src", "rs") {
@@ -199,7 +199,7 @@ fn the_page_has_every_error_of_the_command_line() {
     compare(&expected, "## Errors of the command line", "## ");
 }
 
-/// The literals of a source with three words or more.
+/// The literals of a source file that have at least three words.
 fn messages(file: &Path, language: Language) -> BTreeSet<String> {
     let literals = literals(&code(&read(file), language), language);
     let is_assertion = |literal: &Literal| {
@@ -210,7 +210,7 @@ fn messages(file: &Path, language: Language) -> BTreeSet<String> {
     texts.filter(|text| text.matches(' ').count() > 1 && !NO_MESSAGES.contains(&text.as_str())).collect()
 }
 
-/// The words that follow this one at the beginning of a line.
+/// The words that follow `begin` at the beginning of a line.
 fn words_behind(source: &str, begin: &str) -> BTreeSet<String> {
     source.lines().filter_map(|line| line.strip_prefix(begin)).map(word).collect()
 }
@@ -219,7 +219,7 @@ fn word(text: &str) -> String {
     text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
 }
 
-/// The texts in the first column of the section's tables are these.
+/// Checks the texts in the first column of the section's tables.
 #[track_caller]
 fn compare(expected: &BTreeSet<String>, section: &str, end: &str) {
     let (_, section) = PAGE.split_once(&format!("{section}\n")).expect("the section");
@@ -239,12 +239,12 @@ fn assert_same(expected: &BTreeSet<String>, written: &BTreeSet<String>) {
 }
 
 fn first_cell(line: &str) -> Option<String> {
-    // A bar in a cell is escaped.
+    // A bar inside a cell is escaped.
     let row = line.strip_prefix("| ")?.replace("\\|", "\0");
     Some(row.split(" |").next()?.replace('\0', "|"))
 }
 
-/// What is between backticks, or between two of them where the text has one itself.
+/// The text between backticks, or between double backticks if it contains one itself.
 fn spans(cell: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), cell);
     while let Some(start) = rest.find('`') {
@@ -265,13 +265,13 @@ enum Language {
     TypeScript,
 }
 
-/// A string literal, or several that are joined, and the function or macro in whose parentheses it begins.
+/// A string literal, or multiple concatenated ones, and the function or macro call that it is an argument of.
 struct Literal {
     text: String,
     called: String,
 }
 
-/// All string literals of a source. Those that are added are one text, in Java with `…` for what is between them.
+/// All string literals of a source file. Concatenated literals count as one text, in Java with `…` for what is between.
 fn literals(source: &str, language: Language) -> Vec<Literal> {
     let mut found: Vec<Literal> = Vec::new();
     let mut end = 0;
@@ -281,7 +281,7 @@ fn literals(source: &str, language: Language) -> Vec<Literal> {
     while let Some(start) = source[end..].find(is_quote).map(|start| end + start) {
         let quote = source.as_bytes()[start];
         end = start + 1;
-        // A raw string of Go has no escapes; those here are patterns.
+        // Raw strings in Go have no escapes; the ones here are regular expressions.
         let has_escapes = quote == b'"' || language == Language::TypeScript;
         while source.as_bytes().get(end).is_some_and(|byte| *byte != quote) {
             end += if has_escapes && source.as_bytes()[end] == b'\\' { 2 } else { 1 };
@@ -318,7 +318,7 @@ fn literals(source: &str, language: Language) -> Vec<Literal> {
     found
 }
 
-/// As the page has it: `…` stands for each value.
+/// As shown on the page: `…` stands for each value.
 fn shown(text: &str, language: Language) -> String {
     let has_braces = matches!(language, Language::Python | Language::Rust | Language::TypeScript);
     let has_verbs = matches!(language, Language::Go | Language::Java | Language::Python);
@@ -361,7 +361,7 @@ fn unescaped(text: &str) -> String {
     plain
 }
 
-/// A source without its comments and, in Rust, its unit tests.
+/// A source file without its comments and, in Rust, its unit tests.
 fn code(text: &str, language: Language) -> String {
     let text = match language {
         Language::Python => text.split("\"\"\"").step_by(2).collect::<String>(),

@@ -1,5 +1,5 @@
-//! Promises of every family that a transcript of `tests/spec` cannot show: replicas, pauses, scripts, lists and queues
-//! of hundreds.
+//! Promises of every lock type that a transcript of `tests/spec` cannot show: replicas, pauses, scripts, lists and
+//! queues of hundreds.
 
 use crate::support::families::{each_way, rows, wait_for, WAYS};
 use crate::support::waiting::*;
@@ -93,7 +93,7 @@ fn during_client_pause_no_lock_is_granted() {
     each_way(Server::builder, |way, server, client| {
         way.hold(client, "k", "a");
         let mut b = wait_for(way, server, "k", "b");
-        // In one round trip: the lease must not end before the pause.
+        // In one round trip, because the lease must not expire before the pause.
         client.pipeline(&[&format!("{} PX 100", way.renew("k", "a")), "CLIENT PAUSE 60000 WRITE"]);
         b.assert_silent_for(Duration::from_millis(200));
         assert_eq!(queue(client, "k"), ["b"], "{way:?}");
@@ -155,7 +155,7 @@ fn two_thousand_readers_are_granted_together() {
 fn leases_of_many_holders_end_one_by_one() {
     let server = quiet().start();
     let mut client = server.client();
-    // Many more than the module searches one by one, with deadlines in no order.
+    // Many more than the module searches linearly, with deadlines in random order.
     let lines: Vec<String> =
         (0..200).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 200 PX {}", 200 + (n * 37) % 200)).collect();
     let start = Instant::now();

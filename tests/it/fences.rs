@@ -1,13 +1,13 @@
-//! A fence grows with every grant, whatever happens to the server: that is what makes a late holder harmless.
+//! Fencing tokens grow with every grant, whatever happens to the server: that is what makes a late holder harmless.
 
 use crate::support::skip::skips_shifted_clock;
 use crate::support::stored::rewrite_aof;
 use crate::support::{in_sync, Client, Reply, Server};
 
-/// Enough grants to see a fence that merely counts.
+/// Enough grants to detect a token that is merely a counter.
 const GRANTS: usize = 20;
 
-/// The fence of a new grant on a key that was never held.
+/// The fencing token of a grant on a key that was never held.
 fn next_fence(client: &mut Client) -> i64 {
     let granted = client.run("LOCK.ACQUIRE fresh *");
     let fence = granted.fence();
@@ -48,7 +48,7 @@ fn fences_stay_below_2_to_the_53() {
     let mut client = server.client();
     let fence = next_fence(&mut client);
     assert!(fence < 1 << 53);
-    // Lua and JavaScript keep numbers as doubles.
+    // Lua and JavaScript store numbers as doubles.
     let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'a')[2] + 0";
     let in_lua = client.cmd(&["EVAL", script, "1", "k"]).int();
     assert_eq!(client.run("LOCK.HELD k a").items()[0].int(), in_lua);
@@ -92,7 +92,7 @@ fn fences_grow_over_a_power_cut() {
         server.kill();
         server.restart();
         let mut client = server.client();
-        // The last release may be lost: an AOF on disk may be a second behind.
+        // The last release may be lost, because the AOF on disk may be a second behind.
         client.run("DEL fresh");
         assert!(next_fence(&mut client) > last, "{config}");
     }
@@ -110,14 +110,14 @@ fn fences_grow_over_the_promotion_of_a_replica() {
     assert!(next_fence(&mut client) > last);
 }
 
-/// RESTORE brings locks of other servers, and of other times.
+/// RESTORE adds locks of other servers and other times.
 mod restore {
     use super::*;
     use crate::support::payload::{Envelope, StoredLock};
 
     const HOUR_US: i64 = 3_600_000_000;
 
-    /// A lock with a fence made so many hours from now, and that fence.
+    /// A lock whose fencing token was made that many hours from now, and the token.
     #[track_caller]
     pub fn lock_from(client: &mut Client, hours: i64) -> (Vec<u8>, i64) {
         let envelope = Envelope::of(client);
@@ -171,12 +171,12 @@ mod restore {
     }
 }
 
-/// After a clock was set back, or on a slow clock, fences are ahead of it: here by most of a day.
+/// After a clock was set back, or with a slow clock, fencing tokens are ahead of it: here by most of a day.
 mod ahead_of_the_clock {
     use super::restore::*;
     use super::*;
 
-    /// Raises the server's fences far ahead of its clock; returns the last one.
+    /// Raises the server's fencing tokens far ahead of its clock; returns the last one.
     #[track_caller]
     fn raise(client: &mut Client) -> i64 {
         let (payload, ahead) = lock_from(client, 23);
@@ -199,7 +199,7 @@ mod ahead_of_the_clock {
         }
     }
 
-    /// Saves, kills, starts again: the fence must come from the saved file.
+    /// Saves, kills and restarts: the fencing token must come from the saved file.
     #[track_caller]
     fn assert_fences_grow(mut server: Server, lock_is_held: bool, save: impl Fn(&Server)) {
         let mut client = server.client();
@@ -241,7 +241,7 @@ mod ahead_of_the_clock {
         }
     }
 
-    /// A full transfer and the stream of effects behind it, or the full transfer alone.
+    /// A full synchronization with the stream of effects after it, or the full synchronization alone.
     #[test]
     fn a_replica_grants_higher_fences_than_its_master_did() {
         for with_stream in [true, false] {
@@ -274,7 +274,7 @@ mod ahead_of_the_clock {
     }
 }
 
-/// RESTORE's limit of a day does not apply to the server's own data: the clock may have been set back by any time.
+/// RESTORE's limit of a day does not apply to the server's own data: the clock may have been set back by any amount.
 #[cfg(target_os = "linux")]
 #[test]
 fn fences_grow_over_a_restart_with_the_clock_set_back_by_days() {

@@ -1,13 +1,13 @@
-//! While the server refuses writes no lock is granted, not even by a timer; when it accepts them again, the next waiter
-//! is granted at once. A grant that gets past such a gate would be missing on replicas and in the AOF, or would end the
-//! server by an assertion.
+//! While the server refuses writes, no lock is granted, not even by the timer; when it accepts them again, the next
+//! waiter is granted the lock at once. A grant that got past the write check would be missing on replicas and in the
+//! AOF, or would crash the server with an assertion.
 
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Client, Reply, Server};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// `a`'s lease on `k` is about to end, `b` and `c` wait.
+/// `a`'s lease on `k` is about to expire; `b` and `c` wait.
 struct Setup {
     client: Client,
     b: Waiter,
@@ -23,10 +23,11 @@ impl Setup {
         Setup { client, b, c }
     }
 
-    /// Closes the gate by these commands and lets the lease end behind it: nothing may happen. Returns their replies.
+    /// Makes the server refuse writes with these commands, and lets the lease expire: nothing may happen. Returns their
+    /// replies.
     #[track_caller]
     fn assert_nothing_is_granted_after(&mut self, close: &[&str]) -> Vec<Reply> {
-        // In one round trip: the lease must not end before the gate is closed.
+        // In one round trip, because the lease must not expire before writes are refused.
         let mut replies = self.client.pipeline(&[&["PEXPIRE k 100"], close].concat());
         self.assert_nothing_is_granted();
         replies.split_off(1)
@@ -43,7 +44,7 @@ impl Setup {
         assert!(self.client.run("LOCK.HELD k b").is_nil());
     }
 
-    /// Opens the gate: `b` is served at once, and only `b`.
+    /// Makes the server accept writes again: `b`, and only `b`, is granted the lock at once.
     #[track_caller]
     fn assert_granted_after(&mut self, open: impl FnOnce(&mut Client)) {
         open(&mut self.client);
@@ -58,7 +59,7 @@ impl Setup {
 mod client_pause {
     use super::*;
 
-    /// An expired key is not deleted during a pause, and Redis would end itself where one is overwritten.
+    /// An expired key is not deleted during a pause, and Redis hits an assertion if one is overwritten.
     #[test]
     fn a_transaction_that_has_paused_writes_itself_is_granted_nothing() {
         let server = quiet().start();
@@ -111,7 +112,7 @@ mod client_pause {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         setup.assert_nothing_is_granted_after(&["CLIENT PAUSE 60000 WRITE"]);
-        // The server postpones this and runs it when the pause is over, perhaps before anything else.
+        // The server postpones this and runs it when the pause ends, perhaps before anything else.
         let mut newcomer = server.client();
         newcomer.send_line("LOCK.ACQUIRE k z");
         server.wait_blocked(3);
@@ -161,7 +162,7 @@ mod client_pause {
         let server = Server::start();
         let mut client = server.client();
         let mut session = server.client();
-        // Longer than the third of the lease after which it is renewed.
+        // Longer than a third of the lease, after which it is renewed.
         let replies = session.pipeline(&["LOCK.ACQUIRE k a PX 2400 SESSION", "CLIENT PAUSE 900 WRITE"]);
         let fence = replies[0].fence();
         until_renewed(&mut client, "k");
@@ -217,7 +218,7 @@ mod failover {
         let replica = Server::builder().replica_of(&server).start();
         let mut setup = Setup::of(&server);
         in_sync(&server, &replica);
-        // Until it is killed when the test is over.
+        // Until it is killed at the end of the test.
         let _sleeper = put_to_sleep(&replica, FOR_EVER);
         assert_eq!(setup.assert_nothing_is_granted_after(&["FAILOVER"]), [Reply::ok()]);
         assert_eq!(server.info("replication").text("master_failover_state"), "waiting-for-sync");
@@ -282,13 +283,13 @@ mod refused_writes {
     fn after_a_failed_save_no_lock_is_granted() {
         let server = Server::builder().config("save 3600 1").config("dbfilename dump.rdb").start();
         let mut setup = Setup::of(&server);
-        // A folder is in the way of the file.
+        // A directory with the file's name makes the save fail.
         let in_the_way = server.dir().join("dump.rdb");
         fs::create_dir(&in_the_way).expect("the server's folder is ours");
         assert!(!setup.client.run("BGSAVE").is_error());
         until("the save has failed", || server.info("persistence").text("rdb_last_bgsave_status") == "err");
         assert!(setup.client.run("SET x y").error().starts_with("MISCONF "));
-        // The lock's lease cannot be shortened any more; but a script may still remove it before, or it ends by itself.
+        // The lock's expiry cannot be shortened any more; but a script may still remove it, or it expires by itself.
         setup.client.run("CONFIG SET stop-writes-on-bgsave-error no");
         setup.assert_nothing_is_granted_after(&["CONFIG SET stop-writes-on-bgsave-error yes"]);
         fs::remove_dir(&in_the_way).expect("it is empty");
@@ -421,14 +422,14 @@ mod roles {
 mod shutdown {
     use super::*;
 
-    /// A shutdown waits for its replicas, and refuses writes meanwhile.
+    /// A shutdown waits for its replicas, and refuses writes during that time.
     #[test]
     fn a_shutdown_that_waits_for_a_replica_stops_grants_until_it_is_aborted() {
         let server = Server::start();
         let replica = Server::builder().replica_of(&server).start();
         let mut setup = Setup::of(&server);
         in_sync(&server, &replica);
-        // Until it is killed when the test is over.
+        // Until it is killed at the end of the test.
         let _sleeper = put_to_sleep(&replica, FOR_EVER);
         let mut stopper = server.client();
         // The replica lacks this write, so the shutdown waits.

@@ -1,5 +1,5 @@
-//! `lock.grace`: after a start or a promotion that may have lost locks, a key is granted only to owners that hold it
-//! already. Without BLOCK a request is refused, with BLOCK it waits until the grace is over.
+//! `lock.grace`: after a start or a promotion that may have lost locks, a key is granted only to owners that already
+//! hold it. A request without BLOCK is refused; with BLOCK it waits until the grace period has ended.
 
 use crate::support::families::{held, Way, WAYS};
 use crate::support::waiting::*;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Longer than any test takes.
 const LASTING: &str = "lock.grace 600000";
 
-/// The key that `a` holds this way before the start or the promotion.
+/// The key that `a` holds in this way before the start or the promotion.
 fn held_key(way: Way) -> String {
     format!("held-{}", way.prefix())
 }
@@ -20,7 +20,8 @@ fn hold_all(client: &mut Client) {
     }
 }
 
-/// In every family a holder of a key goes on, a free key is not granted, and neither is a key that becomes free.
+/// With every lock type a holder of a key can continue, a free key is not granted, and neither is one that becomes
+/// free.
 #[track_caller]
 fn assert_only_holders_go_on(server: &Server, client: &mut Client) {
     for way in WAYS {
@@ -95,7 +96,7 @@ fn set_to_0_it_is_over_at_once() {
     waits.granted("b");
 }
 
-/// No lock was requested before: the module had nothing to do yet.
+/// No lock was requested before, so the module had nothing to do yet.
 #[test]
 fn set_where_none_was_asked_for_it_begins_none() {
     let server = Server::start();

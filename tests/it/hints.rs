@@ -1,6 +1,6 @@
-//! What redis-cli hints at during typing: a real redis-cli on a terminal.
+//! The hints of redis-cli while typing, with a real redis-cli on a terminal.
 //!
-//! The terminal is script(1), which is part of every Debian (bsdutils): a crate for terminals would do no more.
+//! The terminal is script(1), which is part of every Debian (bsdutils): a terminal crate would offer no more.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -21,7 +21,7 @@ struct Typist {
 impl Typist {
     fn sit_down(server: &Server) -> Typist {
         let program = std::env::var("REDIS_CLI").unwrap_or_else(|_| "redis-cli".into());
-        // Wide enough for every hint: redis-cli cuts them at the edge.
+        // Wide enough for every hint, because redis-cli truncates them at the edge.
         let line = format!("stty cols 500; exec {program} -p {}", server.port());
         let mut script = Command::new("script")
             .args(["-qfc", &line, "/dev/null"])
@@ -47,13 +47,13 @@ impl Typist {
         typist
     }
 
-    /// Types what stands on the line, in place of what was there, and reads the hint behind it.
+    /// Replaces the line with this text, and reads the hint after it.
     fn hint(&mut self, line: &str) -> String {
         const CLEAR_LINE: &str = "\x15";
         write!(self.keyboard, "{CLEAR_LINE}").expect("redis-cli runs");
         self.wait_for("an empty line", |shown| shown.ends_with("> "));
         write!(self.keyboard, "{line}").expect("redis-cli runs");
-        // Behind the prompt are the typed words, and the hint in grey.
+        // The prompt is followed by the typed words, and by the hint in grey.
         let shown = self.wait_for(line, |shown| {
             shown.split_once("> ").is_some_and(|(_, typed)| typed.starts_with(line) && typed.ends_with(GREY_ENDS))
         });
@@ -62,13 +62,13 @@ impl Typist {
         hint.trim_end_matches(GREY_ENDS).to_string()
     }
 
-    /// The line on the screen, as soon as it is as expected. Movements of the cursor and deletions are left out.
+    /// Waits until the line on the screen is as expected, and returns it. Cursor movements and deletions are ignored.
     fn wait_for(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let mut line = String::new();
         until(&format!("redis-cli shows {what}"), || {
             let printed = self.printed.lock().expect("nobody panics with it");
             let text = String::from_utf8_lossy(&printed).replace("\x1b[0K", "");
-            // linenoise ends with `\r`, and the cursor's column.
+            // linenoise ends each update with `\r` and the cursor's column.
             let lines: Vec<&str> = text.split('\r').collect();
             let is_cursor = |line: &str| line.starts_with("\x1b[") && line.ends_with('C');
             let last = lines.iter().rev().find(|line| !is_cursor(line)).copied().unwrap_or_default();
@@ -85,7 +85,7 @@ const GREY_ENDS: &str = "\x1b[0m";
 
 impl Drop for Typist {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.script.kill();
         let _ = self.script.wait();
     }

@@ -1,12 +1,12 @@
-//! How a waiter leaves by way of the server: CLIENT UNBLOCK in the turn of a cancellation, a deleted user, a demotion,
-//! a shutdown. It gets one reply, and nothing of it stays behind.
+//! Waiters that leave because of the server: CLIENT UNBLOCK in the iteration of a cancellation, a deleted user, a
+//! demotion, a shutdown. Each gets one reply, and nothing of it is left.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server, LIMIT};
 use std::io::ErrorKind;
 
-/// `b`, the head of the queue, leaves by `leave`, which also checks its reply, if there is one. The waiters behind it
-/// move up and are granted.
+/// `b`, the head of the queue, leaves by `leave`, which also checks its reply, if any. The waiters after it move up and
+/// are granted.
 #[track_caller]
 fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Waiter>) {
     let server = quiet().start();
@@ -30,8 +30,8 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
-/// Behind the cancellation the server may or may not find the client still blocked, and says so; the client has one
-/// reply in either case.
+/// After the cancellation the server may or may not find the client still blocked, and replies accordingly. The client
+/// gets one reply in either case.
 #[test]
 fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     assert_the_next_moves_up(|client, mut b| {
@@ -47,8 +47,8 @@ fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     });
 }
 
-/// A bug of the servers: a client that is unblocked and timed out in one turn gets no reply (docs/limits.md, Server
-/// bugs). It must be able to go on, and must never get two.
+/// A server bug: a client that is unblocked and timed out in one iteration gets no reply (docs/limits.md, Server bugs).
+/// It must be able to continue, and must never get two.
 #[test]
 fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
     assert_the_next_moves_up(|client, mut b| {
@@ -94,7 +94,7 @@ fn a_hundred_waiters_that_are_killed_at_once_leave_nothing() {
         waiter.send_line(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 0"));
     }
     server.wait_blocked(100);
-    // Kills only the waiters: this connection speaks for the others.
+    // Kills only the waiters, not this connection.
     assert!(client.run("CLIENT KILL TYPE normal SKIPME yes").int() >= 100);
     assert_no_waiters(&server, &["k"]);
     assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
@@ -131,7 +131,7 @@ mod server_goes {
         let mut waiters = line_up(&server, "k", ["b", "c"]);
         server.stop();
         for waiter in &mut waiters {
-            // An error or the end of the connection, never a grant and never silence.
+            // An error or a closed connection, but never a grant and never silence.
             match waiter.client.try_read(LIMIT) {
                 Ok(reply) => assert!(reply.is_error(), "{reply:?}"),
                 Err(end) => assert_ne!(end.kind(), ErrorKind::TimedOut),

@@ -1,5 +1,5 @@
-//! Loading the module: on a server that lacks something, the load is refused with a line in the log. A failed load
-//! leaves nothing behind: the server goes on, and the next load works.
+//! Loading the module: on a server that lacks something, the load fails with a line in the log. A failed load leaves
+//! nothing behind: the server continues, and the next load works.
 
 use crate::support::cluster::expect_ok;
 use crate::support::{built_caller, built_module, skip, until, Builder, Client, Reply, Server};
@@ -21,8 +21,8 @@ fn is_listed(client: &mut Client) -> bool {
     client.run("MODULE LIST").items().iter().any(|module| module.get("name").text() == "lock")
 }
 
-/// Causes every call that a server could still make to a module after a failed load: connections, settings, flushes,
-/// the cron, commands and timers.
+/// Triggers every call that a server could still make into a module after a failed load: connections, settings,
+/// flushes, cron, commands and timers.
 #[track_caller]
 fn assert_goes_on(server: &Server) {
     let mut client = server.client();
@@ -42,7 +42,7 @@ fn assert_not_loaded(server: &Server, client: &mut Client) {
     assert_goes_on(server);
 }
 
-/// It has the settings that it was loaded with, grants locks, and is in its ACL category where there are any.
+/// Checks that it has the settings it was loaded with, grants locks, and is in its ACL category where supported.
 #[track_caller]
 fn assert_loads(server: &Server, client: &mut Client) {
     assert_eq!(load(client, "CONFIG lock.max-lease 70000 ARGS default-lease 60000"), Reply::ok());
@@ -85,7 +85,7 @@ fn a_load_that_a_wrong_setting_failed_can_be_repeated() {
     }
 }
 
-/// In the configuration file too: the server ends, and says why.
+/// If the module is in the configuration file, the server exits and logs why.
 #[test]
 fn a_server_does_not_start_with_a_wrong_setting() {
     for line in ["lock.grace -1", "lock.max-lease soon", "lock.keyspace-events soon"] {
@@ -94,7 +94,7 @@ fn a_server_does_not_start_with_a_wrong_setting() {
     }
 }
 
-/// The server finds an unknown setting only after the load: it unloads the module, or cannot.
+/// The server detects an unknown setting only after the load. Then it unloads the module, or cannot.
 #[test]
 fn a_setting_that_there_is_none_of_does_not_end_the_server() {
     let mut server = plain();
@@ -141,7 +141,7 @@ fn assert_does_not_start(builder: Builder, command: &str) {
     assert!(log.contains(&format!("redis-lock: not loaded: the server has no {command} command ")), "{log}");
 }
 
-/// A release would reach neither replicas nor the append-only file.
+/// Without DEL, a release would reach neither replicas nor the append-only file.
 #[test]
 fn it_is_not_loaded_where_del_was_renamed() {
     for line in ["rename-command DEL \"\"", "rename-command DEL REMOVE"] {
@@ -173,7 +173,7 @@ fn a_cluster_needs_no_command_to_know_the_slots_of_keys() {
     assert!(client.run("LOCK.EXEC {k}1 a GET {k}3").is_null());
 }
 
-/// A user that has everything but the categories `admin` and `dangerous`.
+/// A user with permission for everything except the categories `admin` and `dangerous`.
 #[track_caller]
 fn assert_break_is_dangerous(server: &Server) {
     let mut client = server.client();
@@ -186,7 +186,7 @@ fn assert_break_is_dangerous(server: &Server) {
     assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
 }
 
-/// Whether modules can add categories: not on Redis 7.0 and 7.2.
+/// Whether modules can add categories; skips the test on Redis 7.0 and 7.2, where they cannot.
 fn skips_categories() -> bool {
     let has_categories =
         Server::start().client().run("ACL CAT").items().iter().any(|category| category.text() == "lock");
@@ -211,7 +211,7 @@ fn commands_are_in_their_categories_where_another_module_has_that_of_the_name() 
     assert_break_is_dangerous(&server);
 }
 
-/// A server has place for 64 categories, its own among them.
+/// A server supports 64 categories, including its own.
 #[test]
 fn commands_are_in_the_servers_categories_where_there_is_no_place_for_another() {
     if skips_categories() {

@@ -1,7 +1,7 @@
 //! Integration tests: real servers with the module loaded, real connections, one binary.
 //!
-//! Each module has one subject, each test is named for the promise it keeps. The promises are written down in
-//! README.md, docs/ and the commands' own documentation; nothing here knows how the module works inside.
+//! Each module covers one subject, and each test is named after the promise it checks. The promises are in README.md,
+//! docs/ and the commands' own documentation; the tests do not depend on the module's internals.
 
 mod adopt;
 mod churn;

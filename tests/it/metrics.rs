@@ -1,4 +1,4 @@
-//! docs/metrics.md and contrib/prometheus: the script runs in the real redis_exporter beside a real server, and exports
+//! docs/metrics.md and contrib/prometheus: the script runs in a real redis_exporter with a real server, and exports
 //! everything that the alert rules and the dashboard query. promtool reads the rules and runs their own tests.
 
 mod exposition;
@@ -18,14 +18,14 @@ use written::{alerts, dashboard, list, queries, text, variables, Query, ALERTS, 
 const DOC: &str = include_str!("../../docs/metrics.md");
 const WHAT_TO_DO: &str = include_str!("../../docs/alerts.md");
 
-/// A server with locks of every family, its replica, and waiters.
+/// A server with locks of every type, its replica, and waiters.
 struct World {
     primary: Server,
     replica: Server,
     _waiters: Vec<Waiter>,
 }
 
-/// Two mutexes, one reentrant lock, two read/write locks and a semaphore; three waiters, one of them twice over.
+/// Two mutexes, one reentrant lock, two read/write locks and a semaphore; three waiters, one of which waits twice.
 fn world() -> World {
     let primary = quiet().config("maxmemory 1gb").config("maxmemory-policy allkeys-lru").start();
     let replica = Server::builder().replica_of(&primary).start();
@@ -58,7 +58,7 @@ fn world() -> World {
     World { primary, replica, _waiters: waiters }
 }
 
-/// As docs/metrics.md does it.
+/// As in docs/metrics.md.
 #[track_caller]
 fn set_up_the_user(client: &mut Client) {
     let lines: Vec<&str> = DOC.lines().filter_map(|line| line.strip_prefix("127.0.0.1:6379> ")).collect();
@@ -73,7 +73,7 @@ fn shell_blocks() -> Vec<&'static str> {
     DOC.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
-/// The exporter by the command of docs/metrics.md; nothing where there is none.
+/// The exporter, started with the command of docs/metrics.md; None if it is not installed.
 fn exporter(server: &Server, arguments: &str) -> Option<Exporter> {
     let program = tool("exporter")?;
     let command = shell_blocks().into_iter().find(|block| block.contains("-script")).expect("a command");
@@ -129,7 +129,7 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
     assert_eq!(value(&samples, "lock_top_waiters"), 2.0);
     assert!(value(&samples, "lock_top_longest_ms") > 0.0 && value(&samples, "lock_top_held_ms") > 0.0);
     assert_eq!((value(&samples, "lock_top_free_ms"), value(&samples, "lock_refused_oom")), (0.0, 0.0));
-    // A replica stores the locks, and has no waiters.
+    // A replica stores the locks but has no waiters.
     let replica = self::exporter(&world.replica, "").expect("it was there before").scrape();
     assert_eq!((value(&replica, "redis_up"), value(&replica, "redis_master_link_up")), (1.0, 1.0));
     assert_eq!((value(&replica, "lock_held_rw"), value(&replica, "lock_waiters")), (2.0, 0.0));
@@ -151,7 +151,7 @@ fn all_that_alerts_and_dashboard_ask_for_is_exported() {
             asked.push(selector);
         }
     }
-    // And the other way round: everything that the script exports is used and documented.
+    // Conversely, everything that the script exports is used and documented.
     for name in samples.iter().filter(|sample| is_of_the_script(sample)).filter_map(|sample| sample.series.label("key"))
     {
         let is_asked =
@@ -166,12 +166,12 @@ fn all_that_alerts_and_dashboard_ask_for_is_exported() {
     }
 }
 
-/// There is such a sample; for a choice of values, one for each.
+/// Checks that there is such a sample; for alternative values, one for each.
 #[track_caller]
 fn assert_exported(samples: &[Sample], selector: &Selector, by: &str) {
     let of_the_metric: Vec<&Sample> = samples.iter().filter(|sample| sample.series.metric == selector.metric).collect();
     assert!(!of_the_metric.is_empty(), "{by} asks for {}, which is not exported", selector.metric);
-    // Prometheus adds job and instance, and the dashboard's variables choose among them.
+    // Prometheus adds job and instance, and the dashboard's variables select by them.
     for label in selector.labels.iter().filter(|label| !["job", "instance"].contains(&label.name.as_str())) {
         assert!(["=", "=~"].contains(&label.operator.as_str()), "{by}: {selector:?}");
         for value in label.value.split('|') {
@@ -181,14 +181,14 @@ fn assert_exported(samples: &[Sample], selector: &Selector, by: &str) {
     }
 }
 
-/// By Prometheus itself, over an hour in which the exporter repeats these samples.
+/// Evaluated by Prometheus itself, over an hour in which the exporter repeats these samples.
 #[test]
 fn every_query_of_the_dashboard_shows_something() {
     let world = world();
     let (Some(promtool_path), Some(exporter)) = (tool("promtool"), exporter(&world.primary, "")) else { return };
     let mut test = String::from("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n");
     for sample in exporter.scrape().iter().filter(|sample| sample.series.metric.starts_with("redis_")) {
-        // JSON's strings are YAML's.
+        // JSON strings are valid YAML.
         let series = serde_json::json!(series(&sample.series));
         writeln!(test, "      - {{series: {series}, values: {}+0x60}}", sample.value).expect("a string takes it");
     }
@@ -221,7 +221,7 @@ fn the_rules_are_what_promtool_wants_and_pass_their_tests() {
     }
 }
 
-/// alerts_test.yml says that each fires where it should, and only there.
+/// alerts_test.yml checks that each alert fires where it should and only there.
 #[test]
 fn every_alert_is_tested_and_says_what_to_do() {
     let alerts = alerts();
@@ -258,7 +258,7 @@ fn the_panels_of_the_dashboard_lie_side_by_side() {
     }
 }
 
-/// With the permissions of docs/metrics.md nothing is refused but CONFIG GET.
+/// With the permissions of docs/metrics.md nothing is refused except CONFIG GET.
 #[test]
 fn the_user_of_the_docs_may_do_what_the_exporter_does() {
     let world = world();
@@ -267,7 +267,7 @@ fn the_user_of_the_docs_may_do_what_the_exporter_does() {
     assert_eq!(refused(&mut world.primary.client()), ["config|get"]);
 }
 
-/// The same with the dashboard of docs/acl.md, which may look at locks besides.
+/// The same with the user `dashboard` of docs/acl.md, which may also inspect locks.
 #[test]
 fn the_dashboard_of_the_permissions_may_do_what_the_exporter_does() {
     let server = quiet().start();
@@ -285,7 +285,7 @@ fn the_dashboard_of_the_permissions_may_do_what_the_exporter_does() {
     assert_eq!(refused(&mut client), ["config|get"]);
 }
 
-/// As docs/tls.md says.
+/// As described in docs/tls.md.
 #[test]
 fn the_exporter_reads_a_server_over_tls() {
     let Some(certificates) = crate::tls::certificates() else { return };
@@ -302,19 +302,19 @@ fn the_exporter_reads_a_server_over_tls() {
     assert_eq!((value(&samples, "redis_up"), value(&samples, "lock_waiters")), (1.0, 0.0), "{}", exporter.log());
 }
 
-/// What ACL LOG says was refused.
+/// The refusals in ACL LOG.
 fn refused(client: &mut Client) -> Vec<String> {
     let log = client.run("ACL LOG");
     log.items().iter().map(|entry| entry.get("object").text().to_string()).collect()
 }
 
-/// It refuses scripts meanwhile, and the exporter reports that as down; nothing stays wrong.
+/// The server refuses scripts during that time, and the exporter reports it as down; afterwards everything is normal.
 #[test]
 fn a_server_that_loads_is_down_until_it_has_loaded() {
     let world = world();
     let Some(exporter) = exporter(&world.primary, "") else { return };
     let mut loader = world.primary.client();
-    // 10 ms for each key; the server looks up after each KB.
+    // 10 ms for each key; the server processes events after each KB.
     loader.run("DEBUG POPULATE 1000 key 100");
     for setting in ["loading-process-events-interval-bytes 1024", "key-load-delay 10000"] {
         assert_eq!(loader.run(&format!("CONFIG SET {setting}")), Reply::ok());

@@ -1,5 +1,5 @@
-//! Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: a slot with its locks goes to another node in one step, and
-//! clients work on meanwhile. Before that step everything is decided at the source, after it at the target.
+//! Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: a slot with its locks moves to another node in one step,
+//! while clients continue to work. Before that step all decisions are made on the source, afterwards on the target.
 
 use crate::support::cluster::*;
 use crate::support::families::{wait_for, Way, WAYS};
@@ -12,10 +12,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// Two nodes with half of the slots each. The tests move the slot of `{k}`, which is the first one's.
+/// Two nodes with half of the slots each. The tests move the slot of `{k}`, which belongs to the first one.
 struct Cluster([Server; 2]);
 
-/// A key for each node that stays there.
+/// A key on each node that does not move.
 const STAYS: [&str; 2] = ["b", "l"];
 
 impl Cluster {
@@ -26,7 +26,7 @@ impl Cluster {
 
     #[track_caller]
     fn of(node: impl Fn() -> Builder) -> Cluster {
-        // One of them has an append-only file: effects are built for a migration alone, too.
+        // One of them has an append-only file; the other shows that effects are built for a migration alone.
         let nodes = [plain_aof(node()), node()].map(|node| node.cluster().start());
         expect_ok(&nodes[0], "CLUSTER ADDSLOTSRANGE 0 8191");
         expect_ok(&nodes[1], "CLUSTER ADDSLOTSRANGE 8192 16383");
@@ -34,7 +34,7 @@ impl Cluster {
         Cluster(nodes)
     }
 
-    /// Moves the slot from this node to the other. It is not awaited.
+    /// Starts moving the slot from this node to the other, without waiting.
     #[track_caller]
     fn begin_to_move(&self, from: usize) {
         let slot = slot(&self.0[from], "{k}");
@@ -42,7 +42,7 @@ impl Cluster {
         expect_ok(&self.0[from], &format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {target}"));
     }
 
-    /// What the node says of the newest migration.
+    /// The node's report on the newest migration.
     #[track_caller]
     fn state(&self, node: usize) -> String {
         let migrations = self.0[node].client().run("CLUSTER GETSLOTMIGRATIONS");
@@ -58,14 +58,14 @@ impl Cluster {
         });
     }
 
-    /// Moves the slot from this node to the other.
+    /// Moves the slot from this node to the other, and waits for it.
     #[track_caller]
     fn migrate(&self, from: usize) {
         self.begin_to_move(from);
         self.until_state(from, "success");
     }
 
-    /// Begins to move the slot, and stops before the last part is sent: source and target work side by side until
+    /// Starts moving the slot, and stops before the last part is sent: source and target coexist until
     /// [`Cluster::go_on`] or the end of the migration.
     #[track_caller]
     fn hold_up(&self, from: usize) {
@@ -81,7 +81,7 @@ impl Cluster {
     }
 }
 
-/// Every key of the node as it is stored, byte by byte and with its deadline.
+/// Every key of the node as stored, byte by byte, with its deadline.
 #[track_caller]
 fn stored(node: &Server) -> Vec<(String, Reply, Reply)> {
     let mut client = node.client();
@@ -103,7 +103,7 @@ fn assert_asks_again(waiter: &mut Waiter) {
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
 }
 
-/// Asserts that the node redirects requests for the key, and that it shows nothing of the slot.
+/// Checks that the node redirects requests for the key and shows nothing of the slot.
 #[track_caller]
 fn assert_redirects(cluster: &Cluster, node: usize) {
     let mut client = cluster.0[node].client();
@@ -129,21 +129,21 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
         "SEM.ACQUIRE {k}permits a LIMIT 9 PERMITS 2 PX 70000",
         "SEM.ACQUIRE {k}permits b LIMIT 9 PERMITS 3 PX 50000",
         "SEM.ACQUIRE {k}permits c LIMIT 9 PX 60000",
-        // The latest grant's holder has gone, but its fence is kept.
+        // The holder with the latest fencing token is gone, but the token is kept.
         "SEM.RELEASE {k}permits c",
         "RLOCK.ACQUIRE {k}ever a HOLDS 2 PERSIST",
     ] {
         assert!(!client.run(line).is_error(), "{line}");
     }
 
-    // There, and back.
+    // There and back.
     for from in [0, 1] {
         let (source, target) = (&cluster.0[from], &cluster.0[1 - from]);
         let mut client = source.client();
         let mut waiters: Vec<_> = WAYS.into_iter().enumerate().map(|(n, way)| line_up_both(way, source, n)).collect();
 
         cluster.hold_up(from);
-        // The source decides as ever, and the target gets its effects.
+        // The source decides as before, and the target gets the effects.
         for ((n, way), waiters) in WAYS.into_iter().enumerate().zip(&mut waiters) {
             let key = format!("{{k}}{n}");
             way.give_back(&mut client, &key, "a");
@@ -154,7 +154,7 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
             way.hold(&mut client, &key, "a");
         }
         assert_ends_in_the_background(source, STAYS[from]);
-        // The lock is over when its effect reaches the target, which stores it all the same.
+        // The lock has expired when its effect reaches the target, which still stores it.
         let mut brief = source.client();
         assert!(brief.run("LOCK.ACQUIRE {k}brief a PX 500 SESSION").fence() > 0);
         assert_eq!(put_to_sleep(target, Duration::from_millis(900)).read(), Reply::ok());
@@ -195,7 +195,7 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
             way.hold(&mut client, &key, "a");
         }
     }
-    // What the target has written of it can be loaded.
+    // What the target has written can be loaded.
     let before = stored(&cluster.0[0]);
     assert_eq!(cluster.0[0].client().run("DEBUG LOADAOF"), Reply::ok());
     assert_eq!(stored(&cluster.0[0]), before);
@@ -207,7 +207,7 @@ fn line_up_both(way: Way, server: &Server, n: usize) -> [Waiter; 2] {
     ["b", "c"].map(|owner| wait_for(way, server, &format!("{{k}}{n}"), owner))
 }
 
-/// Decisions of the timer: the end of a lease, and of a connection that held keys of two slots.
+/// Decisions of the timer: a lease expires, and a connection closes that held keys of two slots.
 #[track_caller]
 fn assert_ends_in_the_background(server: &Server, stays: &str) {
     let (mut client, mut session) = (server.client(), server.client());
@@ -227,7 +227,7 @@ fn assert_ends_in_the_background(server: &Server, stays: &str) {
     }
 }
 
-/// The number of held keys in INFO, of each kind.
+/// The number of held keys in INFO, by lock type.
 fn held(node: &Server) -> Vec<i64> {
     ["mutex", "reentrant", "rw", "semaphore"].map(|kind| crate::info::field(node, &format!("held_{kind}"))).into()
 }
@@ -272,7 +272,7 @@ fn an_aborted_migration_changes_no_holder_and_no_waiter() {
     b.granted("b");
     c.assert_silent();
 
-    // Once more, and now the source has stopped all writes already.
+    // Once more, now at the point where the source has stopped all writes.
     expect_ok(source, "DEBUG SLOTMIGRATION PREVENT-PAUSE 0");
     expect_ok(target, "DEBUG SLOTMIGRATION PREVENT-FAILOVER 1");
     cluster.begin_to_move(0);
@@ -308,7 +308,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     let mut client = target.client();
     hold(&mut client, "{k}", "a");
     let ask = "LOCK.ACQUIRE {k} b BLOCK 0 NOTIFY {k}messages";
-    // RESP3, so that messages are no replies.
+    // RESP3, so that messages are distinct from replies.
     let [mut old, mut new] = [target, source].map(Server::client3);
     let next_of = |client: &mut Client, kind: &str| {
         let push = client.next_push(LIMIT).expect("a message comes");
@@ -319,7 +319,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     next_of(&mut old, "ssubscribe");
     assert_eq!(client.run(ask).items()[1], Reply::Int(0));
     cluster.migrate(1);
-    // The channel goes with its slot.
+    // The channel moves with its slot.
     next_of(&mut old, "sunsubscribe");
 
     new.send_line("SSUBSCRIBE {k}messages");
@@ -332,21 +332,21 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     assert_eq!(queue(&mut client, "{k}"), [""; 0]);
 }
 
-/// The holder of each key, as the clients know it, and the fence of its latest grant.
+/// The holder of each key as the clients know it, and the fencing token of its latest grant.
 type Ledger = Mutex<HashMap<String, (Option<String>, i64)>>;
 
-/// A client that takes and gives back locks, wherever their slot is.
+/// A client that acquires and releases locks wherever their slot is.
 struct Worker<'a> {
     cluster: &'a Cluster,
     ledger: &'a Ledger,
     owner: String,
-    /// A connection to each node, and the node that had the slot the last time.
+    /// A connection to each node, and the node that had the slot last.
     clients: [Client; 2],
     at: usize,
 }
 
 impl Worker<'_> {
-    /// Asks the node that has the slot.
+    /// Sends a request to the node that has the slot.
     fn run(&mut self, line: &str) -> Reply {
         loop {
             let reply = self.clients[self.at].run(line);
@@ -359,7 +359,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes a lock, perhaps, and gives it back; which node granted it.
+    /// Tries to acquire a lock and releases it; returns the node that granted it.
     fn take_and_give_back(&mut self, rng: &mut Rng) -> Option<usize> {
         let n = rng.below(WAYS.len());
         let (way, key) = (WAYS[n], format!("{{k}}{n}"));
@@ -384,8 +384,7 @@ impl Worker<'_> {
         let leave = || self.ledger.lock().expect("no other worker failed").entry(key.clone()).or_default().0 = None;
         leave();
         if is_bound {
-            // It ends with the connection, or with its lease if the slot has moved meanwhile. It must not be taken up
-            // again.
+            // It ends with the connection, or with its lease if the slot has moved. It must not be resumed.
             self.owner.push('+');
             self.clients[granted_at] = self.cluster.0[granted_at].client();
         } else {
@@ -436,7 +435,7 @@ fn under_load_a_slot_is_moved_there_and_back_and_no_lock_is_held_twice() {
     }
 }
 
-/// Sets a flag when it is dropped, also by a panic.
+/// Sets a flag when dropped, even by a panic.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

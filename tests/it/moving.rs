@@ -1,4 +1,4 @@
-//! docs/operations.md, "Moving to another server": what takes locks along, and what loses them.
+//! docs/operations.md, "Moving to another server": which methods keep the locks, and which lose them.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};

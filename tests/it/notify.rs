@@ -1,4 +1,4 @@
-//! Waiting without blocking: one connection queues for many, and learns the outcome of each request by a message.
+//! Waiting without blocking: one connection queues many requests, and a message reports the outcome of each.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
@@ -18,7 +18,7 @@ impl Subscription {
         Subscription { client }
     }
 
-    /// The next message, which must come now.
+    /// The next message, which must arrive now.
     #[track_caller]
     fn next(&mut self) -> Json {
         self.next_within(SOON)
@@ -32,7 +32,7 @@ impl Subscription {
         serde_json::from_slice(parts[2].bytes()).expect("messages are JSON")
     }
 
-    /// Fails if any message was published before this call: the next one that comes is this call's own.
+    /// Fails if a message was published before this call, so that the next one belongs to this call.
     #[track_caller]
     fn assert_none(&mut self, publisher: &mut Client) {
         assert_eq!(publisher.run("PUBLISH ch 0"), Reply::Int(1));
@@ -55,7 +55,8 @@ fn assert_outcome(message: &Json, owner: &str, outcome: &str) {
     assert_eq!(said, (&json!("k"), &json!(owner), &json!(outcome)), "{message}");
 }
 
-/// As a client that blocks, after 20 ms; and by a message only as long as the user may publish on its channel.
+/// Like a blocked client, its permissions are checked again after 20 ms; and it gets a message only while the user may
+/// publish on its channel.
 #[test]
 fn a_user_that_has_lost_a_permission_is_granted_nothing_and_one_that_has_lost_the_channel_is_told_nothing() {
     let rows = [

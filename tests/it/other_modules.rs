@@ -1,4 +1,4 @@
-//! Another module calls the commands of this one. It has no connection that could wait, get a reply or end.
+//! Another module calls the commands of this one. It has no connection that could wait, get a reply or close.
 
 use crate::support::waiting::*;
 use crate::support::{built_caller, Client, Reply, Server};
@@ -46,7 +46,7 @@ fn session_and_notify_are_errors_in_a_call_of_a_module() {
     assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(0));
 }
 
-/// A connection of its own may use both, whatever another module has called before.
+/// The module's own connection may use both, whatever another module has called before.
 #[test]
 fn session_in_a_transaction_is_bound_to_its_connection() {
     let (server, mut client) = with_caller();
@@ -60,9 +60,9 @@ fn session_in_a_transaction_is_bound_to_its_connection() {
     b.granted("b");
 }
 
-/// The main thread sleeps meanwhile; only the server's cron wakes it, once a second. No request waits, so no round of
-/// inspections wakes it either: only the module's timer renews the lease of a session. The cron may come in time by
-/// chance, in every second round.
+/// The main thread sleeps; only the server's cron wakes it, once a second. No request waits, so inspections do not wake
+/// it either: only the module's timer renews a session's lease. By chance, the cron may run at the right time in every
+/// second attempt.
 #[test]
 fn a_session_with_a_lease_that_another_modules_thread_has_shortened_is_renewed_in_time() {
     let (server, mut client) = with_caller();

@@ -1,5 +1,5 @@
 //! The Debian package: it is installed, Debian's redis-server is started with its own configuration and the line that
-//! the package documents, and it is removed. For root on Debian; elsewhere the test is skipped.
+//! the package documents, and it is removed. Needs root on Debian; elsewhere the test is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
     assert!(!is_installed(NAME));
 }
 
-/// docs/metrics.md names the folder.
+/// docs/metrics.md names the directory.
 fn monitoring_is_where_the_page_says() {
     let line = METRICS.lines().find_map(|line| line.strip_prefix("    install -m 644 ")).expect("the line");
     let (folder, _) = line.split_once("/* ").expect("a folder");
@@ -68,7 +68,7 @@ fn monitoring_is_where_the_page_says() {
     }
 }
 
-/// The build of `scripts/package deb`, if it can be tried here; else the reason why not.
+/// The build of `scripts/package deb` if it can be tested here, or the reason why not.
 fn package() -> Result<Package, String> {
     let package = Package::built(NAME, env!("CARGO_PKG_VERSION"), "libredis_lock.so")?;
     package.may_be_installed()?;
@@ -79,7 +79,7 @@ fn package() -> Result<Package, String> {
     Ok(package)
 }
 
-/// Debian's server with Debian's configuration and the documented line; only paths and ports that would collide with
+/// Debian's server with Debian's configuration and the documented line. Only paths and ports that would collide with
 /// the system's own server differ.
 struct DebianServer {
     process: Child,
@@ -101,10 +101,10 @@ impl DebianServer {
         DebianServer::start_with(folder)
     }
 
-    /// With the configuration in this folder.
+    /// Starts it with the configuration in this directory.
     fn start_with(folder: tempfile::TempDir) -> DebianServer {
         let file = folder.path().join("redis.conf");
-        // A port that was free a moment ago: a server that has gone used it.
+        // A port that was free a moment ago, because a stopped server used it.
         let port = Server::builder().no_module().start().port();
         let mut command = Command::new(PROGRAM);
         let here = as_str(folder.path());
@@ -126,7 +126,7 @@ impl DebianServer {
         Client::connect(self.port)
     }
 
-    /// With what CONFIG REWRITE made of its configuration.
+    /// Restarts it with its configuration as CONFIG REWRITE left it.
     fn start_again(mut self) -> DebianServer {
         let folder = self.folder.take().expect("its folder");
         drop(self);
@@ -136,7 +136,7 @@ impl DebianServer {
 
 impl Drop for DebianServer {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

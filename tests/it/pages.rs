@@ -1,4 +1,4 @@
-//! The documents of the project as a whole: their links, the summary of the book, the syntax of the commands.
+//! The project's documents as a whole: links, the summary of the book, the syntax of the commands.
 
 use crate::support::skip::skip;
 use crate::support::{Reply, Server};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const COLUMNS: usize = 120;
 
-/// Each Markdown file of the project, by its path.
+/// Each Markdown file of the project, by path.
 pub fn documents() -> Vec<(PathBuf, String)> {
     let (mut documents, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
@@ -29,12 +29,12 @@ pub fn documents() -> Vec<(PathBuf, String)> {
     documents
 }
 
-/// As `make book` follows them, on the built pages.
+/// `make book` checks the same links on the built pages.
 #[test]
 fn every_link_leads_somewhere() {
     let mut wrong = Vec::new();
     for (file, text) in documents() {
-        // A page of benches/ is the beginning of one in results/.
+        // A page of benches/ is included at the beginning of one in results/.
         let home = if file.starts_with("benches") { Path::new("results/page.md") } else { &file };
         for target in links(&text) {
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
@@ -46,7 +46,7 @@ fn every_link_leads_somewhere() {
             let leads = match (fs::read_to_string(&path), anchor) {
                 (Ok(document), Some(anchor)) => anchors(&document).contains(anchor),
                 (Ok(_), None) => true,
-                // A folder has no page in the book.
+                // A directory has no page in the book.
                 (Err(_), _) => false,
             };
             wrong.extend((!leads).then(|| format!("{}: {target}", file.display())));
@@ -65,7 +65,8 @@ const WAYS: [&str; 6] = [
     "docs/testing.md",
 ];
 
-/// What a maintainer looks for first: the rules, a transcript, the last faults run, the tests of one client.
+/// What a maintainer looks for first: the engine, a transcript, the last run of the fault tests, the tests of one
+/// client.
 const CODE: [&str; 4] =
     ["src/lock/lib.rs", "tests/spec/mutex.txt", "results/faults.md", "CONTRIBUTING.md#the-tests-of-one-client"];
 
@@ -89,7 +90,7 @@ const CONTRACT: [&str; 8] = ["commands", "mutex", "read-write", "semaphore", "se
 /// The sections of other pages that belong to the contract.
 const CONTRACT_SECTIONS: [&str; 2] = ["docs/safety.md#fencing-tokens", "docs/safety.md#what-survives-what"];
 
-/// `## docs/mutex.md#reentrant-mutex` in a chapter of tests/spec names the section that the transcripts below it show.
+/// `## docs/mutex.md#reentrant-mutex` in a chapter of tests/spec names the section that the transcripts below it cover.
 #[test]
 fn every_section_of_the_contract_has_transcripts() {
     let mut named = BTreeSet::new();
@@ -118,12 +119,12 @@ fn every_section_of_the_contract_has_transcripts() {
     assert!(wrong.is_empty() && missing.is_empty(), "no such sections: {wrong:?}; without transcripts: {missing:?}");
 }
 
-/// The targets of a document's links, without those in code.
+/// The targets of a document's links, except those inside code.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let is_prose = |parts: &(usize, &str)| parts.0 % 2 == 0;
     let outside = text.split("```").enumerate().filter(is_prose).map(|(_, prose)| prose);
     let prose = outside.flat_map(move |prose| prose.split('`').enumerate().filter(is_prose).map(|(_, prose)| prose));
-    // A link around code, as [`make memcheck`](…), is split behind its bracket.
+    // A link around code, such as [`make memcheck`](…), is split after its bracket.
     prose.flat_map(|prose| prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
 }
 
@@ -160,7 +161,7 @@ fn the_index_of_results_has_day_and_commit_of_every_page() {
     assert_eq!(rows, pages);
 }
 
-/// Where there is a Python.
+/// Runs if Python is installed.
 #[test]
 fn the_figures_of_the_pages_are_those_of_the_newest_results() {
     let Ok(check) = Command::new("python3").args(["scripts/result", "--check"]).current_dir(root()).output() else {
@@ -169,7 +170,7 @@ fn the_figures_of_the_pages_are_those_of_the_newest_results() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
 }
 
-/// The last line of docs/kubernetes.md, with `cat` in place of kubectl.
+/// The last line of docs/kubernetes.md with `cat` instead of kubectl.
 #[test]
 fn the_manifest_gets_the_image_of_the_registry_that_the_page_names() {
     let page = include_str!("../../docs/kubernetes.md");
@@ -188,7 +189,7 @@ fn the_manifest_gets_the_image_of_the_registry_that_the_page_names() {
 /// Tables and headings cannot be wrapped.
 #[test]
 fn lines_end_at_column_120() {
-    // Rules of a user are one line of redis.conf, JSON is printed as one.
+    // A user's rules are one line of redis.conf, and JSON is printed on one line.
     let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
     // These are printed by programs.
     let is_printed =
@@ -204,7 +205,7 @@ fn lines_end_at_column_120() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The pages with the commands. The first says what `[lease]` and `[wait]` stand for.
+/// The pages with the commands. The first one defines `[lease]` and `[wait]`.
 const COMMANDS: [&str; 8] = [
     include_str!("../../docs/commands.md"),
     include_str!("../../docs/mutex.md"),
@@ -241,7 +242,7 @@ fn the_pages_have_the_syntax_of_every_command_as_the_server_has_it() {
         _ => None,
     });
     for syntax in told.filter(|line| !line.starts_with("LOCK.APPLY ")) {
-        // Some pages describe the command in the same line.
+        // Some pages describe the command on the same line.
         let has =
             |line: &&String| line.strip_prefix(syntax).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
         assert_eq!(written.iter().filter(has).count(), 1, "{syntax}: {written:#?}");
@@ -252,13 +253,13 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The names of all headings below a document's title.
+/// The anchors of all headings below a document's title.
 pub fn anchors(document: &str) -> BTreeSet<String> {
     let headings = document.lines().filter_map(|line| line.strip_prefix("##"));
     headings.map(|title| anchor(title.trim_start_matches('#'))).collect()
 }
 
-/// GitHub's anchor of a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
+/// GitHub's anchor of a heading: lower-case letters and digits, hyphens for spaces, nothing else.
 fn anchor(heading: &str) -> String {
     let letters = heading.trim().to_lowercase();
     let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));

@@ -13,12 +13,12 @@ const USERS: &str = include_str!("../../contrib/acl/users.acl");
 const USERS_BY_NAME: &str = include_str!("../../contrib/acl/users-by-name.acl");
 const DEFAULT_OFF: &str = include_str!("../../contrib/acl/default-off.acl");
 
-/// Whether this server lets modules add categories: not Redis 7.0 and 7.2.
+/// Whether this server lets modules add categories; Redis 7.0 and 7.2 do not.
 fn has_categories(client: &mut Client) -> bool {
     client.run("ACL CAT").items().iter().any(|category| category.text() == "lock")
 }
 
-/// As the contract has them.
+/// The documented categories.
 fn expected_categories(name: &str) -> &'static [&'static str] {
     match name.split_once('.').expect("a family and a verb").1 {
         "acquire" => &["@blocking", "@fast", "@lock", "@write"],
@@ -35,7 +35,7 @@ fn commands_are_in_their_categories_where_modules_have_any() {
     let server = Server::start();
     let mut client = server.client();
     let has_categories = has_categories(&mut client);
-    // Redis 7.2 lets a module put its commands into the categories of the server.
+    // Redis 7.2 lets a module add its commands to the server's categories.
     let has_others = server.info("server").text("redis_version").starts_with("7.2.") && !has_categories;
     for (_, name, _) in all_commands() {
         let info = client.cmd(&["COMMAND", "INFO", name]);
@@ -48,7 +48,7 @@ fn commands_are_in_their_categories_where_modules_have_any() {
     }
 }
 
-/// A user that has these rules, and nothing else but AUTH.
+/// A user with only these rules and AUTH.
 fn user(server: &Server, name: &str, rules: &[String]) -> Client {
     let words = ["ACL", "SETUSER", name, "on", "nopass"].map(String::from);
     let reply = server.client().cmd(&[&words[..], rules].concat());
@@ -63,7 +63,7 @@ fn is_refused(client: &mut Client, words: &[String]) -> bool {
     reply.is_error() && reply.error().starts_with("NOPERM ")
 }
 
-/// A request for another key than `k`.
+/// Changes a request for `k` to another key.
 fn on_key(line: &str, key: &str) -> Vec<String> {
     line.split(' ').map(|word| if word == "k" { key } else { word }.to_string()).collect()
 }
@@ -97,11 +97,11 @@ fn the_category_permits_every_command_and_no_other() {
     listed.sort_unstable();
     let mut names: Vec<&str> = all_commands().map(|(_, name, _)| name).collect();
     names.sort_unstable();
-    // Redis 7.4 and Valkey 8.0 list no module's commands, but the rules below know them.
+    // Redis 7.4 and Valkey 8.0 do not list module commands, but the rules below recognize them.
     if !listed.is_empty() {
         assert_eq!(listed, names);
     }
-    // Commands with an inner command get PING as such.
+    // PING is the inner command of commands that have one.
     let rules = ["~mine:*", "+@lock", "+ping"].map(String::from);
     let mut client = user(&server, "by-category", &rules);
     let mut worker = user(&server, "worker", &[&rules[..], &["-@dangerous".into()]].concat());
@@ -114,15 +114,15 @@ fn the_category_permits_every_command_and_no_other() {
     assert!(is_refused(&mut client, &["GET", "mine:k"].map(String::from)));
 }
 
-/// Waits until the first in the queue of this key has waited so long that its permissions are checked again.
+/// Waits until the first request in this key's queue has waited long enough for its permissions to be checked again.
 #[track_caller]
 fn until_checked_again(client: &mut Client, key: &str) {
     let mut waited = || client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("waited").int();
     until("it has waited for 20 ms", || waited() > 20);
 }
 
-/// As BLPOP, which Redis 7.2 and Valkey check again when it is woken: the permissions of the time when the request was
-/// queued need not suffice for its grant, by a command or by the timer. The next waiter is granted in that step then.
+/// Like BLPOP, which Redis 7.2 and Valkey check again when it is woken: the permissions from the time of queueing may
+/// not suffice for the grant, by a command or by the timer. The next waiter is then granted the lock in the same step.
 #[test]
 fn a_request_is_granted_only_if_its_user_may_still_send_it() {
     each_way(quiet, |way, server, client| {
@@ -167,7 +167,7 @@ fn a_request_is_granted_only_if_its_user_may_still_send_it() {
     });
 }
 
-/// The claim of docs/acl.md on short waits.
+/// The statement in docs/acl.md about short waits.
 #[test]
 fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_it_was_sent_with() {
     let server = quiet().start();
@@ -178,13 +178,13 @@ fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_i
     let mut b = Waiter::park_over(user(&server, "worker", &rules), &server, &line);
     let steps = ["ACL SETUSER worker -lock.acquire", "LOCK.RELEASE k a"];
     let replies = multi(&mut client, &[&["LOCK.WAITERS k"], &steps[..]].concat());
-    // On a machine that is very busy it has waited longer.
+    // On a very busy machine it has waited longer.
     if replies[0].items()[0].get("waited").int() < 15 {
         b.granted("b");
     }
 }
 
-/// The waiting command itself needs the permission, not another of its family.
+/// The user needs permission for the waiting command itself, not another one of its lock type.
 #[test]
 fn a_request_for_one_key_of_several_needs_its_own_commands_permission() {
     let server = quiet().start();
@@ -203,13 +203,13 @@ fn users(has_categories: bool) -> Vec<&'static str> {
     if has_categories { USERS } else { USERS_BY_NAME }.lines().collect()
 }
 
-/// The line of a user, in the words that this server takes.
+/// The line of a user, in the syntax that this server accepts.
 pub fn user_of_the_document(client: &mut Client, name: &str) -> &'static str {
     let lines = users(has_categories(client));
     lines.into_iter().find(|line| line.starts_with(&format!("user {name} "))).expect("the user")
 }
 
-/// The settings that the document names for replicas, or for Sentinels.
+/// The settings that the document names for replicas or for Sentinels.
 #[track_caller]
 fn settings_of(row: &str) -> Vec<&'static str> {
     let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| {row} |"))).expect("the row");
@@ -224,7 +224,7 @@ fn log_in(server: &Server, user: &str) -> Client {
     client
 }
 
-/// Gives a running server the users of the document; the last of them is the default user.
+/// Adds the document's users to a running server; the last one is the default user.
 fn switch_the_default_user_off(server: &Server) {
     let mut client = server.client();
     let has_categories = has_categories(&mut client);
@@ -275,7 +275,7 @@ fn with_the_default_user_off_replicas_and_sentinels_log_in_and_others_are_refuse
     });
 }
 
-/// A server that starts with the ACL file for it, and the folder of that file.
+/// A server that starts with the matching ACL file, and the directory of that file.
 fn with_acl_file() -> (Server, tempfile::TempDir) {
     let has_categories = has_categories(&mut Server::start().client());
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -322,7 +322,8 @@ fn the_users_of_the_document_may_do_what_it_says() {
     assert!(tried > 40, "only {tried} were tried");
 }
 
-/// By name, all commands of the category: a user of the same name shall have the same rights on both kinds of server.
+/// By name, all commands of the category: a user of the same name must have the same permissions on both kinds of
+/// server.
 #[test]
 fn the_document_names_for_7_0_what_the_category_permits_elsewhere() {
     let lines = users(false);

@@ -1,10 +1,10 @@
-//! The uses of the home-made locks before this module must work with its commands. Every test names the case it covers.
+//! The uses of the home-made locks that preceded this module must work with its commands. Every test names its case.
 //!
-//! 1. `SET NX EX` with a random identifier, compare-and-delete, an acquire that gives up in time.
-//! 2. `SETNX` and `EXPIRE`, release under WATCH and MULTI, and its six demands.
+//! 1. `SET NX EX` with a random identifier, compare-and-delete, an acquire with a timeout.
+//! 2. `SETNX` and `EXPIRE`, release under WATCH and MULTI, and its six requirements.
 //! 3. A reentrant lock with a counter.
-//! 4. The Lua mutex and the Lua reentrant hash, with a watchdog and results that can be told apart.
-//! 5. A lock object whose late release must not free the next owner's lock.
+//! 4. The Lua mutex and the Lua reentrant hash, with a watchdog and distinguishable results.
+//! 5. A lock object whose late release must not release the next owner's lock.
 
 use crate::support::{assert_just_began, until, Client, Reply, Server, LIMIT};
 use std::process::{Command, Stdio};
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 const TICKETS: i64 = 10;
 
-/// How long a client that was refused waits before it asks again, as the polling predecessors did.
+/// How long a refused client waits before it tries again, as the polling predecessors did.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The longest pause, under load: polling must not keep the server from the holder.
+/// The longest pause, under load: polling must not slow down the holder.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it is granted or the time is over: the acquire time-out of the predecessors. BLOCK takes the place of
-/// polling where waiting is allowed, the loop polls where it is not.
+/// Tries until granted or timed out, like the acquire timeout of the predecessors. BLOCK replaces polling where waiting
+/// is allowed; elsewhere the loop polls.
 fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, patience: Duration) -> Option<i64> {
     let deadline = Instant::now() + patience;
     let mut pause = PAUSE;
@@ -39,7 +39,7 @@ fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, pati
     }
 }
 
-/// Reads, then buys: harmless only if no other client can come in between.
+/// Reads, then buys: safe only if no other client can interfere.
 fn buy_ticket(client: &mut Client, buyer: &str) {
     let left: i64 = client.run("GET tickets").text().parse().expect("a number of tickets");
     if left > 0 {
@@ -59,7 +59,7 @@ fn assert_sold_out_exactly(server: &Server) {
     assert_eq!(client.run("EXISTS sale").int(), 0, "nobody left the lock behind");
 }
 
-/// `buyers` real connections buy at once, each under the lock.
+/// `buyers` real connections buy concurrently, each under the lock.
 fn sell_under_the_lock(server: &Server, buyers: usize) {
     let clients: Vec<Client> = (0..buyers).map(|_| server.client()).collect();
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn sell_under_the_lock(server: &Server, buyers: usize) {
     });
 }
 
-/// Cases 1 and 2 asked the same of 50 and of 500 clients; here through a stock client library.
+/// Cases 1 and 2 required this with 50 and 500 clients; here with a stock client library.
 #[test]
 fn case_1_fifty_clients_of_a_stock_library_buy_ten_tickets() {
     let server = Server::start();
@@ -91,7 +91,7 @@ fn case_1_fifty_clients_of_a_stock_library_buy_ten_tickets() {
 fn buy_with_stock_library(connection: &mut redis::Connection) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let (token, fence) = loop {
-        // A star: the server makes the random identifier.
+        // `*`: the server generates the random identifier.
         let granted: Option<(String, i64)> =
             redis::cmd("LOCK.ACQUIRE").arg(&["sale", "*", "EX", "10"]).query(connection).expect("a grant or nil");
         if let Some(grant) = granted {
@@ -140,12 +140,12 @@ fn case_2_five_hundred_clients_buy_ten_tickets() {
     assert_sold_out_exactly(&server);
 }
 
-/// Names the port of the server to work on, in a process that another test has started.
+/// Tells a process that another test has started which port to use.
 const WORKER_PORT: &str = "LOCK_TEST_WORKER_PORT";
 const WORKERS: usize = 4;
 const ROUNDS: usize = 100;
 
-/// The first demand: exclusion among processes, not threads. The workers are this very test, run again.
+/// The first requirement: exclusion among processes, not threads. The workers are this same test, run again.
 #[test]
 fn case_2_demand_1_one_holder_at_a_time_over_several_processes() {
     if let Ok(port) = std::env::var(WORKER_PORT) {
@@ -163,13 +163,13 @@ fn case_2_demand_1_one_holder_at_a_time_over_several_processes() {
             worker.stdout(Stdio::null()).spawn().expect("the test can be run again")
         })
         .collect();
-    // All are reaped before any is judged.
+    // Reap all of them before checking any.
     let ends: Vec<_> = workers.iter_mut().map(|worker| worker.wait().expect("a child can be reaped")).collect();
     assert!(ends.iter().all(|end| end.success()), "{ends:?}");
     assert_eq!(server.client().run("GET counter").text(), (WORKERS * ROUNDS).to_string());
 }
 
-/// Reads, then writes: a round is lost whenever two do it at once.
+/// Reads, then writes: an increment is lost whenever two do it concurrently.
 fn count_under_the_lock(client: &mut Client) {
     let token = std::process::id().to_string();
     for _ in 0..ROUNDS {
@@ -193,7 +193,7 @@ fn case_2_demand_2_a_free_lock_is_always_granted_and_a_held_one_always_released(
     }
 }
 
-/// The third demand: the commands of an uncontended critical section. `make bench` measures its time.
+/// The third requirement: the commands of an uncontended critical section. `make bench` measures the time.
 #[test]
 fn case_2_demand_3_it_is_two_commands_where_its_predecessor_took_seven() {
     let server = Server::start();
@@ -205,7 +205,7 @@ fn case_2_demand_3_it_is_two_commands_where_its_predecessor_took_seven() {
         for line in lines {
             assert!(!client.run(line).is_error(), "{line}");
         }
-        // The second INFO counts too.
+        // The second INFO counts as well.
         server.info("stats").number("total_commands_processed") - before - 1
     };
     assert_eq!((processed_by(&lock), processed_by(&predecessor)), (2, 7));
@@ -267,7 +267,7 @@ fn case_3_three_tasks_nest_their_acquires_and_release_in_steps() {
 
 const NESTING: i64 = 3;
 
-/// Takes the lock, counts, does the same one level deeper, and gives back only what this level took.
+/// Acquires the lock, counts, recurses one level deeper, and releases only its own level.
 fn nested_work(client: &mut Client, task: &str, level: i64) {
     let granted = loop {
         let reply = client.run(&format!("RLOCK.ACQUIRE k {task} EX 30 BLOCK 1000"));
@@ -296,7 +296,7 @@ fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
     assert_eq!(inner, None, "it would wait for ever");
     assert!(!client.run("LOCK.HELD k outer").is_nil());
 
-    // The same token is a retry, not a second hold: the inner function's release would take the outer one's lock away.
+    // The same token is a retry, not a second hold: the inner function's release would release the outer one's lock.
     client.run("LOCK.ACQUIRE k outer EX 60").fence();
     assert_eq!(client.run("LOCK.RELEASE k outer").int(), 1);
     assert!(client.run("LOCK.HELD k outer").is_nil());
@@ -310,7 +310,7 @@ fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
 #[test]
 fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     let server = Server::start();
-    // So long that the watchdog, or all processes, may stand still for a second.
+    // Long enough for the watchdog, or all processes, to be paused for a second.
     let lease = Duration::from_millis(2100);
     let granted = server.client().run("RLOCK.ACQUIRE k holder PX 2100");
     let working = AtomicBool::new(true);
@@ -333,7 +333,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
         assert_eq!(contender.run("LOCK.HELD k holder").items()[0].int(), granted.fence());
         working.store(false, Ordering::Relaxed);
     });
-    // The lease is not renewed any more: it ends by itself.
+    // The lease is no longer renewed, so it expires.
     let mut contender = server.client();
     until("the lease has ended", || !contender.run("RLOCK.ACQUIRE k other").is_nil());
     assert_eq!(contender.run("RLOCK.RENEW k holder PX 2100").int(), 0, "a watchdog that comes late is told");
@@ -354,7 +354,7 @@ fn case_4_leases_are_given_in_milliseconds() {
 fn case_4_every_end_of_a_release_can_be_told_from_the_others() {
     let server = Server::start();
     let mut client = server.client();
-    // The Lua script looked and answered in one step; so does this.
+    // The Lua script compared and replied in one step; so does this.
     let mut release = |owner: &str| {
         let lines = ["MULTI".into(), format!("RLOCK.RELEASE k {owner}"), "LOCK.INFO k".into(), "EXEC".into()];
         let replies = client.pipeline(&lines);
@@ -386,7 +386,7 @@ fn case_4_the_lua_mutex_frees_with_one_release() {
     assert_eq!(client.run("LOCK.RELEASE k a").int(), 0);
 }
 
-/// Case 5's lock object: it knows its token and releases in the end, whatever has happened meanwhile.
+/// The lock object of case 5: it knows its token and always releases at the end.
 struct Held<'a> {
     server: &'a Server,
     token: String,

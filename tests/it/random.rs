@@ -1,4 +1,4 @@
-//! Random schedules over all families at once: no two holders that exclude each other, no waiter left behind.
+//! Random schedules over all lock types: no two holders exclude each other, and no waiter is left behind.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Rng, Server};
@@ -7,8 +7,8 @@ use std::thread;
 const CLIENTS: usize = 12;
 const ROUNDS: usize = 800;
 
-/// Twelve clients take locks of all families at random and count themselves in and out, in the server, where all can
-/// see it. A failure names the seed; `LOCK_TEST_SEED` repeats it as far as the order of arrival allows.
+/// Twelve clients acquire locks of all types at random and count themselves in and out, on the server where all can see
+/// it. A failure names its seed; `LOCK_TEST_SEED` reproduces it as far as the order of arrival allows.
 #[test]
 fn at_random_no_holders_exclude_each_other() {
     let server = Server::start();
@@ -42,8 +42,8 @@ fn visit_at_random(port: u16, seed: u64, number: usize) {
     }
 }
 
-/// Requests, releases, cancellations, removals and leases that end, at random: every waiter has a reason to wait. A
-/// failure names the seed; `LOCK_TEST_SEED` repeats it as far as time allows.
+/// Random requests, releases, cancellations, removals and expiring leases: every waiter has a reason to wait. A failure
+/// names its seed; `LOCK_TEST_SEED` reproduces it as far as timing allows.
 #[test]
 fn at_random_no_waiter_is_left_behind_a_lock_that_would_admit_it() {
     let server = quiet().start();
@@ -77,7 +77,7 @@ fn random_line(rng: &mut Rng) -> String {
         4..=6 => format!("RWLOCK.RELEASE rw o{owner} {mode}"),
         7..=9 => format!("SEM.ACQUIRE sem o{owner} LIMIT {} PERMITS {permits} {lease} {wait}", 4 + rng.below(3)),
         10 | 11 => format!("SEM.RELEASE sem o{owner} HOLDS {}", rng.below(2)),
-        // Requests for both locks have owner names of their own, so that the test knows them in the queue.
+        // Requests for both locks have separate owner names, so that the test recognizes them in the queue.
         12..=14 => format!("MLOCK.ACQUIRE 2 x y both{owner} {lease} {wait}"),
         15 => format!("LOCK.ACQUIRE x o{owner} {lease} {wait}"),
         16 => format!("LOCK.ACQUIRE y o{owner} {lease} {wait}"),
@@ -90,7 +90,7 @@ fn random_line(rng: &mut Rng) -> String {
     }
 }
 
-/// The owner at the head of a queue that the lock would admit.
+/// The owner at the head of a queue, if the lock would admit it.
 fn left_behind(client: &mut Client) -> Option<String> {
     let keys = ["rw", "sem", "x", "y"];
     let lines: Vec<String> =
@@ -140,7 +140,7 @@ impl Seen {
     }
 }
 
-/// Sometimes it asks to write as well, which others may forbid.
+/// Sometimes it requests to write as well, which other readers may prevent.
 fn read(client: &mut Client, number: usize) {
     assert!(client.run(&format!("RWLOCK.ACQUIRE rw o{number} READ PX 60000 BLOCK 20000")).fence() > 0);
     let inside = client.pipeline(&["INCR in:readers", "GET in:writers"]);
@@ -174,7 +174,7 @@ fn take_permits(client: &mut Client, rng: &mut Rng, number: usize) {
     assert_eq!(client.run(&format!("SEM.RELEASE sem o{number} HOLDS 0")), Reply::Int(0));
 }
 
-/// Two of three at once, or one alone.
+/// Acquires two of three at once, or a single one.
 fn take_mutexes(client: &mut Client, rng: &mut Rng, number: usize) {
     let names = *rng.pick(&["x y", "y z", "z x", "y"]);
     let keys: Vec<&str> = names.split(' ').collect();

@@ -1,19 +1,19 @@
-//! README.md, the pages of docs/ and redis.conf.example are tests: their sessions are typed into a real redis-cli, and
-//! the commands and settings that they name are looked up on a real server.
+//! Tests README.md, the pages of docs/ and redis.conf.example: their sessions are typed into a real redis-cli, and the
+//! commands and settings that they name are looked up on a real server.
 //!
-//! A session of a page is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
+//! A session is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
 //! `127.0.0.1:6379(TX)> ` inside MULTI) are typed; the lines below are the reply, as redis-cli prints it. One redis-cli
-//! serves all blocks, in their order, so a block goes on where the one before it ended. Every character must agree,
-//! except what varies from run to run: see [`varies`].
+//! runs all blocks in order, so a block continues where the previous one ended. Every character must match, except what
+//! varies between runs: see [`varies`].
 //!
-//! Directives stand in comments right above the block, one to a line, and are done in that order:
+//! Directives are comments right above the block, one per line, and are run in order:
 //!
 //!     <!-- replay: TERMINAL> COMMAND -->             typed into another redis-cli; an error fails the test
 //!     <!-- replay: TERMINAL waits> COMMAND -->       the same, and the server must block that client
 //!     <!-- replay: TERMINAL listens> COMMAND -->     the same, for SUBSCRIBE
 //!     <!-- replay: pause 4000 ms -->
 //!
-//! or says something about the block:
+//! or describe the block:
 //!
 //!     <!-- replay: at most ttl 30000, remaining 5000 -->             bounds, in ms, of what varies in it
 //!     <!-- replay: resp3 -->                                         it is typed into `redis-cli -3`
@@ -37,7 +37,7 @@ use std::path::Path;
 
 const README: &str = include_str!("../../README.md");
 
-/// The pages with sessions, one page after another on a server of its own.
+/// The pages with sessions; each page runs on a separate server.
 const PAGES: [(&str, &str); 15] = [
     ("docs/start.md", include_str!("../../docs/start.md")),
     ("docs/commands.md", include_str!("../../docs/commands.md")),
@@ -67,7 +67,7 @@ fn the_sessions_are_what_redis_cli_prints() {
     assert!(sessions > 10, "only {sessions} sessions were found");
 }
 
-/// Types the sessions of a document, and compares the output; returns how many there are.
+/// Types the sessions of a document and compares the output; returns how many there are.
 pub fn type_sessions(server: &Server, file: &'static str, text: &str) -> usize {
     let mut replay = Replay::new(server, file);
     let mut sessions = 0;
@@ -78,7 +78,7 @@ pub fn type_sessions(server: &Server, file: &'static str, text: &str) -> usize {
                 sessions += 1;
             }
             "sql" => assert!(block.directives.is_empty(), "line {}: nothing is replayed here", block.line),
-            // Each is run by the tests of its client, or of the command line.
+            // Run by the tests of the client or of the command line.
             "python" | "js" | "rust" | "go" | "java" | "sh" | "console" => {
                 assert!(block.directives.is_empty(), "line {}: a program", block.line)
             }
@@ -102,7 +102,7 @@ fn every_command_that_readme_names_exists() {
     }
 }
 
-/// The harness gives every server its own port, address and no snapshots: their defaults cannot be tested.
+/// The test harness sets port, address and snapshots for every server, so their defaults cannot be tested.
 const SET_BY_THE_HARNESS: &[&str] = &["port", "bind", "save"];
 
 #[test]
@@ -145,7 +145,7 @@ fn a_lock_has_the_size_that_docs_figures_says() {
     let mut client = server.client();
     let version = server.info("server").text("redis_version").to_string();
     let allocator = server.info("memory").text("mem_allocator").to_string();
-    // The server of docs/figures.md: others keep keys in another way, other allocators round otherwise.
+    // The server of docs/figures.md: others store keys differently, and other allocators round differently.
     if !version.starts_with("7.0.") || !allocator.starts_with("jemalloc") {
         return skip(&format!(
             "docs/figures.md has the sizes of Redis 7.0 with jemalloc, not of {version} with {allocator}"
@@ -162,13 +162,13 @@ fn a_lock_has_the_size_that_docs_figures_says() {
     let counted: i64 = cell(row("locked key, as `MEMORY USAGE` counts"), 1).parse().expect("bytes");
     let stored: i64 = cell(row("stored lock"), 1).parse().expect("bytes");
     assert_eq!(client.run("MEMORY USAGE lock:0000001").int(), counted);
-    // As in the row: the stored lock, 16 bytes of the key's name and 24 of its dict entry.
+    // As in the table row: the stored lock, 16 bytes for the key's name and 24 for its dict entry.
     assert_eq!(counted, stored + 16 + 24);
     assert!(row("locked key, in all").contains("240 at 1,000"));
     assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and docs/figures.md says 240");
 }
 
-/// Paths with a folder in them; below src/ unless they are there as they are.
+/// Paths that contain a directory; relative to src/ unless they exist as they are.
 #[test]
 fn architecture_and_the_page_of_what_is_stable_name_files_and_tests_that_exist() {
     let find = |path: &str| [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists());
@@ -176,7 +176,7 @@ fn architecture_and_the_page_of_what_is_stable_name_files_and_tests_that_exist()
     let is_path = |word: &&str| word.contains('/') && !word.contains(' ') && !word.contains('{');
     let quoted = ARCHITECTURE.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     wrong.extend(quoted.filter(is_path).filter(|path| find(path).is_none()));
-    // | an invariant | `file`: `test` |
+    // Rows: | an invariant | `file`: `test` |
     let rows = ARCHITECTURE.lines().chain(STABILITY.lines()).filter_map(|line| line.strip_suffix("` |"));
     for (path, name) in rows.filter_map(|row| row.rsplit_once("`: `")) {
         let path = path.rsplit('`').next().unwrap_or(path);
@@ -216,7 +216,7 @@ fn the_table_of_clients_and_modules_has_the_versions_of_this_checkout() {
     let java = include_str!("../../clients/java/pom.xml").split_once("<version>").expect("a version").1;
     let version = java.split('<').next().expect("a version");
     assert!(table.contains(&format!("Java {version}")), "docs/upgrade.md has no Java {version}");
-    // The adapters name the version of the client for Go.
+    // The adapters name the version of the Go client.
     let go = include_str!("../../clients/go/gocron/go.mod").split_once("clients/go v").expect("a version").1;
     let version = go.split_whitespace().next().expect("a version");
     assert!(table.contains(&format!("Go {version}")), "docs/upgrade.md has no Go {version}");
@@ -224,7 +224,7 @@ fn the_table_of_clients_and_modules_has_the_versions_of_this_checkout() {
     assert_eq!(table.lines().next(), Some(&*module), "the column of the module");
 }
 
-/// The named commands of the module: `LOCK.ACQUIRE`, `SEM.RELEASE`, …
+/// The module's commands that are named: `LOCK.ACQUIRE`, `SEM.RELEASE`, …
 fn commands_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !letter.is_ascii_uppercase() && letter != '.' && letter != '_');
     let is_command = |word: &str| match word.split_once('.') {
@@ -238,20 +238,20 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A cell of a row of a table, from 0, without the comment that names its figure (`scripts/result`).
+/// A cell of a table row, counted from 0, without the comment that names its figure (`scripts/result`).
 fn cell(row: &str, column: usize) -> &str {
     let cell = row.split('|').nth(column + 1).unwrap_or_default();
     cell.split("<!--").next().unwrap_or_default().trim()
 }
 
-/// A line of redis.conf, and the default in the comment above it.
+/// A line of redis.conf, with the default in the comment above it.
 struct Setting<'a> {
     name: &'a str,
     value: &'a str,
     default: Option<&'a str>,
 }
 
-/// A setting that the example leaves to the server.
+/// A setting that the example leaves at the server's default.
 const INACTIVE: &[&str] = &["# maxmemory "];
 
 /// All lines with a setting. A comment ends at an empty line.
@@ -261,7 +261,7 @@ fn settings(text: &str) -> impl Iterator<Item = Setting<'_>> {
         let line = if INACTIVE.iter().any(|inactive| line.starts_with(inactive)) { &line[2..] } else { line };
         if let Some(comment) = line.strip_prefix('#') {
             let rest = comment.split_once("Default: ").map(|(_, rest)| rest);
-            // A sentence in which the value may have a word of explanation behind it.
+            // A sentence in which an explanation may follow the value.
             default = rest.and_then(|rest| rest.split(['.', ',', '(']).next()).map(str::trim).or(default);
             return None;
         }
@@ -271,7 +271,7 @@ fn settings(text: &str) -> impl Iterator<Item = Setting<'_>> {
     })
 }
 
-/// The words of a command, as redis-cli reads them: a word in quotes may have blanks in it.
+/// The words of a command as redis-cli splits them: a quoted word may contain blanks.
 pub fn words_of(line: &str) -> Vec<String> {
     let parts = line.split('"').enumerate();
     let word = |(number, part): (usize, &str)| match number % 2 {

@@ -1,4 +1,4 @@
-//! docs/reference.md: the header of each command comes from the catalog, and the server says the same.
+//! docs/reference.md: the header of each command comes from the catalog, and matches the server's information.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ fn each_command_has_the_header_that_the_catalog_gives_it() {
     assert_eq!(named.len(), names.len(), "a command is there twice");
 }
 
-/// COMMAND DOCS and COMMAND INFO, from which the header is not made: the server has them from the module.
+/// COMMAND DOCS and COMMAND INFO, which the server gets from the module. The header is not made from these.
 #[test]
 fn the_server_says_the_same_about_each_command() {
     let server = Server::start();
@@ -59,13 +59,13 @@ fn the_server_says_the_same_about_each_command() {
             info.items()[0].items()[number].items().iter().map(|word| word.text().to_string()).collect()
         };
         let mut flags = words(2);
-        // The server's own addition where keys are counted, or asked for.
+        // The server adds it if keys are counted or determined by a callback.
         flags.remove("movablekeys");
         assert_eq!(flags, flags_of(command).into_iter().collect(), "{name}");
         let mut expected: BTreeSet<String> = categories_of(command).into_iter().collect();
         if !has_categories {
             expected.remove("@lock");
-            // Redis 7.2 knows the server's own for commands of modules.
+            // Redis 7.2 has the server's own categories for module commands.
             expected.retain(|_| version.starts_with("7.2."));
         }
         assert_eq!(words(6), expected, "{name}");
@@ -81,13 +81,13 @@ fn header(command: &Command) -> String {
     format!("\n{syntax}\n{summary}\n\n{titles}\n{row}\n\n")
 }
 
-/// As an indented block.
+/// Formats it as an indented block.
 fn syntax(command: &Command) -> String {
     let words: Vec<String> = command.args.iter().map(Arg::to_string).collect();
     wrapped(&format!("{} {}", command.name, words.join(" ")), "    ", "        ") + "\n"
 }
 
-/// Lines that end at a column; what is in brackets stays together.
+/// Wraps at a column; text in brackets stays together.
 fn wrapped(text: &str, first: &str, next: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -114,7 +114,7 @@ fn categories_of(command: &Command) -> Vec<String> {
     command.categories.split(' ').chain(["lock"]).map(|category| format!("@{category}")).collect()
 }
 
-/// As COMMAND INFO names them.
+/// With the names of COMMAND INFO.
 fn flags_of(command: &Command) -> Vec<String> {
     command.flags.split(' ').chain(["module"]).map(|flag| flag.replace("deny-oom", "denyoom")).collect()
 }

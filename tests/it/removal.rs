@@ -1,4 +1,4 @@
-//! MODULE UNLOAD, and the way back to a server without the module: docs/removal.md.
+//! MODULE UNLOAD, and going back to a server without the module: docs/removal.md.
 
 use crate::readme::type_sessions;
 use crate::support::{in_sync, until, Builder, Server};
@@ -24,7 +24,7 @@ fn unloading_is_refused_and_every_lock_stays() {
     assert_eq!(client.run("SEM.RELEASE s a").int(), 0);
 }
 
-/// Starts it again without the module. It logs why it cannot; Redis and Valkey differ in capitals.
+/// Restarts it without the module. It logs why it cannot; the capitalization differs between Redis and Valkey.
 #[track_caller]
 fn assert_ends(mut server: Server, why: &str) {
     assert!(DOCUMENT.contains(&format!("`{why}")), "the document says: {why}");
@@ -57,7 +57,7 @@ fn an_rdb_file_loads_where_no_lock_was_ever_granted() {
 
 #[test]
 fn an_append_only_file_with_effects_does_not_load() {
-    // Redis 7.0 would put the module's data into an RDB file at its beginning.
+    // Otherwise Redis 7.0 would write the module's data into the RDB preamble.
     let server = builder().appendonly().config("aof-use-rdb-preamble no").start();
     server.client().run("LOCK.ACQUIRE k a PX 60000").fence();
     server.client().run("LOCK.RELEASE k a");
@@ -79,7 +79,7 @@ fn the_documented_way_leads_to_a_server_without_the_module() {
         server.wait_aof_rewritten();
         assert_eq!(looked_at(&server), before);
         server.stop();
-        // The files of the module stay as they were written; only the configuration is removed.
+        // The module's files stay as written; only the configuration is removed.
         server.restart_without_module(&["appendonly yes"]).expect("it starts");
         let mut client = server.client();
         assert_eq!(client.run("DBSIZE").int(), 1);
@@ -95,7 +95,7 @@ fn the_documented_way_leads_to_a_server_without_the_module() {
     }
 }
 
-/// What the line of the page prints.
+/// The output of the page's command.
 fn looked_at(server: &Server) -> Vec<String> {
     let (_, pattern) = DOCUMENT.split_once("redis-cli INFO lock | grep -E '").expect("the line");
     let (pattern, _) = pattern.split_once('\'').expect("its end");
@@ -110,7 +110,7 @@ fn is_free_of_locks(shown: &[String]) -> bool {
     shown.iter().filter(|line| line.starts_with("lock_held_")).all(|line| line.ends_with(":0"))
 }
 
-/// A program goes on while the file is rewritten.
+/// A program keeps working while the file is rewritten.
 #[test]
 fn a_lock_that_is_acquired_meanwhile_is_seen_before_the_server_does_not_start() {
     for release in [None, Some("LOCK.RELEASE k a")] {

@@ -1,4 +1,5 @@
-//! Waiting in a cluster: when a slot moves, waiters for its locks are redirected, and the old node grants them no more.
+//! Waiting in a cluster: when a slot moves, waiters for its locks are redirected, and the old node grants no more of
+//! them.
 
 use crate::support::cluster::*;
 use crate::support::skip::skip;
@@ -6,7 +7,7 @@ use crate::support::waiting::*;
 use crate::support::{Builder, Reply, Server, LIMIT};
 use std::time::Duration;
 
-/// Two nodes, all slots on the first.
+/// Two nodes; the first has all slots.
 pub struct Cluster {
     pub source: Server,
     pub target: Server,
@@ -26,7 +27,7 @@ impl Cluster {
         Cluster { source, target }
     }
 
-    /// Begins to move the slot of `key`: the source redirects requests for missing keys, the target imports.
+    /// Starts moving the slot of `key`: the source redirects requests for missing keys, the target imports.
     #[track_caller]
     pub fn begin_to_move(&self, key: &str) {
         let (source, target) = (node_id(&self.source), node_id(&self.target));
@@ -48,7 +49,7 @@ impl Cluster {
     }
 }
 
-/// The errors that a waiter may read when its slot moves or has moved.
+/// The errors that a waiter may get when its slot is moving or has moved.
 #[track_caller]
 pub fn assert_sent_away(reply: &Reply) {
     let error = reply.error();
@@ -94,11 +95,11 @@ fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
     let mut waiters = line_up(&cluster.source, "k", ["b", "c"]);
     cluster.begin_to_move("k");
     cluster.migrate("k");
-    // The slot still belongs to the source, where the key is gone: it looks like any lock that has ended.
+    // The slot still belongs to the source, where the key is gone, as with any lock that has ended.
     let mut target = cluster.target.client();
     target.run("ASKING");
     assert_eq!(target.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
-    // Now or when the slot has moved: they read this one error, and nothing before it.
+    // Now or when the slot has moved, they get this one error and nothing before it.
     let told = waiters.each_mut().map(|waiter| waiter.client.read_within(A_WHILE));
     cluster.finish_to_move("k");
     for (waiter, told) in waiters.iter_mut().zip(told) {
@@ -115,7 +116,7 @@ fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     hold(&mut source, "{k}", "a");
-    // RESP3, so that messages are no replies.
+    // RESP3, so that messages are distinct from replies.
     let mut messages = cluster.source.client3();
     messages.send_line("SSUBSCRIBE {k}messages");
     let subscribed = messages.next_push(LIMIT).expect("subscribed");
@@ -179,7 +180,7 @@ fn while_the_cluster_is_down_no_lock_is_granted() {
     hold(&mut client, "k", "a");
     let [mut b] = line_up(&server, "k", ["b"]);
     let other = (slot(&server, "k") + 1) % 16_384;
-    // In one round trip: the lease must not end before the cluster is down.
+    // In one round trip, because the lease must not expire before the cluster is down.
     let replies = client.pipeline(&["PEXPIRE k 300".into(), format!("CLUSTER DELSLOTS {other}")]);
     assert_eq!(replies, [Reply::Int(1), Reply::ok()]);
     until_cluster(&server, "fail", 1);
@@ -192,7 +193,7 @@ fn while_the_cluster_is_down_no_lock_is_granted() {
     assert!(told.as_ref().is_none_or(is_sent_away), "{told:?}");
     expect_ok(&server, &format!("CLUSTER ADDSLOTS {other}"));
     until_cluster(&server, "ok", 1);
-    // It may have been told while the cluster was down, and after we looked.
+    // It may have got its reply while the cluster was down, after the check above.
     let reply = told.unwrap_or_else(|| b.reply());
     let grant = if is_sent_away(&reply) { b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000") } else { reply };
     assert!(grant.fence() > 0);
@@ -207,13 +208,13 @@ fn an_undelivered_grant_of_a_lock_that_has_moved_is_left_alone() {
     hold(&mut source, "k", "a");
     let [b] = line_up(&cluster.source, "k", ["b"]);
     cluster.begin_to_move("k");
-    // In one turn: b is granted the lock, the lock leaves, and b is gone before it reads of the grant.
+    // In one iteration: b is granted the lock, the lock moves away, and b disconnects before it sees the grant.
     let migrate = format!("MIGRATE 127.0.0.1 {} k 0 5000", cluster.target.port());
     let replies = source.pipeline(&["LOCK.RELEASE k a", &migrate, &format!("CLIENT KILL ID {}", b.id)]);
     assert_eq!(replies, [Reply::Int(1), Reply::ok(), Reply::Int(1)]);
     cluster.finish_to_move("k");
     assert_eq!(holders(&mut cluster.target.client(), "k"), ["b"], "until its lease ends");
-    // The source does not try it again and again: it would wake up every millisecond.
+    // The source does not keep retrying, which would wake it every millisecond.
     let Some(before) = wake_ups(&cluster.source) else {
         return skip("the system does not tell how often a process sleeps");
     };

@@ -1,6 +1,6 @@
-//! CONFIG REWRITE, which each Sentinel failover sends, adds a `loadmodule` line for a module that came from an included
-//! file or from an argument; the next start then loads it twice, and ends. So each documented way of loading is
-//! started, rewritten and restarted, twice over.
+//! CONFIG REWRITE, which each Sentinel failover runs, adds a `loadmodule` line for a module that came from an included
+//! file or from an argument. The next start then loads the module twice, and fails. So each documented way of loading
+//! is started, rewritten and restarted, twice.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ fn module() -> String {
     absolute(module).expect("a path").display().to_string()
 }
 
-/// A server without the harness' own `loadmodule` line, which restarts with what CONFIG REWRITE wrote.
+/// A server without the test harness's own `loadmodule` line, which restarts with the file that CONFIG REWRITE left.
 fn with_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Builder {
     let module = module();
     let lines = lines.into_iter().map(|line| line.replace("MODULE", &module));
@@ -34,7 +34,7 @@ fn settings(client: &mut Client) -> Vec<(String, String)> {
     settings
 }
 
-/// The server starts again, with the same settings and locks.
+/// Checks that the server restarts with the same settings and locks.
 #[track_caller]
 fn assert_survives(builder: Builder, way: &str) {
     let mut server = builder.config("appendonly yes").config("appendfsync always").start();
@@ -111,7 +111,7 @@ fn a_module_that_was_loaded_by_command_is_there_after_a_rewrite_and_missing_with
     }
 }
 
-/// The reason why no page recommends them. A server that starts again here makes these pages simpler.
+/// Why no page recommends these. If a server did restart here, the pages could be simpler.
 #[test]
 fn a_module_from_an_included_file_or_an_argument_is_loaded_twice_after_a_rewrite() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,7 +128,7 @@ fn a_module_from_an_included_file_or_an_argument_is_loaded_twice_after_a_rewrite
     }
 }
 
-/// `docker run redis-lock-redis`, the README of an archive, the tests of platforms.
+/// `docker run redis-lock-redis`, the README of an archive, the platform tests.
 #[test]
 fn a_server_without_a_file_has_nothing_to_rewrite_and_may_load_by_argument() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -144,7 +144,7 @@ fn a_server_without_a_file_has_nothing_to_rewrite_and_may_load_by_argument() {
     }
 }
 
-/// The files that this project hands out.
+/// The files that this project distributes.
 #[test]
 fn each_packaged_configuration_survives() {
     let unit = include_str!("../../packaging/systemd/lock-server.conf");
@@ -167,7 +167,7 @@ fn each_packaged_configuration_survives() {
     }
 }
 
-/// In the folder that the page makes for it. For root, which may start a server as another user.
+/// In the directory that the page creates for it. Needs root, which may start a server as another user.
 #[test]
 fn the_user_of_the_unit_may_rewrite_its_file() {
     const USER: u32 = 65_534;
@@ -213,7 +213,7 @@ fn the_user_of_the_unit_may_rewrite_its_file() {
     hold(&mut server.client(), "k", "a");
 }
 
-/// Also when it is typed again, after an upgrade.
+/// Even if it is typed again after an upgrade.
 #[test]
 fn the_line_of_the_page_is_written_once() {
     let page = include_str!("../../docs/operations.md");
@@ -246,7 +246,7 @@ fn make_run_puts_the_line_into_the_file_that_it_starts_with() {
     assert_survives(with_lines(lines), "make run");
 }
 
-/// It passes the modules of its folder as arguments, unless the file names them.
+/// It passes the modules in its directory as arguments, unless the file names them.
 #[test]
 fn the_entrypoint_of_the_images_loads_each_module_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -267,7 +267,7 @@ fn the_entrypoint_of_the_images_loads_each_module_once() {
     assert_ne!(own, script);
     fs::write(&entrypoint, own).expect("the script");
     let file = folder.path().join("node.conf");
-    // With the line of a user, as a page of another image may have told, and without.
+    // With a `loadmodule` line of the user, as pages of other images may recommend, and without.
     for line in ["", "loadmodule MODULE\n", "  LoadModule \"MODULE\"\n"] {
         fs::write(&file, line.replace("MODULE", loaded.to_str().expect("a path"))).expect("written");
         for _ in 0..3 {
@@ -282,7 +282,7 @@ fn the_entrypoint_of_the_images_loads_each_module_once() {
     }
 }
 
-/// A real Sentinel rewrites the files of both servers. Both start again.
+/// A real Sentinel rewrites the files of both servers. Both restart.
 #[test]
 fn both_servers_start_again_after_a_failover() {
     let own = ["loadmodule MODULE", "lock.default-lease 7000", "repl-diskless-sync-delay 0"];
@@ -295,8 +295,9 @@ fn both_servers_start_again_after_a_failover() {
         .config("sentinel down-after-milliseconds locks 3000")
         .config("sentinel failover-timeout locks 5000")
         .start();
-    // With a second for both, the pause between two pings is as long as the silence that counts as a failure: a ping on
-    // a connection that Sentinel itself has ended made it fail over again. The rest as in the fault tests: faster.
+    // If both were a second, the time between two pings would equal the silence that counts as a failure, and a ping on
+    // a connection that Sentinel itself has closed would cause another failover. The other settings make it faster, as
+    // in the fault tests.
     for line in ["ping-period 400", "publish-period 250", "info-period 250", "tilt-trigger 60000"] {
         assert_eq!(sentinel.client().run(&format!("SENTINEL DEBUG {line}")), Reply::ok(), "{line}");
     }
@@ -306,13 +307,13 @@ fn both_servers_start_again_after_a_failover() {
     let asked = || sentinel.client().run("SENTINEL GET-MASTER-ADDR-BY-NAME locks").items()[1].text().to_string();
     until("the replica is promoted, and Sentinel says so", || asked() == replica.port().to_string());
     primary.restart();
-    // Seen in the files: Sentinel ends each client's connection when it makes a server a replica.
+    // Checked in the files, because Sentinel closes client connections when it makes a server a replica.
     let is_rewritten = |server: &Server, words: &str| {
         let file = fs::read_to_string(server.config_file()).expect("a configuration");
         file.contains("Generated by CONFIG REWRITE") && file.contains("\nreplicaof ") == (words == "replica")
     };
     until("both files are rewritten", || is_rewritten(&primary, "replica") && is_rewritten(&replica, "primary"));
-    // It would end connections of servers that start again, too.
+    // It would also close connections of restarting servers.
     drop(sentinel);
     for server in [&mut primary, &mut replica] {
         server.kill();
@@ -324,7 +325,7 @@ fn both_servers_start_again_after_a_failover() {
     hold(&mut replica.client(), "k", "a");
 }
 
-/// A page that tells another way has to be tried above.
+/// A page that documents another way needs a test above.
 #[test]
 fn no_page_or_script_tells_another_way() {
     let mut ways = 0;
@@ -336,7 +337,7 @@ fn no_page_or_script_tells_another_way() {
         let is_told = |line: &&str| !path.starts_with("CHANGELOG.md") && line.contains("loadmodule");
         for line in text.lines().filter(is_told) {
             ways += 1;
-            // By argument only where the command names no file; with `…` it is no command.
+            // It is an argument only if the command names no file; with `…` it is not a command.
             let command = line.split('`').find(|code| code.contains("--loadmodule") && !code.contains('…'));
             assert!(!command.is_some_and(|command| command.contains(".conf")), "{}: {line}", path.display());
         }
@@ -366,7 +367,7 @@ fn on_path(name: &str) -> PathBuf {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file()).expect("a program")
 }
 
-/// A server that the harness did not start.
+/// A server that was not started by the test harness.
 struct Process {
     process: Child,
     port: u16,
@@ -398,7 +399,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -23,7 +23,7 @@ fn the_runbook_is_what_redis_cli_prints() {
     assert!(sessions > 8, "only {sessions} sessions were found");
 }
 
-/// It is typed into a replica after its primary was killed.
+/// Typed into a replica after its primary was killed.
 #[test]
 fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
     let mut primary = Server::start();
@@ -34,7 +34,7 @@ fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
     assert_eq!(type_sessions(&replica, "docs/runbook.md", without("## After a failover\n").1), 2);
 }
 
-/// The line that asks all nodes of a cluster.
+/// The command that queries all nodes of a cluster.
 #[test]
 fn every_node_of_a_cluster_says_whether_it_grants_locks() {
     let node = |slots: &str| {
@@ -61,7 +61,7 @@ fn every_node_of_a_cluster_says_whether_it_grants_locks() {
     }
 }
 
-/// What "A client polls" tells to look at.
+/// What "A client polls" tells the operator to check.
 #[test]
 fn a_polling_client_is_in_the_counts_and_in_client_list_and_nowhere_else() {
     let server = quiet().config("lock.adopt lock:*").start();
@@ -87,7 +87,7 @@ fn a_polling_client_is_in_the_counts_and_in_client_list_and_nowhere_else() {
     }
 }
 
-/// What LOCK.LOG has of a hold that a worker believes in: event, owner, client.
+/// LOCK.LOG entries about a hold that a worker believes it still has: event, owner, client.
 fn logged(client: &mut Client) -> Vec<(String, String, i64)> {
     let log = client.run("LOCK.LOG GET -1");
     let of_entry = |entry: &Reply| {
@@ -97,13 +97,13 @@ fn logged(client: &mut Client) -> Vec<(String, String, i64)> {
     log.items().iter().map(of_entry).collect()
 }
 
-/// What "A worker lost its lock" tells to look at.
+/// What "A worker lost its lock" tells the operator to check.
 #[test]
 fn the_log_tells_how_a_hold_ended() {
     let server = quiet().start();
     let mut client = server.client();
     let entry = |event: &str| vec![(event.to_string(), "a".to_string(), 0)];
-    // While others wait, its end is logged; otherwise only from lock.log-hold on.
+    // If requests wait, its expiry is logged; otherwise only if the hold is as long as lock.log-hold.
     client.run("LOCK.ACQUIRE k a PX 100").fence();
     Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0").granted_within("b", SOON);
     assert_eq!(logged(&mut client), entry("expired"));
@@ -125,7 +125,7 @@ fn the_log_tells_how_a_hold_ended() {
     drop(session);
     until("it is free", || client.run("LOCK.HELD s a").is_nil() && !logged(&mut client).is_empty());
     assert_eq!(logged(&mut client), entry("hold"));
-    // A release names its client.
+    // A release is logged with its client.
     client.run("LOCK.LOG RESET");
     client.run("LOCK.ACQUIRE r a PX 60000").fence();
     let_pass(std::time::Duration::from_millis(150));

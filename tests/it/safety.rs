@@ -1,4 +1,4 @@
-//! docs/safety.md is a test: its SQL has the output that it shows, and tests/claims.md names tests that exist.
+//! Tests docs/safety.md: its SQL produces the output that it shows, and tests/claims.md names existing tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ const SAFETY: &str = include_str!("../../docs/safety.md");
 const CLAIMS: &str = include_str!("../claims.md");
 const MAKEFILE: &str = include_str!("../../Makefile");
 
-/// What is between backticks, on one line.
+/// The text between backticks, on one line.
 fn quoted(page: &'static str) -> impl Iterator<Item = &'static str> {
     page.split('`').skip(1).step_by(2).filter(|quoted| !quoted.contains('\n'))
 }
@@ -67,14 +67,14 @@ fn every_link_leads_to_a_heading() {
     }
 }
 
-/// The SQL of the page, and the output below it.
+/// The SQL of the page, and the output shown below it.
 fn sql_of_the_page() -> (&'static str, &'static str) {
     let (_, rest) = SAFETY.split_once("```sql\n").expect("a block of SQL");
     let (sql, rest) = rest.split_once("```\n").expect("its end");
     (sql, rest.split("```").nth(1).expect("what it prints").trim_start())
 }
 
-/// What the program prints for this input; nothing where there is no such program.
+/// The program's output for this input; None if the program is not installed.
 fn output_of(program: &mut Command, input: &str) -> Option<String> {
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
     child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
@@ -91,7 +91,7 @@ fn late_writers_are_refused_by_the_sql_of_the_page_in_sqlite() {
     }
 }
 
-/// On a server of its own, which serves a socket in its folder only. It does not run as root.
+/// On a separate server, which only listens on a socket in its own directory. It does not run as root.
 #[test]
 fn late_writers_are_refused_by_the_sql_of_the_page_in_postgresql() {
     let (sql, printed) = sql_of_the_page();

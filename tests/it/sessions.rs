@@ -1,26 +1,26 @@
-//! Sessions by the clocks of a server that runs: renewals in time, its sleep, sockets that close, replicas, reloads.
+//! Sessions with the clocks of a running server: timely renewals, sleeping, closed sockets, replicas, reloads.
 
 use crate::support::skip::skip;
 use crate::support::waiting::*;
 use crate::support::{cpu_time, in_sync, until, Client, Reply, Server};
 use std::time::Duration;
 
-/// The id of the connection that the only holder of `key` is bound to, 0 for none.
+/// The id of the connection that the only holder of `key` is bound to; 0 for none.
 #[track_caller]
 fn session(client: &mut Client, key: &str) -> i64 {
     client.cmd(&["LOCK.INFO", key]).get("holders").items()[0].get("session").int()
 }
 
-/// A lease that is renewed before it ends even where the machine stands still for a second, and its length.
+/// A lease that is renewed in time even if the machine pauses for a second, and its length.
 const BRIEF: &str = "PX 2000";
-/// What TIME answers, in milliseconds.
+/// The result of TIME in milliseconds.
 #[track_caller]
 fn milliseconds(time: &Reply) -> i64 {
     let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<i64>().expect("a number"));
     seconds * 1000 + micros / 1000
 }
 
-/// Waits until `key` is free, which must be soon.
+/// Waits until `key` is free, which must happen soon.
 #[track_caller]
 fn assert_freed_soon(client: &mut Client, key: &str) {
     let mut watch = client.stopwatch();
@@ -35,14 +35,14 @@ fn assert_freed_soon(client: &mut Client, key: &str) {
 mod renewal {
     use super::*;
 
-    /// By the server's clock alone: the time of the test's readings does not matter.
-    /// Redis 7.0 would run its event loop without a pause until the session is renewed, after a third of ten hours.
+    /// Uses only the server's clock, so that the timing of the test's own readings does not matter. Redis 7.0 would run
+    /// its event loop without a pause until the session is renewed, after a third of ten hours.
     #[test]
     fn a_renewal_that_is_hours_away_lets_the_server_sleep() {
         let server = Server::start();
         let mut client = server.client();
         assert!(client.run("LOCK.ACQUIRE k a PX 36000000 SESSION").fence() > 0);
-        // A timer that fires has the server measure how long it is to the next one.
+        // A timer that fires makes the server compute the time until the next one.
         assert!(server.client().run("LOCK.ACQUIRE k b BLOCK 20").is_nil());
         let_pass(Duration::from_millis(1_500));
         let Some(before) = cpu_time(server.pid()) else { return };
@@ -65,7 +65,7 @@ mod renewal {
                 let (now, time) = deadline_and_time(&mut client);
                 assert!(now > 0, "the lease ended");
                 if now != deadline {
-                    // It has begun again between the two readings, with all of its length but for what clocks are late.
+                    // It was restarted between the two readings; its full length remains, minus the lag of the clocks.
                     let whole = looked + LEASE * 8 / 9..=time + LEASE;
                     assert!(whole.contains(&now), "renewed to {} ms of {LEASE}", now - time);
                     break now;
@@ -73,9 +73,9 @@ mod renewal {
                 looked = time;
                 let_pass(Duration::from_millis(5));
             };
-            // Two thirds are left when it is renewed; a busy machine may be late. The third goes by one clock, the
-            // lease by another, each cut to its millisecond, and the server reads one after the other: it may stand
-            // still in between.
+            // Two thirds are left when it is renewed, less on a busy machine. The third is measured by one clock and
+            // the lease by another, each truncated to milliseconds, and the server reads them one after the other, with
+            // a possible pause in between.
             let after = renewed - deadline;
             assert!((LEASE / 3 - 4..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
             (deadline, looked) = (renewed, renewed - LEASE);
@@ -83,7 +83,7 @@ mod renewal {
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
     }
 
-    /// When `k` ends and what time it is, both in milliseconds of the server's clock.
+    /// When `k` expires and the current time, both in milliseconds of the server's clock.
     #[track_caller]
     fn deadline_and_time(client: &mut Client) -> (i64, i64) {
         let replies = multi(client, &["TIME", "PEXPIRETIME k"]);
@@ -126,7 +126,7 @@ mod end {
         }
     }
 
-    /// The server tells modules nothing of a RESET.
+    /// The server does not report a RESET to modules.
     #[test]
     fn reset_leaves_it_bound_and_requests_queued_until_the_connection_ends() {
         let server = quiet().start();
@@ -143,7 +143,7 @@ mod end {
         until_queue(&mut server.client(), "taken", &[]);
     }
 
-    /// Whether the end of a connection from this port has arrived at the server's socket, read or not.
+    /// Whether the close of a connection from this port has arrived at the server's socket, read or not.
     fn has_end_arrived(server: &Server, client_port: &str) -> bool {
         const ESTABLISHED: &str = "01";
         let port = |text: &str| i64::from_str_radix(text.rsplit(':').next().unwrap_or_default(), 16).ok();
@@ -155,7 +155,7 @@ mod end {
         })
     }
 
-    /// The server reads the end first, and closes the client only when the turn is over.
+    /// The server reads the close first, and closes the client only at the end of the iteration.
     #[test]
     fn no_look_that_arrives_together_with_the_end_takes_the_lock_for_held() {
         if !cfg!(target_os = "linux") {
@@ -228,15 +228,15 @@ mod binding {
 mod never_stored {
     use super::*;
 
-    /// `loss` comes at once after a grant of `k` with SESSION, and leaves the lock in `db` under `key`. From then on it
-    /// belongs to no connection any more: it ends with its lease, and with nothing else.
+    /// `loss` follows right after a grant of `k` with SESSION, and leaves the lock in `db` under `key`. From then on it
+    /// is not bound to any connection: only its lease ends it.
     #[track_caller]
     fn assert_unbound_after(loss: &str, lease_ms: u64, db: u8, key: &str) {
         let server = quiet().start();
         let mut client = server.client();
         let mut holder = server.client();
         let id = holder.id();
-        // In one round trip: the lease runs, and the lock must be there when it is asked for.
+        // In one round trip: the lease is running, and the lock must exist when it is queried.
         let replies = holder.pipeline(&[
             format!("LOCK.ACQUIRE k a PX {lease_ms} SESSION"),
             loss.into(),
@@ -258,14 +258,14 @@ mod never_stored {
         let mut in_db = server.client();
         in_db.run(&format!("SELECT {db}"));
         let mut b = Waiter::ask_over(in_db, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
-        // Too late means that it is still renewed.
+        // Too late would mean that it is still renewed.
         b.granted_within("b", Duration::from_millis(lease_ms) + SOON);
         assert_eq!(holders(&mut client, key), ["b"]);
     }
 
     #[test]
     fn after_debug_reload_it_ends_with_its_lease() {
-        // Longer, because loading takes time, and leaves out what has ended.
+        // Longer, because loading takes time and omits what has expired.
         assert_unbound_after("DEBUG RELOAD", 1500, 0, "k");
     }
 }
@@ -274,7 +274,7 @@ mod each_family {
     use super::*;
     use crate::support::families::{Way, WAYS};
 
-    /// A lease that is renewed before it ends even where the machine stands still for a second.
+    /// A lease that is renewed in time even if the machine pauses for a second.
     const BRIEF: &str = "PX 2000";
 
     /// A key for each of [`WAYS`], all on one server, so that time has to pass only once.
@@ -298,7 +298,7 @@ mod each_family {
         each_key(|way, key| {
             until(&format!("it ends with its lease: {way:?}"), || client.cmd(&["LOCK.HELD", key, "a"]).is_nil());
         });
-        // Still connected: its end did not end the locks.
+        // Still connected, so its disconnection did not end the locks.
         assert_eq!(session.run("PING"), Reply::Status("PONG".into()));
     }
 }

@@ -1,5 +1,5 @@
-//! A configuration that we ship has room for as many waiters as it admits: callers beyond them are refused before the
-//! memory runs out, which would refuse every request for a lock.
+//! A shipped configuration has room for as many waiters as it allows: callers beyond that are refused before memory
+//! runs out, which would refuse every lock request.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::waiting::{hold, quiet};
 const MANIFEST: &str = "packaging/kubernetes/lock-server.yaml";
 const UNIT: &str = "packaging/systemd/lock-server.conf";
 
-/// What a client that waits in BLOCK takes at most, with its connection; docs/operations.md has the parts.
+/// The most memory that a client waiting in BLOCK uses, with its connection; docs/operations.md lists the parts.
 const WAITER_BYTES: u64 = 74_000;
 
 /// For 100,000 locks and the server itself.
@@ -21,7 +21,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files of the root, and all in docs and packaging, by their paths from the root.
+/// The files in the root and everything in docs and packaging, as paths relative to the root.
 fn files() -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root().to_path_buf()];
@@ -43,7 +43,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The value of a setting, also of one that is only proposed in a comment.
+/// The value of a setting, even if it is only proposed in a comment.
 fn setting<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let lines = text.lines().map(|line| line.trim_start_matches([' ', '#', '-']));
     lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).next().map(str::trim)
@@ -64,7 +64,7 @@ fn bytes(value: &str) -> Option<u64> {
 fn every_shipped_limit_of_memory_has_room_for_the_waiters() {
     let mut limited = Vec::new();
     for file in files() {
-        // An archive in between is no text.
+        // Archives among them are not text.
         let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
         let Some(limit) = setting(&text, "maxmemory").and_then(bytes) else { continue };
         let waiters = setting(&text, "lock.max-waiters").map_or(10_000, |value| value.parse().expect("a number"));

@@ -1,5 +1,6 @@
-//! What is stable from 1.0.0 on (docs/stability.md): the names, defaults and shapes of 1.0.0, written down here and not
-//! read from the pages or the code. Lines may be added. A line that changes or goes breaks programs: it needs a 2.0.0.
+//! The stable interface since 1.0.0 (docs/stability.md): the names, defaults and reply shapes of 1.0.0, written out
+//! here rather than read from the pages or the code. Lines may be added. Changing or removing one breaks programs, and
+//! requires a 2.0.0.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use crate::support::{Reply, Server};
 
-/// Each command in the words of LOCK.HELP. A newer version may add options to its line.
+/// Each command as shown by LOCK.HELP. A newer version may add options to its line.
 const COMMANDS: &str = "
 LOCK.ACQUIRE key token|* <lease> [BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]
 LOCK.RELEASE key token [FAILED]
@@ -57,9 +58,9 @@ const SETTINGS: [(&str, &str); 13] = [
     ("lock.max-waiters-per-key", "0"),
 ];
 
-/// Commands in their order on one server, and below each the shape of its reply, or one in RESP2 and one in RESP3: `$`
-/// for a bulk string, `:` for an integer, `+` for a status, `-` and the code of an error. A map has its keys in their
-/// order; one at the end may be added.
+/// Commands run in this order on one server, each followed by the shape of its reply, or by one for RESP2 and one for
+/// RESP3: `$` for a bulk string, `:` for an integer, `+` for a status, `-` and the code of an error. The keys of a map
+/// are in order; keys may be added at the end.
 const REPLIES: &str = "
 LOCK.ACQUIRE k a PX 30000
   [$ :]
@@ -240,7 +241,7 @@ fn shape(reply: &Reply) -> String {
     }
 }
 
-/// The public names of the clients: types, functions, methods, options. The client for Python has each of its types and
+/// The public names of the clients: types, functions, methods, options. The Python client has each of its types and
 /// functions for threads and for asyncio.
 const CLIENTS: [(&str, &str); 5] = [
     (
@@ -305,7 +306,7 @@ fn clients_keep_their_public_names() {
     }
 }
 
-/// The names that the sources of a folder declare in public.
+/// The public names declared in the sources of a directory.
 fn declared_in(folder: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
@@ -319,14 +320,14 @@ fn declared_in(folder: &Path) -> BTreeSet<String> {
             continue;
         };
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // A method of an interface is public without the word.
+        // Methods of an interface are public without the keyword.
         let is_interface = text.contains("\npublic interface ") || text.contains("\npublic sealed interface ");
         names.extend(text.lines().filter_map(|line| declared(line, language, is_interface)).map(str::to_string));
     }
     names
 }
 
-/// The name that a line declares in public, in the language of this ending of a file's name.
+/// The public name that a line declares, in the language of this file extension.
 fn declared<'a>(line: &'a str, language: &str, is_interface: bool) -> Option<&'a str> {
     match language {
         "py" => parameter(line).or_else(|| after(line.trim_start(), &["class ", "def ", "async def "])),
@@ -351,14 +352,14 @@ fn declared<'a>(line: &'a str, language: &str, is_interface: bool) -> Option<&'a
     }
 }
 
-/// The parameter of Python that has this line to itself.
+/// The Python parameter that is alone on this line.
 fn parameter(line: &str) -> Option<&str> {
     let name = word(line.trim_start());
     let (before, rest) = line.split_once(": ")?;
     (before.trim_start() == name && !name.is_empty() && rest.ends_with(',')).then_some(name)
 }
 
-/// The word behind one of these beginnings of a line.
+/// The word after one of these beginnings of a line.
 fn after<'a>(line: &'a str, beginnings: &[&str]) -> Option<&'a str> {
     let rest = beginnings.iter().find_map(|beginning| line.strip_prefix(beginning))?;
     Some(word(rest)).filter(|name| !name.is_empty())

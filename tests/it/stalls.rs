@@ -1,5 +1,5 @@
-//! A server that stood still: another one may have taken over meanwhile and granted its locks. It hands over nothing by
-//! itself before its replicas have acknowledged.
+//! A server that was paused: another one may have taken over and granted its locks. It makes no hand-offs by itself
+//! before its replicas have acknowledged.
 
 use crate::support::cluster::*;
 use crate::support::waiting::*;
@@ -7,11 +7,11 @@ use crate::support::{in_sync, until, Builder, Reply, Server};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The length of the lease that ends while the server stands still. A replica may take a second to acknowledge it, and
-/// only then is the server stopped.
+/// A lease that expires while the server is paused. A replica may take a second to acknowledge it, and the server is
+/// stopped only then.
 const LEASE: Duration = Duration::from_millis(4_000);
 
-/// The least time for which the server stands still: long enough for it to notice. Its cron comes every 100 ms.
+/// The shortest pause of the server, long enough for it to notice. Its cron runs every 100 ms.
 const STOP: Duration = Duration::from_millis(1_200);
 
 /// The longest time for which a server may hold back its grants.
@@ -22,8 +22,8 @@ fn signal(server: &Server, name: &str) {
     assert!(kill.success());
 }
 
-/// `a` holds `k` for a moment, `b` waits; then the server stands still until the lease has ended, while `meanwhile`
-/// happens. So many replicas know of the lease.
+/// `a` holds `k` for a moment, and `b` waits; then the server is paused until the lease has expired, while `meanwhile`
+/// runs. That many replicas know of the lease.
 #[track_caller]
 fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
     let mut client = server.client();
@@ -48,8 +48,8 @@ fn acquire(server: &Server, owner: &str) -> i64 {
     hold(&mut client, "k", owner)
 }
 
-/// Waits until `server` sends what it writes to its replica: it does so when the replica has acknowledged for the first
-/// time, which may be a second after that has loaded everything.
+/// Waits until `server` streams its writes to its replica: it starts when the replica has acknowledged for the first
+/// time, which may be a second after the replica has loaded everything.
 #[track_caller]
 fn until_online(server: &Server) {
     until("the replica is online", || {

@@ -1,4 +1,4 @@
-//! docs/tls.md: its certificates and its lines, on real servers. The programs of the page are played by
+//! docs/tls.md: its certificates and configuration lines on real servers. The programs of the page are run by
 //! clients/recipes/test_tls.py.
 
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn block(language: &str) -> &'static str {
     block.split_once("```").expect("its end").0
 }
 
-/// The certificates of the page, for 127.0.0.1. `None`: there is no openssl, and the test is skipped.
+/// The page's certificates, for 127.0.0.1. `None`: openssl is not installed, and the test is skipped.
 pub fn certificates() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let commands = block("sh").replace("DNS:locks.example", "IP:127.0.0.1");
@@ -29,8 +29,8 @@ pub fn certificates() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// A server with the lines of the page, at this port besides the one without TLS, over which the test looks at it.
-/// `None`: it was built without TLS, and the test is skipped.
+/// A server with the page's configuration lines, on this port in addition to the one without TLS, through which the
+/// test inspects it. `None`: it was built without TLS, and the test is skipped.
 pub fn start(builder: Builder, certificates: &tempfile::TempDir, port: u16) -> Option<Server> {
     let folder = format!("{}/", certificates.path().display());
     let lines = [block("tls-server"), block("tls-replication")].concat();
@@ -47,7 +47,7 @@ pub fn start(builder: Builder, certificates: &tempfile::TempDir, port: u16) -> O
     }
 }
 
-/// Whether the connection of this kind came in at the port.
+/// Whether a connection of this kind came in on the port.
 fn is_at(client: &mut Client, kind: &str, port: u16) -> bool {
     let list = client.run(&format!("CLIENT LIST TYPE {kind}"));
     list.text().lines().any(|line| line.contains(&format!(" laddr=127.0.0.1:{port} ")))

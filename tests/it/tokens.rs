@@ -1,4 +1,4 @@
-//! Tokens: their allowed bytes, and the server's own token for `*`.
+//! Tokens: the allowed bytes, and the token that the server generates for `*`.
 
 use crate::support::Server;
 

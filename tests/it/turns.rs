@@ -1,22 +1,23 @@
-//! Thousands are admissible at once: the server grants them over several turns, in the order of the queue, and no other
-//! request gets in between. Requests of one pipeline run between the first of these turns and the next.
+//! When thousands become admissible at once, the server grants them over multiple event-loop iterations in queue order,
+//! and no other request gets in between. Requests of one pipeline run between the first of these iterations and the
+//! next.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
 
-/// More than the server serves in one turn.
+/// More than the server serves in one iteration.
 const MANY: usize = 5_000;
 
-/// A server with so many waiters, a subscriber to their outcomes, and a connection to work with.
+/// A server with that many waiters, a subscriber to their outcomes, and a connection to work with.
 struct Crowd {
     server: Server,
     messages: Client,
     client: Client,
-    /// The owners that were reported granted, in this order, with their fences.
+    /// The owners reported as granted, in this order, with their fencing tokens.
     granted: Vec<(String, u64)>,
-    /// Other reported outcomes.
+    /// Other outcomes that were reported.
     others: HashMap<String, String>,
 }
 
@@ -28,7 +29,7 @@ impl Crowd {
         Crowd { server, messages, client, granted: Vec::new(), others: HashMap::new() }
     }
 
-    /// Readers 0, 1, 2, … behind a writer.
+    /// Readers 0, 1, 2, … queued after a writer.
     fn of_readers() -> Crowd {
         let mut crowd = Crowd::new();
         assert!(crowd.client.run(&format!("RWLOCK.ACQUIRE k writer WRITE {LONG}")).fence() > 0);
@@ -43,7 +44,7 @@ impl Crowd {
         assert!(replies.iter().all(|reply| reply.items()[1] == Reply::Int(0)), "all wait");
     }
 
-    /// Reads so many outcomes.
+    /// Reads that many outcomes.
     #[track_caller]
     fn hear(&mut self, count: usize) {
         for _ in 0..count {
@@ -57,7 +58,7 @@ impl Crowd {
         }
     }
 
-    /// Owners were granted in the order of the queue, which is the order of their fences.
+    /// Checks that owners were granted in queue order, which is also the order of their fencing tokens.
     #[track_caller]
     fn assert_in_order(&self, expected: impl IntoIterator<Item = usize>) {
         let owners: Vec<&str> = self.granted.iter().map(|(owner, _)| &**owner).collect();
@@ -188,7 +189,7 @@ fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_
     assert_no_waiters(&crowd.server, &["k"]);
 }
 
-/// They are not noted one by one. A walk over the queues hands them over, and rounds of inspections find some earlier.
+/// They are not recorded one by one. A pass over the queues hands them off; inspections find some earlier.
 #[test]
 fn tens_of_thousands_of_keys_that_a_script_deletes_are_all_handed_over() {
     const KEYS: usize = 40_000;

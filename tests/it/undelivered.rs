@@ -1,10 +1,10 @@
-//! A grant is delivered when the reply is written. If the client has gone before, the next waiter is granted the lock
-//! at once. A delivered grant stays, also where the server closes the client a moment later.
+//! A grant is delivered when the reply is written. If the client is gone before that, the next waiter is granted the
+//! lock at once. A delivered grant stays, even if the server closes the client a moment later.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server};
 
-/// A lock ends and the first waiter's client is killed in one turn: the second waiter has the lock.
+/// A lock ends and the first waiter's client is killed in one iteration: the second waiter gets the lock.
 #[track_caller]
 fn assert_the_second_has_it(server: &Server, client: &mut Client, first: Waiter, end: &str) {
     let [mut c] = line_up(server, "k", ["c"]);
@@ -53,7 +53,7 @@ fn several_keys_are_passed_on_one_by_one() {
     assert_eq!(holders(&mut client, "m"), ["b"], "held before, by another request");
 }
 
-/// Holds that the owner had before stay: another reply delivered them.
+/// Holds that the owner already had stay: another reply delivered them.
 #[test]
 fn what_its_owner_held_before_stays() {
     let server = quiet().start();
@@ -69,7 +69,7 @@ fn what_its_owner_held_before_stays() {
     assert_eq!(client.run("RWLOCK.RELEASE k b WRITE"), Reply::Int(-1));
 }
 
-/// Its owner read of the grant on another connection meanwhile: then it has the lock.
+/// Its owner has seen the grant on another connection in the meantime, so it keeps the lock.
 #[test]
 fn an_owner_that_was_told_by_another_reply_keeps_it() {
     for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
@@ -85,7 +85,7 @@ fn an_owner_that_was_told_by_another_reply_keeps_it() {
     }
 }
 
-/// It cannot pass on while writes are paused, and a command asks for the lock meanwhile.
+/// It cannot be handed off while writes are paused, and a command requests the lock during the pause.
 #[test]
 fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
     let server = quiet().start();
@@ -101,7 +101,7 @@ fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
     c.granted("c");
 }
 
-/// The server marks the client of a deleted user, writes its reply, and closes it when the turn is over.
+/// The server marks the client of a deleted user, writes its reply, and closes it at the end of the iteration.
 #[test]
 fn a_grant_to_a_client_that_the_server_closes_in_that_turn_stays_unless_it_is_bound_to_the_connection() {
     for (more, stays) in [("", true), ("SESSION", false)] {
@@ -124,7 +124,7 @@ fn a_grant_to_a_client_that_the_server_closes_in_that_turn_stays_unless_it_is_bo
     }
 }
 
-/// A program that takes a lock and exits has its grant delivered, and keeps the lock until the lease ends.
+/// A program that acquires a lock and exits has its grant delivered, so the lock stays held until the lease expires.
 #[test]
 fn a_client_that_goes_after_it_was_told_keeps_the_lock() {
     let server = quiet().start();

@@ -1,4 +1,4 @@
-//! The precision of time-outs, LOCK.WAITERS on a replica, WAIT after a hand-off.
+//! The precision of timeouts, LOCK.WAITERS on a replica, WAIT after a hand-off.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server, LIMIT};
@@ -19,11 +19,11 @@ fn time_outs_are_exact_to_a_few_milliseconds() {
         })
         .collect();
     late.sort();
-    // Half of them: a busy machine may delay some. The server's own time-outs would be 50 ms late in the middle.
+    // The median, because a busy machine may delay some. The server's own timeouts would be 50 ms late on average.
     assert!(late[late.len() / 2] < Duration::from_millis(25), "{late:?}");
 }
 
-/// The server runs commands queued behind a command that blocked just before it sleeps.
+/// The server runs commands queued after a blocking command just before it sleeps.
 #[test]
 fn a_time_out_behind_another_wait_is_as_exact() {
     let server = quiet().start();
@@ -89,8 +89,8 @@ mod waiting_and_replication {
         let [mut b] = line_up(&server, "k", ["b"]);
         in_sync(&server, &replica);
 
-        // While the replica does nothing, it cannot have the grant, and WAIT must say so. It sleeps for long enough
-        // even where everything else stands still for a second or two.
+        // While the replica does nothing, it cannot have the grant, and WAIT must say so. It sleeps long enough even if
+        // everything else pauses for a second or two.
         let mut asleep = put_to_sleep(&replica, Duration::from_millis(2500));
         client.run("LOCK.RELEASE k a");
         b.granted("b");

@@ -1,5 +1,5 @@
-//! clients/writing-a-client.md has every case of the conformance suite, and links that lead somewhere. Its bytes are
-//! played by tests/spec.
+//! clients/writing-a-client.md has every case of the conformance suite, and valid links. Its bytes are played by
+//! tests/spec.
 
 use crate::pages::anchors;
 use std::collections::BTreeSet;

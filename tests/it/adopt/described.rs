@@ -8,7 +8,7 @@ use crate::support::until;
 use crate::support::waiting::{hold, let_pass, Waiter};
 use std::time::Duration;
 
-/// As INFO modules has it: the number of command filters.
+/// The number of command filters, as shown by INFO modules.
 fn filters(server: &Server) -> String {
     let modules = server.client().run("INFO modules").text().to_string();
     let module = modules.lines().find(|line| line.starts_with("module:name=lock,")).expect("the module").to_string();
@@ -240,7 +240,7 @@ fn client_side_caching_hears_of_grants_and_ends() {
     assert!(heard(&mut cache), "the end");
 }
 
-/// Redisson's waiters subscribe to the channel of their lock: in a cluster by SSUBSCRIBE.
+/// Redisson's waiters subscribe to the channel of their lock; in a cluster they use SSUBSCRIBE.
 #[test]
 fn the_end_of_a_lock_in_a_hash_is_redissons_unlock_message() {
     let setting = || Server::builder().config("lock.adopt hash:h:*");

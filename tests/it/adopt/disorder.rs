@@ -1,7 +1,7 @@
 //! Old and native clients in every way a server offers (scripts, functions, transactions, pipelines, both protocols,
-//! several keys), while adoption is switched, files are rewritten, waiters leave and a replica is read: no two hold
-//! one lock, no command gets an error that the contract does not have, and when all have gone nothing is left, also
-//! after a failover and a restart. `REDIS_LOCK_DISORDER_SECONDS` makes it longer.
+//! multiple keys), while adoption is switched on and off, files are rewritten, waiters leave and a replica is read. No
+//! two clients hold one lock, no command gets an error that the contract does not list, and when all clients are gone
+//! nothing is left, even after a failover and a restart. `REDIS_LOCK_DISORDER_SECONDS` makes it longer.
 
 use super::*;
 use crate::support::io_threads::with_io_threads;
@@ -16,7 +16,7 @@ const KEYS: [&str; 2] = ["lock:k", "lock:l"];
 
 const SET_IN_SCRIPT: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 10000)";
 
-/// As node-redlock: looks first, then sets without NX.
+/// Like node-redlock: checks first, then sets without NX.
 const LOOK_AND_SET: &str = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end \
                             return redis.call('SET', KEYS[1], ARGV[1], 'PX', 10000)";
 
@@ -28,7 +28,7 @@ const LIBRARY: &str = "#!lua name=locks\n\
 struct Held {
     token: String,
     keys: Vec<&'static str>,
-    /// By a command of the module.
+    /// Whether a command of the module granted it.
     is_native: bool,
 }
 
@@ -41,7 +41,7 @@ struct Player<'s> {
 }
 
 impl Player<'_> {
-    /// The reply; `None`: the client went before it came, and has a new connection.
+    /// The reply; `None`: the client was disconnected first, and has a new connection.
     fn ask(&mut self, words: &[&str]) -> Option<Reply> {
         if self.rng.below(20) > 0 {
             return Some(self.client.cmd(words));
@@ -58,7 +58,7 @@ impl Player<'_> {
         self.client.cmd(&["EVAL", "return redis.call('GET', KEYS[1])", "1", key]).is_bulk(token)
     }
 
-    /// Tries to take one of the locks, or both, in one of the ways.
+    /// Tries to acquire one of the locks, or both, in a random way.
     fn take(&mut self) -> Option<Held> {
         self.turn += 1;
         let way = self.rng.below(16);
@@ -96,7 +96,7 @@ impl Player<'_> {
             }
             Some(reply) if reply.is_null() => false,
             Some(reply) => panic!("{words:?}: {reply:?}"),
-            // Perhaps it was granted before the server knew that the client has gone.
+            // It may have been granted before the server noticed the disconnect.
             None => keys.iter().all(|key| self.holds(key, &token)),
         };
         is_granted.then_some(Held { token, keys, is_native })
@@ -140,10 +140,10 @@ impl Player<'_> {
         }
     }
 
-    /// Ends the hold by one of the commands that a holder may use. Each of them must find the lock still held.
+    /// Ends the hold with one of the commands that a holder may use. Each of them must find the lock still held.
     fn give_back(&mut self, held: Held) {
         let (token, both) = (held.token.as_str(), held.keys.len() == 2);
-        // Of a native hold these commands free nothing, or take nothing over.
+        // These commands neither release nor take over a native hold.
         if both && !held.is_native && self.rng.below(2) == 0 {
             assert_eq!(self.client.run(&format!("DEL {}", held.keys.join(" "))).int(), 2, "{token}");
             return;
@@ -172,7 +172,7 @@ fn disturb(server: &Server, replica: &Server, seed: u64, is_over: &AtomicBool) {
     let (mut admin, mut reader, mut rng) = (server.client(), replica.client(), Rng::with_seed(seed));
     while !is_over.load(Ordering::Relaxed) {
         match rng.below(8) {
-            // Once adopted, keys are answered; off, new locks are strings.
+            // Existing adopted keys keep their replies; new locks are strings.
             0 => _ = admin.cmd(&["CONFIG", "SET", "lock.adopt", ""]),
             1 | 2 => _ = admin.cmd(&["CONFIG", "SET", "lock.adopt", "lock:*"]),
             3 => _ = admin.run(&format!("CONFIG SET lock.adopt-wait {}", rng.pick(&[0, 1, 15, 40]))),
@@ -239,8 +239,8 @@ fn play(server: &mut Server, replica: &Server, seconds: u64) {
     eprintln!("{held} holds");
     let assert_nothing_is_left = |client: &mut Client| {
         for key in KEYS {
-            // A GET in the turn of a grant counts as read by its owner: the lock of an owner that has gone ends by its
-            // lease then.
+            // A GET in the iteration of a grant counts as read by its owner. If that owner is gone, the lock is held
+            // until its lease expires.
             until("its lease is over", || client.run(&format!("EXISTS {key}")).int() == 0);
             assert!(client.run(&format!("LOCK.WAITERS {key}")).items().is_empty(), "{key}, seed {seed}");
             assert!(client.run(&format!("GET in:{key}")).is_bulk("0"), "{key}, seed {seed}");
@@ -251,7 +251,7 @@ fn play(server: &mut Server, replica: &Server, seconds: u64) {
     client.run("CONFIG SET lock.adopt lock:*");
     assert!(set_nx(&mut client, "lock:k", "last"));
     in_sync(server, replica);
-    // A killed server may not have written its newest effects yet.
+    // A killed server may not have written its newest effects.
     rewrite_aof(server);
     server.kill();
     let mut promoted = replica.client();

@@ -1,5 +1,5 @@
-//! Restarts, append-only files and replicas: effects are those of native locks, and what was written is never
-//! translated.
+//! Restarts, append-only files and replicas: effects are those of native locks, and commands from a file or a primary
+//! are never translated.
 
 use super::*;
 use crate::support::stored::rewrite_aof;
@@ -102,7 +102,7 @@ fn a_replica_has_the_same_and_answers_reads() {
     assert!(client.cmd(&["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "lock:k"]).is_bulk("b"));
 }
 
-/// What clients write there is the replica's own: native locks are the primary's.
+/// What clients write there belongs to the replica; native locks come from the primary.
 #[test]
 fn a_replica_that_lets_clients_write_runs_their_commands_untranslated() {
     let primary = Server::start();
@@ -190,7 +190,7 @@ fn a_primary_without_the_module_is_followed_word_for_word() {
     assert_eq!(client.run("GET lock:l"), Reply::bulk("a"));
 }
 
-/// CONFIG REWRITE writes the arguments of `loadmodule` without their quotes.
+/// CONFIG REWRITE writes the arguments of `loadmodule` without quotes.
 #[test]
 fn patterns_behind_loadmodule_outlast_a_rewrite() {
     let mut server = Server::builder().module_args(r#"adopt "lock:* job:*" max-waiters 7"#).start();
@@ -207,7 +207,7 @@ fn patterns_behind_loadmodule_outlast_a_rewrite() {
     }
 }
 
-/// HINCRBY may also release, and is refused for memory only where the server's own would be.
+/// HINCRBY may also release, and is refused for lack of memory only where the server's own would be.
 #[test]
 fn without_memory_hincrby_makes_no_lock_and_no_field() {
     let server = Server::builder().config("lock.adopt hash:h:*").start();

@@ -1,5 +1,5 @@
-//! Adoption: `lock.adopt` on real servers. What each command does and answers is in tests/spec/adopt.txt; here is what
-//! a server has around it: files, replicas, clusters, permissions, the filter itself.
+//! Adoption: `lock.adopt` on real servers. tests/spec/adopt.txt shows each command with its replies; these tests cover
+//! the server around it: files, replicas, clusters, permissions, the filter itself.
 
 mod described;
 mod disorder;
@@ -15,7 +15,7 @@ mod waiting;
 
 use crate::support::{Client, Reply, Server};
 
-/// The release of nearly every lock on Redis.
+/// The release that nearly every lock library for Redis uses.
 pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
@@ -24,7 +24,7 @@ pub fn adopting() -> Server {
     Server::builder().config("lock.adopt lock:*").start()
 }
 
-/// As a client acquires that does not know the module. Whether it was granted.
+/// Acquires as an old client does, and returns whether it was granted.
 #[track_caller]
 pub fn set_nx(client: &mut Client, key: &str, token: &str) -> bool {
     match client.run(&format!("SET {key} {token} NX PX 60000")) {
@@ -34,12 +34,12 @@ pub fn set_nx(client: &mut Client, key: &str, token: &str) -> bool {
     }
 }
 
-/// Nil in the place of a string.
+/// Whether the reply is nil as the value of a string.
 pub fn is_null(reply: &Reply) -> bool {
     matches!(reply, Reply::NullBulk | Reply::Null)
 }
 
-/// As it releases. Whether it held the lock.
+/// Releases as an old client does, and returns whether it held the lock.
 #[track_caller]
 pub fn compare_and_delete(client: &mut Client, key: &str, token: &str) -> bool {
     client.cmd(&["EVAL", COMPARE_AND_DELETE, "1", key, token]).int() == 1

@@ -43,7 +43,7 @@ fn a_node_of_a_cluster_sends_clients_to_the_slots_owner() {
     }
 }
 
-/// A slot is moved as `redis-cli --cluster reshard` does it.
+/// Moves a slot as `redis-cli --cluster reshard` does.
 #[test]
 fn adopted_locks_and_their_waiters_follow_a_moving_slot() {
     let cluster = Cluster::of(|| Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 60000"));
@@ -68,14 +68,14 @@ fn adopted_locks_and_their_waiters_follow_a_moving_slot() {
     }
 }
 
-/// A client of both nodes that goes where it is sent.
+/// A client of both nodes that follows redirections.
 struct Follower {
     nodes: [Client; 2],
     node: usize,
 }
 
 impl Follower {
-    /// The reply of the node that has the key.
+    /// The reply of the node that serves the key.
     fn ask(&mut self, words: &[&str]) -> Reply {
         let start = Instant::now();
         loop {
@@ -86,7 +86,7 @@ impl Follower {
                 reply = other.cmd(words);
             }
             match &reply {
-                // The slot is on its way back.
+                // The slot is moving back.
                 Reply::Error(error) if error.starts_with("ASK ") => {}
                 Reply::Error(error) if error.starts_with("MOVED ") => self.node = 1 - self.node,
                 Reply::Error(error) if error.starts_with("TRYAGAIN ") || error.starts_with("CLUSTERDOWN ") => {
@@ -98,7 +98,7 @@ impl Follower {
         }
     }
 
-    /// Tries to take the lock, in one of the ways of old and native clients.
+    /// Tries to acquire the lock in one of the ways of old and native clients.
     fn take(&mut self, way: usize, key: &str, token: &str) -> bool {
         let script = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 60000)";
         let words: &[&str] = match way {
@@ -118,7 +118,7 @@ impl Follower {
         }
     }
 
-    /// Gives it back, in one of the ways. Nobody has taken it away.
+    /// Releases it in one of the ways. No other client can have taken it.
     fn give_back(&mut self, way: usize, is_native: bool, key: &str, token: &str) {
         if is_native && way < 2 {
             assert_eq!(self.ask(&["DEL", key]), Reply::Int(0), "{token}");
@@ -138,7 +138,7 @@ impl Follower {
 fn while_slots_move_no_two_hold_an_adopted_lock() {
     const KEYS: [&str; 2] = ["lock:{k}", "lock:{k}2"];
     let cluster = Cluster::of(|| Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 15"));
-    // A node that loses its last slot becomes a replica: this one it keeps.
+    // A node that loses its last slot becomes a replica, so it keeps this one.
     move_slot([&cluster.source, &cluster.target], "kept");
     let seed = Rng::new(461).seed();
     eprintln!("LOCK_TEST_SEED={seed}");
@@ -170,7 +170,7 @@ fn while_slots_move_no_two_hold_an_adopted_lock() {
             move_slot(nodes, "{k}");
             nodes.reverse();
             moves += 1;
-            // An ASK that a client was told before must not send it to a node that imports the slot a second time.
+            // An ASK that a client got earlier must not send it to a node that imports the slot a second time.
             let before = turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
             let have_gone_on =
                 || turns.iter().zip(before).all(|(turns, before)| turns.load(Ordering::SeqCst) > before + 1);
@@ -186,7 +186,7 @@ fn while_slots_move_no_two_hold_an_adopted_lock() {
     }
 }
 
-/// From the first to the second node, key by key.
+/// Moves a slot from the first to the second node, key by key.
 fn move_slot(nodes: [&Server; 2], key: &str) {
     let [source, target] = nodes.map(|node| node_id(node));
     let slot = slot(nodes[0], key);
@@ -197,7 +197,7 @@ fn move_slot(nodes: [&Server; 2], key: &str) {
         thread::sleep(Duration::from_millis(5));
         let keys = client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
         let [key] = keys.items() else { break };
-        // It may have ended meanwhile: NOKEY.
+        // NOKEY: the lock may have ended in the meantime.
         let moved = client.run(&format!("MIGRATE 127.0.0.1 {} {} 0 5000", nodes[1].port(), key.text()));
         assert!(!moved.is_error(), "{moved:?}");
     }

@@ -1,9 +1,9 @@
-//! `lock.adopt-observe` and LOCK.ADOPTION REPORT: what real libraries send, and applications that are no locks.
+//! `lock.adopt-observe` and LOCK.ADOPTION REPORT: what real libraries send, and applications that use no locks.
 
 use super::*;
 use crate::support::until;
 
-/// Whether a line is sent by a script.
+/// Sends a line; `|` marks a line sent from a script.
 fn send(client: &mut Client, line: &str) -> Reply {
     let Some(line) = line.strip_prefix('|') else { return client.run(line) };
     let words: Vec<&str> = line.split(' ').collect();
@@ -25,7 +25,7 @@ fn fits(client: &mut Client, pattern: &str) -> (String, String) {
     (row.get("fits").text().to_string(), row.get("reason").text().to_string())
 }
 
-/// The pattern, what the library sends for two clients, and what fits.
+/// The pattern, what the library sends for two clients, and the expected verdict.
 struct Library {
     name: &'static str,
     pattern: &'static str,
@@ -142,7 +142,7 @@ const LIBRARIES: &[Library] = &[
 
 fn play(client: &mut Client, lines: &[&str]) {
     for line in lines {
-        // An empty word at the end is an empty value.
+        // An empty word at the end stands for an empty value.
         let words: Vec<&str> = line.split(' ').collect();
         match line.starts_with('|') {
             true => _ = send(client, line),
@@ -181,7 +181,7 @@ fn nothing_is_translated_where_clients_are_only_observed() {
     let count = |name: &str| row.get(name).int();
     assert_eq!((count("grant"), count("takeover"), count("no_lease")), (1, 1, 0), "{row:?}");
     assert_eq!(row.get("keys").get("string").int(), 1);
-    // What is observed no more is not in the report, and costs no comparison.
+    // A pattern that is no longer observed is not in the report, and costs no comparison.
     assert_eq!(client.cmd(&["CONFIG", "SET", "lock.adopt-observe", ""]), Reply::ok());
     assert!(client.run("LOCK.ADOPTION REPORT").items().is_empty());
 }
@@ -221,7 +221,7 @@ fn adopted_patterns_have_rows_of_what_became_of_each_command() {
     assert_eq!(report(&mut client, "lock:*").get("mode").text(), "former");
 }
 
-/// Both kinds of locks under one prefix: whoever names the pattern twice learns which rows fit.
+/// Both types of locks under one prefix: a pattern that is given in both forms has a row that fits for each.
 #[test]
 fn of_a_pattern_with_and_without_hash_each_row_counts_its_own_locks() {
     for setting in ["lock.adopt-observe", "lock.adopt"] {

@@ -1,4 +1,4 @@
-//! Permissions: the caller needs the right to the original as well as to LOCK.ADOPTED or LOCK.ADOPTED_RO.
+//! Permissions: the caller needs permission for the original command as well as for LOCK.ADOPTED or LOCK.ADOPTED_RO.
 
 use super::*;
 

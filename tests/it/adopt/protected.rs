@@ -1,5 +1,5 @@
-//! Native holds on adopted keys: what real libraries send that would end them. Each sequence is the one that its
-//! library sends, as read from it; without the rule each ends the lock of the native client.
+//! Native holds on adopted keys, and what real libraries send that would end them. Each sequence was taken from the
+//! library's source; without protection each ends the native client's lock.
 
 use super::*;
 use crate::info::field;
@@ -8,7 +8,7 @@ use crate::support::stored::rewrite_aof;
 use crate::support::waiting::hold;
 use crate::support::{in_sync, until};
 
-/// What a library sends while a native client holds its key, and the replies to that. `{}` is the holder's token.
+/// What a library sends while a native client holds its key, and the replies. `{}` is the holder's token.
 struct Attempt {
     library: &'static str,
     lines: &'static [(&'static str, Answer)],
@@ -24,7 +24,7 @@ enum Answer {
 
 use Answer::{Integer, Nil, Token, TryAgain};
 
-/// The value is a time. A token that is no number is read as 0, and so as a time that has passed.
+/// The value is a timestamp. A token that is not a number is read as 0, and so as a timestamp in the past.
 const TAKE_OVER: &[Attempt] = &[
     Attempt {
         library: "redis-mutex, resque-lock-timeout, redis-objects",
@@ -49,7 +49,7 @@ const TAKE_OVER: &[Attempt] = &[
     Attempt { library: "bsm/redislock", lines: &[("MSETNX lock:k mine", Integer(0)), ("MSET lock:k mine", TryAgain)] },
 ];
 
-/// Releases that look at no token, after the lease of the library's own hold has ended.
+/// Releases that do not compare the token, after the lease of the library's own hold has expired.
 const LATE_RELEASES: &[Attempt] = &[
     Attempt { library: "celery-once, rq, npm redis-lock", lines: &[("DEL lock:k", Integer(0))] },
     Attempt {
@@ -108,7 +108,7 @@ fn a_late_release_that_looks_at_no_token_frees_no_native_hold() {
     assert_is_protected(LATE_RELEASES);
 }
 
-/// The other way round nothing has changed: libraries of one kind among themselves.
+/// Among themselves, clients of one library behave as before.
 #[test]
 fn adopted_holds_are_taken_over_and_freed_as_before() {
     let server = adopting();
@@ -126,7 +126,8 @@ fn adopted_holds_are_taken_over_and_freed_as_before() {
     assert_eq!(field(&server, "adopted_protected"), 0);
 }
 
-/// The first connection's library has a lock that expires while its task runs; the native waiter is granted it.
+/// The first connection holds a lock through its library; it expires while its task runs, and the native waiter is
+/// granted it.
 #[test]
 fn the_native_successor_of_an_expired_lock_keeps_it() {
     let server = adopting();
@@ -219,7 +220,7 @@ fn it_holds_after_a_failover() {
     }
 }
 
-/// DEL is not translated where it is an effect: native releases reach a replica that adopts.
+/// DEL is not translated if it is an effect: native releases reach a replica that adopts.
 #[test]
 fn a_replica_that_adopts_follows_every_end() {
     let primary = Server::builder().config(PATTERNS).start();
@@ -247,7 +248,7 @@ fn in_a_cluster_several_keys_of_one_slot_are_deleted_but_the_native_one() {
     assert!(client.run("LOCK.HELD lock:{s}k native").items()[0].int() > 0);
 }
 
-/// A user needs the right to DEL and to LOCK.ADOPTED, as for every translated command.
+/// A user needs permission for DEL and for LOCK.ADOPTED, as with every translated command.
 #[test]
 fn a_refusal_names_the_command() {
     let server = adopting();
@@ -261,7 +262,7 @@ fn a_refusal_names_the_command() {
     assert_eq!(client.run("DEL lock:k"), Reply::Int(0));
 }
 
-/// Servers that have `SET … IFEQ` and DELEX.
+/// Only servers that have `SET … IFEQ` and DELEX.
 #[test]
 fn a_comparison_with_the_holders_token_takes_nothing_over() {
     let server = adopting();

@@ -1,12 +1,12 @@
-//! Random commands of old and native clients at once, on locks that are strings, mutexes and hashes: no two hold one
-//! lock, and when all have gone none is left.
+//! Concurrent random commands of old and native clients on locks that are strings, mutexes and hashes: no two clients
+//! hold one lock, and when all are gone no lock is left.
 
 use super::*;
 use crate::support::Rng;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a client holds a lock by.
+/// How a client holds a lock.
 enum Held {
     Mutex(String),
     NativeMutex(String),
@@ -21,7 +21,7 @@ struct Player {
 }
 
 impl Player {
-    /// Tries to take the lock `lock:k`, in one of the ways of old and native clients.
+    /// Tries to acquire the lock `lock:k` in one of the ways of old and native clients.
     fn take_mutex(&mut self) -> Option<Held> {
         self.turn += 1;
         let token = format!("{}-{}", self.name, self.turn);
@@ -44,7 +44,7 @@ impl Player {
         is_granted.then(|| if line.contains("LOCK.") { Held::NativeMutex(token) } else { Held::Mutex(token) })
     }
 
-    /// The same of `h:k`, which counts in a hash.
+    /// The same for `h:k`, which keeps its count in a hash.
     fn take_reentrant(&mut self) -> Option<Held> {
         self.turn += 1;
         let owner = format!("{}-{}", self.name, self.turn);
@@ -72,7 +72,7 @@ impl Player {
         assert_eq!(self.client.run(&format!("DECR {inside}")).int(), 0, "{} is not alone", self.name);
     }
 
-    /// Gives it back, in one of the ways.
+    /// Releases it in one of the ways.
     fn give_back(&mut self, held: Held) {
         match held {
             Held::Mutex(token) => match self.rng.below(5) {
@@ -80,14 +80,14 @@ impl Player {
                 1 => assert_eq!(self.client.run(&format!("LOCK.RELEASE lock:k {token}")).int(), 1),
                 2 => assert!(self.client.run("GETDEL lock:k").is_bulk(&token)),
                 3 => {
-                    // The lock goes on under another token of the same client.
+                    // The same client keeps the lock under another token.
                     assert!(self.client.run("GETSET lock:k other").is_bulk(&token));
                     assert_eq!(self.client.run("DEL lock:k").int(), 1);
                 }
                 _ => assert_eq!(self.client.run("LOCK.BREAK lock:k").int(), 1),
             },
             Held::NativeMutex(token) => {
-                // It is protected from releasers that look at no token, and from those that replace another one.
+                // It is protected from releases that do not compare the token, and from commands that replace it.
                 match self.rng.below(3) {
                     0 => assert_eq!(self.client.run("DEL lock:k").int(), 0),
                     1 => assert!(self.client.run("GETDEL lock:k").is_null()),

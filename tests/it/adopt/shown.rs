@@ -36,7 +36,7 @@ fn the_holder_of_an_adopted_lock_is_shown_with_address_and_name() {
         assert!(!reply.is_error(), "{line}: {reply:?}");
         let expected = (client.address(), "worker-7".to_string());
         assert_eq!(granted_to(&mut operator, key), expected, "{line}");
-        // A client that has crashed is the one that is looked for.
+        // The operator looks for a client that has crashed.
         let id = client.id();
         drop(client);
         crate::support::waiting::until_gone(&mut operator, id);
@@ -91,13 +91,13 @@ fn the_log_names_the_connection_that_was_granted_an_adopted_lock() {
         });
         client.run("LOCK.LOG GET 1").items()[0].clone()
     };
-    // A script releases; which connection runs it the server does not say.
+    // A script releases; the server does not reveal which connection runs it.
     assert!(set_nx(&mut worker, "lock:k", "a"));
     let_pass(Duration::from_millis(3));
     assert!(compare_and_delete(&mut worker, "lock:k", "a"));
     let entry = newest(&mut operator, "hold");
     assert_eq!((entry.get("client").int(), entry.get("addr").text()), (id, worker.address().as_str()), "{entry:?}");
-    // Its lease ends while another client waits.
+    // Its lease expires while another client waits.
     assert_eq!(worker.run("SET lock:k a NX PX 30"), Reply::ok());
     let mut waiter = Waiter::park(&server, "LOCK.ACQUIRE lock:k b BLOCK 0");
     waiter.granted("b");

@@ -1,4 +1,4 @@
-//! Adoption is turned on and off while clients work: no two hold the lock at any moment.
+//! Adoption is switched on and off while clients work: no two clients hold the lock at any time.
 
 use super::*;
 use crate::support::waiting::Waiter;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 const KEY: &str = "lock:shared";
 
-/// Works under the lock: it is alone.
+/// Works under the lock, and checks that no other client does.
 fn work(client: &mut Client, holder: &str) {
     assert_eq!(client.run("INCR inside").int(), 1, "{holder} is not alone");
     assert_eq!(client.run("DECR inside").int(), 0, "{holder} is not alone");
 }
 
-/// Polls with SET NX, compares and deletes. How often it held the lock.
+/// Polls with SET NX, and releases with compare-and-delete. Returns how often it held the lock.
 fn poller(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
     let mut held = 0;
     for turn in 0.. {
@@ -33,7 +33,7 @@ fn poller(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
     held
 }
 
-/// Waits in the queue; a string under the key is no lock of its own. How often it held the lock.
+/// Waits in the queue; a string under the key is not a lock that it can acquire. Returns how often it held the lock.
 fn native(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
     let mut held = 0;
     for turn in 0.. {
@@ -48,7 +48,7 @@ fn native(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
         }
         work(&mut client, name);
         held += client.run(&format!("LOCK.RELEASE {KEY} {token}")).int() as u32;
-        // A poller is granted the lock only while nobody waits.
+        // A poller is granted the lock only while no request waits.
         thread::sleep(Duration::from_millis(2));
     }
     held
@@ -80,7 +80,7 @@ fn turned_on_and_off_under_load_it_excludes_all_the_time() {
                 thread::sleep(Duration::from_millis(rng.below(30) as u64));
             }
         }
-        // With adoption on, all of them get their turn.
+        // With adoption on, each of them is granted the lock.
         admin.run("CONFIG SET lock.adopt lock:*");
         thread::sleep(Duration::from_millis(300));
         is_over.store(true, Ordering::Relaxed);
@@ -108,7 +108,7 @@ fn native_and_old_clients_hand_over_to_each_other() {
     assert!(old.run(&format!("LOCK.HELD {KEY} old")).items()[0].int() > fence);
 }
 
-/// The lease ends what a killed holder leaves, and the native waiter is told.
+/// The lock of a killed holder expires, and the native waiter is granted it.
 #[test]
 fn turned_off_an_old_client_does_not_queue_any_more() {
     let server = Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 60000").start();
@@ -136,7 +136,7 @@ fn a_holder_that_is_killed_is_succeeded_when_its_lease_ends() {
     native.granted("native");
 }
 
-/// What an application without locks does with one key of each kind; whether all of it worked.
+/// What an application without locks does with one key of each type; returns whether all of it worked.
 fn application(client: &mut Client, turn: u32) -> bool {
     let text = format!("v{turn}");
     let lines = [
@@ -214,7 +214,7 @@ fn an_application_of_which_all_keys_were_adopted_by_mistake_works_again() {
     assert_eq!(client.run("LOCK.SCAN 0 COUNT 1000").items()[1].items().len(), 1, "only the native lock is left");
 }
 
-/// The shell lines of docs/adopt.md, "A pattern was wrong", and its step for users with limited commands.
+/// The shell commands of docs/adopt.md, "A pattern was wrong", and its step for users with limited commands.
 #[test]
 fn the_lines_of_the_page_undo_a_wrong_pattern() {
     let page = include_str!("../../../docs/adopt.md");

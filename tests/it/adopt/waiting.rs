@@ -46,7 +46,7 @@ fn a_user_that_has_lost_the_original_meanwhile_is_granted_nothing() {
     assert_eq!(client.run("EXISTS lock:k").int(), 0);
 }
 
-/// The end that a SET names is that of its lease, however long it has waited.
+/// An expiry time in a SET is the lease's expiry, however long the SET has waited.
 #[test]
 fn a_lease_with_a_named_end_is_not_lengthened_by_the_wait() {
     let server = patient(60_000);
@@ -85,7 +85,7 @@ fn past_max_waiters_it_reads_nil() {
     assert_eq!(b.reply(), Reply::ok());
 }
 
-/// Each client tries again with the token that it has for this acquire, as redis-py and its kin.
+/// Each client retries with the same token per acquire, as redis-py and related libraries do.
 #[test]
 fn pollers_become_a_fair_queue() {
     let server = patient(200);
@@ -115,7 +115,7 @@ fn pollers_become_a_fair_queue() {
     });
     let (least, most) = (turns.iter().map(|(held, _)| held).min(), turns.iter().map(|(held, _)| held).max());
     let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
-    // A client that the machine lets start late has fewer.
+    // A client that starts late, on a busy machine, is granted the lock less often.
     assert!(least > 10 && most - least <= 2 + most / 4, "{turns:?}");
     let (held, asked): (u32, u32) = turns.iter().fold((0, 0), |sum, turn| (sum.0 + turn.0, sum.1 + turn.1));
     assert!(asked < held + held / 10, "{asked} commands for {held} grants");

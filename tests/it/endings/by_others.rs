@@ -1,5 +1,5 @@
-//! Commands of the server itself that change a lock or create a value under a free key, however they are sent: in any
-//! letter case, by a script, a function or another module, and in transactions that were queued before the first waiter
+//! Server commands that change a lock, or that create a value under a free key, however they are sent: in any letter
+//! case, from a script, a function or another module, and in transactions that were queued before the first waiter
 //! came.
 
 use super::*;
@@ -7,10 +7,10 @@ use crate::support::built_caller;
 use crate::support::skip::skip;
 use std::time::Instant;
 
-/// Ways to send a command about the keys `k` and `other`, declared where they have to be.
+/// Ways to send a command on the keys `k` and `other`, which are declared where required.
 const WAYS: [&str; 6] = ["sent", "in lower case", "in MULTI", "queued before", "by a script", "by a function"];
 
-/// A transaction that some client has begun, and goes on with later.
+/// An open transaction of some client, to be continued later.
 struct Queued(Client);
 
 /// Sends the commands in one of these ways.
@@ -38,7 +38,7 @@ fn send(server: &Server, way: &str, lines: &[&str], queued: Option<Queued>) {
     assert!(replies.iter().all(|reply| !reply.is_error()), "{way}: {lines:?}: {replies:?}");
 }
 
-/// Begins the transaction, for the way in which it is queued before the first waiter comes.
+/// Starts the transaction, for the way in which it is queued before the first waiter comes.
 fn queue(server: &Server, way: &str, lines: &[&str]) -> Option<Queued> {
     (way == "queued before").then(|| {
         let mut client = server.client();
@@ -48,7 +48,7 @@ fn queue(server: &Server, way: &str, lines: &[&str]) -> Option<Queued> {
     })
 }
 
-/// A server that ends no key by itself, so that only the module notices that a lease is over.
+/// A server that expires no key by itself, so that only the module notices an expired lease.
 fn without_expiry() -> Server {
     let server = quiet().start();
     assert_eq!(server.client().run("DEBUG SET-ACTIVE-EXPIRE 0"), Reply::ok());
@@ -127,7 +127,7 @@ fn what_a_free_key_becomes_is_told_however_it_is_made() {
     }
 }
 
-/// The stored form of the holders, apart from the key's own time to live.
+/// The stored form of the holders, without the key's own TTL.
 fn stored(client: &mut Client) -> Vec<u8> {
     client.run("DUMP k").bytes().to_vec()
 }
@@ -189,7 +189,7 @@ fn a_waiter_for_a_free_key_reads_wrongkind_when_readers_are_renamed_onto_it() {
     }
 }
 
-/// A search for a deadlock sees the holders of a key that was free, before a round of inspections has found them.
+/// Deadlock detection sees the holders of a key that was free before inspections have found them.
 #[test]
 fn a_lock_that_rename_brings_to_a_waited_for_key_closes_a_deadlock_at_once() {
     let server = quiet().start();
@@ -203,14 +203,14 @@ fn a_lock_that_rename_brings_to_a_waited_for_key_closes_a_deadlock_at_once() {
     assert!(replies[1].error().starts_with("DEADLOCK "), "{:?}", replies[1]);
 }
 
-/// Whether the server tells that it calls the module for every command.
+/// Whether the server shows that it calls the module for every command.
 fn has_filter(client: &mut Client) -> bool {
     let modules = client.run("INFO modules").text().to_owned();
     let lock = modules.lines().find(|line| line.contains("name=lock,")).expect("it is loaded");
     !lock.contains("filters=0")
 }
 
-/// More keys than a turn of the timer inspects, each waited for on one connection.
+/// More keys than one inspection covers, each with a waiter on the same connection.
 fn crowd(server: &Server, client: &mut Client) -> Client {
     let mut notified = server.client();
     for n in 0..100 {
@@ -250,7 +250,7 @@ fn where_many_keys_are_waited_for_a_shorter_lease_wakes_the_next_too() {
     }
 }
 
-/// How often the module has asked the server whether it accepts a write: once in each turn of the timer that drains.
+/// How often the module has run a write check: once in each timer callback with due work.
 fn turns(client: &mut Client) -> i64 {
     let stats = client.run("INFO commandstats").text().to_owned();
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_lock.apply:calls="));
@@ -282,7 +282,7 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     assert_eq!(reads(&mut client), before, "an inspection is nobody's read");
 }
 
-/// Two readers, one of them with a lease that is over and a key that outlives both.
+/// Two readers, one with an expired lease, and a key that outlives both.
 #[test]
 fn a_server_with_two_readers_and_no_waiter_does_nothing_of_its_own() {
     let server = quiet().start();
@@ -304,7 +304,7 @@ fn a_server_with_two_readers_and_no_waiter_does_nothing_of_its_own() {
     assert_eq!(turns(&mut client), 0, "the module has asked for no write");
 }
 
-/// The server reports no EXPIRE. It is noticed within 100 ms where no command has met a waiter for a second.
+/// The server reports no EXPIRE. It is noticed within 100 ms, when no command has seen a waiter for a second.
 #[test]
 fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms() {
     let server = quiet().start();
@@ -315,7 +315,7 @@ fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms
     let before = wake_ups(&server);
     let_pass(Duration::from_millis(1_000));
     match before.zip(wake_ups(&server)) {
-        // Twenty inspections, each twice, and the server's own ten rounds.
+        // Twenty inspections, each of which wakes the server twice, and its own ten cron iterations.
         Some((before, after)) => assert!(after - before < 100, "{} times in a second", after - before),
         None => skip("the system does not tell how often a process sleeps"),
     }

@@ -1,4 +1,5 @@
-//! The end of a lease serves the next within milliseconds and never too early, by the clocks of a server that runs.
+//! When a lease expires, the next waiter is granted the lock within milliseconds and never too early, by the clocks of
+//! a running server.
 
 use super::*;
 
@@ -31,7 +32,7 @@ fn wake_ups_are_exact_to_a_few_milliseconds() {
         })
         .collect();
     late.sort();
-    // Half of them: a busy machine may delay some. A server's own expiry, ten times a second, is later than that.
+    // The median, because a busy machine may delay some. The server's own expiry, ten times a second, would be later.
     assert!(late[late.len() / 2] < Duration::from_millis(25), "{late:?}");
 }
 

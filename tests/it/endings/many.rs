@@ -62,13 +62,14 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
     assert_eq!(server.blocked_clients(), 999);
 }
 
-/// Behind so many events of one turn removals of locks are not noted one by one. The end of a connection is an event.
+/// Beyond this many events in one iteration, removals of locks are not recorded one by one. A closed connection is an
+/// event.
 const MANY: usize = 300;
 
-/// Ends so many connections; the lines follow in the same turn. Returns their replies.
+/// Closes so many connections, followed by the lines in the same iteration. Returns the replies to the lines.
 fn behind_many_events<const N: usize>(server: &Server, client: &mut Client, lines: [&str; N]) -> [Reply; N] {
     let mut others: Vec<Client> = (0..MANY).map(|_| server.client()).collect();
-    // The server takes in some connections in each round of its event loop.
+    // The server accepts a limited number of connections per event-loop iteration.
     others.iter_mut().for_each(|other| _ = other.run("PING"));
     let all: Vec<&str> = ["CLIENT KILL TYPE normal SKIPME yes"].into_iter().chain(lines).collect();
     let mut replies = client.pipeline(&all);
@@ -76,7 +77,7 @@ fn behind_many_events<const N: usize>(server: &Server, client: &mut Client, line
     replies.try_into().expect("a reply for each line")
 }
 
-/// A connection that stays then.
+/// A connection that stays open.
 fn subscriber(server: &Server) -> Client {
     let mut client = server.client().into_resp3();
     client.send_line("SUBSCRIBE outcomes");
@@ -129,7 +130,7 @@ fn a_lock_that_moves_behind_many_events_closes_a_deadlock_under_its_new_key() {
     assert!(asked.error().starts_with("DEADLOCK "), "{asked:?}");
 }
 
-/// Fences show the order of the grants.
+/// Fencing tokens show the order of the grants.
 #[test]
 fn queues_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {
     let server = quiet().start();

@@ -1,5 +1,5 @@
-//! The ways in which a lock ends. Each wakes the next waiter: one grant, at once, replicated after its cause, or an
-//! error that says why there can be none.
+//! The ways in which a lock ends. Each one wakes the next waiter: it is granted the lock once, immediately, and
+//! replicated after the cause, or it gets an error that says why that is impossible.
 
 mod by_others;
 mod lease;

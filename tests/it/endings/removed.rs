@@ -1,8 +1,9 @@
-//! Removals of a lock that no transcript of `tests/spec` has: asynchronous flushes, store commands, eviction.
+//! Removals of a lock that are not covered by the transcripts of `tests/spec`: asynchronous flushes, store commands,
+//! eviction.
 
 use super::*;
 
-/// `a` holds `k`, `b` and `c` wait. When `end` has run, `b` holds it and `c` still waits; when it has run again for
+/// `a` holds `k`, `b` and `c` wait. After `end` has run, `b` holds it and `c` still waits; after it has run again, for
 /// `b`'s lock, `c` holds it.
 #[track_caller]
 fn assert_wakes_the_next(end: impl Fn(&mut Client)) {
@@ -63,7 +64,7 @@ fn eviction_wakes_the_next() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
-    // All in one turn, so that memory is only short for as long as it takes to evict one lock.
+    // All in one iteration, so that memory is short only until one lock is evicted.
     client.pipeline(&["CONFIG SET maxmemory 100kb", "SET x y", "CONFIG SET maxmemory 0"]);
     b.granted("b");
     assert_eq!(server.info("stats").number("evicted_keys"), 1);

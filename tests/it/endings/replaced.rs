@@ -1,10 +1,10 @@
-//! A key that becomes a value of another type by store commands, COPY, MOVE, RESTORE, SWAPDB.
+//! A key that becomes a value of another data type through store commands, COPY, MOVE, RESTORE, SWAPDB.
 
 use super::*;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// `end` turns `k` into a value that is no mutex; both waiters must read `error`, and neither is granted the key.
+/// `end` turns `k` into a value that is not a mutex; both waiters must get `error`, and neither is granted the key.
 #[track_caller]
 fn assert_tells_all_waiters(error: &str, end: impl FnOnce(&mut Client)) {
     let server = quiet().start();

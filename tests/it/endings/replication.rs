@@ -1,8 +1,8 @@
-//! Replicas and the AOF get a grant after its cause, once, and with the same deadline.
+//! Replicas and the AOF get a grant once, after its cause, and with the same deadline.
 
 use super::*;
 
-/// Ends `k` in the selected database; this part of its replication must come before the grant.
+/// A way to end `k` in the selected database, and the part of its replication that must precede the grant.
 type Ending = (&'static str, &'static [&'static str]);
 
 const ENDINGS: [Ending; 10] = [
@@ -54,7 +54,7 @@ fn a_replica_and_an_aof_end_with_the_same_locks_as_their_master() {
     let mut client = server.client();
     in_sync(&server, &replica);
     for (n, (ending, _)) in ENDINGS.iter().enumerate() {
-        // The flushes come first, so that all others leave their traces.
+        // The flushes come first, because they would remove the traces of the others.
         hold(&mut client, "k", "a");
         let [mut b, _c] = line_up(&server, "k", ["b", "c"]);
         client.run(ending);
@@ -67,7 +67,7 @@ fn a_replica_and_an_aof_end_with_the_same_locks_as_their_master() {
         client.run(&format!("DEL elsewhere {}", if n % 2 == 0 { held.as_str() } else { "nothing" }));
         client.pipeline(&["SELECT 1", "DEL k", "SELECT 2", "DEL k", "SELECT 0"]);
     }
-    // The other ways: a release, a lease end, a session's end, a restored lock, an overwritten key.
+    // Other ways: a release, lease expiry, the end of a session, a restored lock, an overwritten key.
     hold(&mut client, "released", "a");
     hold(&mut client, "leased", "a");
     hold(&mut client, "restored", "a");

@@ -1,4 +1,5 @@
-//! Two ends in one step or one turn of the server: one grant each, to a connected client, and replies that are true.
+//! Two events end a lock in one step or one event-loop iteration: one grant each, to a connected client, and correct
+//! replies.
 
 use super::*;
 
@@ -21,8 +22,8 @@ fn a_release_and_client_unblock_error_leave_no_lock_with_an_unblocked_client() {
     }
 }
 
-/// The release sees the lock alive, because a script's clock stands still; when the script is over, its lease has
-/// long ended. That old end must not end the next owner's lease as well.
+/// The release sees the lock as live, because the clock stands still during a script. When the script ends, the lease
+/// expired long ago. That must not end the next owner's lease as well.
 #[test]
 fn a_release_after_a_lease_end_in_a_transaction_makes_one_grant() {
     let server = quiet().start();
@@ -78,7 +79,7 @@ fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
             until("it waits", || queue(&mut client, &key).iter().any(|queued| queued == owner));
         }
         client.run(&format!("LOCK.RENEW {key} a PX {}", lease.as_millis()));
-        // From a millisecond before the end to two after it, in steps of 37 microseconds.
+        // From one millisecond before expiry to two after it, in steps of 37 microseconds.
         let release_at = Instant::now() + lease - Duration::from_millis(1) + Duration::from_micros(37) * round;
         while Instant::now() < release_at {
             std::hint::spin_loop();
@@ -95,7 +96,7 @@ fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
     assert!(released > 0, "some releases came before the end");
 }
 
-/// 7.0 can time a client out in the turn in which it was unblocked, and then answers nothing at all.
+/// 7.0 can time a client out in the iteration in which it was unblocked, and then sends no reply at all.
 #[test]
 fn a_waiter_that_times_out_in_the_turn_of_its_grant_gets_one_true_reply() {
     let server = quiet().start();
@@ -156,7 +157,7 @@ fn a_waiter_that_times_out_while_the_lease_ends_gets_one_true_reply() {
         hold(&mut client, &key, "a");
         let mut b = Waiter::ask(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 200"));
         let [mut c] = line_up(&server, &key, ["c"]);
-        // Where b's time is over already, c is the first, which waits for ever: then the lease ends at once.
+        // If b's wait has already timed out, c is first and waits indefinitely: then the lease expires soon.
         let left = client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("remaining").int();
         client.run(&format!("PEXPIRE {key} {}", left + round % 3 - 1));
         until("the lease has ended", || holders(&mut client, &key) != ["a"]);

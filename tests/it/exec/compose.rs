@@ -1,4 +1,4 @@
-//! WATCH, MULTI, scripts and client tracking, together with LOCK.EXEC.
+//! WATCH, MULTI, scripts and client tracking combined with LOCK.EXEC.
 
 use super::*;
 use crate::support::waiting::*;
@@ -57,7 +57,7 @@ fn a_script_runs_it_and_reads_its_reply() {
     assert!(eval(written).error().contains("Write commands are not allowed"));
 }
 
-/// On Redis 7.0 reads of a module are not tracked for any client.
+/// Redis 7.0 tracks no reads by modules for any client.
 #[test]
 fn what_the_command_reads_is_tracked_for_the_caller() {
     let server = Server::start();
@@ -70,7 +70,7 @@ fn what_the_command_reads_is_tracked_for_the_caller() {
     client.run("SET x 2");
     let told = tracking.next_push(if is_old { A_WHILE } else { Duration::from_secs(5) });
     assert_eq!(told.is_some(), !is_old, "{told:?}");
-    // The lock's key is no read of the caller's: LOCK.HELD is for that.
+    // The lock's key does not count as read by the caller; LOCK.HELD is for that.
     client.run("LOCK.RELEASE k a");
     assert_eq!(tracking.next_push(A_WHILE), None);
 }

@@ -1,4 +1,4 @@
-//! The effects of the command are replicated once, in order, as if it had been sent alone.
+//! The effects of the inner command are replicated once, in order, as if it had been sent alone.
 
 use super::*;
 use crate::support::waiting::*;
@@ -63,7 +63,7 @@ fn a_replica_and_the_append_only_file_have_the_same() {
     assert_eq!(master.client().run("DEBUG DIGEST"), digest);
 }
 
-/// The names of the commands in the file, and whatever SELECT names.
+/// The names of the commands in the file, and the argument of SELECT.
 fn names(server: &Server) -> Vec<String> {
     let commands = aof(server).into_iter();
     commands
@@ -92,7 +92,7 @@ fn each_effect_is_written_once_and_no_request() {
     assert_eq!(names(&server)[14..], ["DEL"]);
 }
 
-/// The end of the lock and the next grant come in the order in which they happened.
+/// The end of the lock and the next grant are replicated in the order in which they happened.
 #[test]
 fn a_hand_off_within_it_is_followed() {
     let master = quiet().start();
@@ -109,7 +109,7 @@ fn a_hand_off_within_it_is_followed() {
     }
 }
 
-/// An expired key that the check deletes, and then the command's writes.
+/// The check deletes an expired key; then the inner command writes.
 #[test]
 fn the_removal_of_an_expired_lock_comes_first() {
     let server = plain_aof(Server::builder()).start();

@@ -1,22 +1,22 @@
-//! Every command of the server with random arguments, as the command of LOCK.EXEC. The server stays up, each request
-//! has one reply, and the lock stays as it is unless the command was meant to touch it. `LOCK_TEST_EXECS` asks for
-//! more.
+//! Every command of the server, with random arguments, as the inner command of LOCK.EXEC. The server stays up, each
+//! request gets one reply, and the lock stays as it is unless the command was meant to access it. `LOCK_TEST_EXECS`
+//! sets the number of requests.
 
 use super::*;
 use crate::support::cluster::single_node_of;
 use crate::support::{Rng, Server, LIMIT};
 
-/// So many requests, all commands in turn.
+/// The number of requests; every command gets an equal share.
 const EXECS: usize = 3_000;
 
-/// What lets the commands run. Only now and then is its name among their arguments.
+/// The lock under which the commands run. Its name is rarely among their arguments.
 const LOCK: &str = "{t}the-lock";
 const ACQUIRE: &str = "LOCK.ACQUIRE {t}the-lock holder PERSIST";
 
-/// Commands that are meant to touch all keys.
+/// Commands that are meant to access all keys.
 const TOUCH_ALL: &[&str] = &["flushall", "flushdb", "swapdb"];
 
-/// Keys of every type, as they are made before each round of all commands.
+/// Keys of every data type, created before each pass over all commands.
 const EXISTING: &[&str] = &[
     "SET {t}string 7",
     "RPUSH {t}list 1 2 3",
@@ -31,7 +31,7 @@ const EXISTING: &[&str] = &[
 const KEYS: &[&str] =
     &["{t}string", "{t}list", "{t}set", "{t}hash", "{t}zset", "{t}stream", "{t}mutex", "{t}sem", "{t}none", "{u}x"];
 
-/// Words that mean something to some command, and numbers; none that would have a value grow to a gigabyte.
+/// Keywords of some commands, and numbers; none that would make a value grow to a gigabyte.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "0", "1", "2", "-1", "10", "1.5", "-inf", "+inf", "(1", "[a", "nan", "99999", "-9223372036854775808",
@@ -42,7 +42,7 @@ const WORDS: &[&str] = &[
     "PERSIST", "SESSION", "NOTIFY", "READ", "WRITE", "OWNER", "HOLDS", "PERMITS", "ON", "OFF", "ID", "LEN", "RESET",
 ];
 
-/// Mostly as many as the command wants at least.
+/// Usually as many as the command requires.
 fn arguments(rng: &mut Rng, least: usize) -> Vec<Vec<u8>> {
     let count = match rng.below(10) {
         0 => *rng.pick(&[0, 1, 2, 3, 4, 5, 6, 9]),
@@ -59,13 +59,13 @@ fn arguments(rng: &mut Rng, least: usize) -> Vec<Vec<u8>> {
     (0..count).map(|position| argument(rng, position)).collect()
 }
 
-/// A command or subcommand: its name in words, and how many arguments it has at least.
+/// A command or subcommand: the words of its name, and its minimum number of arguments.
 struct Command {
     name: Vec<Vec<u8>>,
     least: usize,
 }
 
-/// Every command and subcommand, in an order of the test's own: the server's varies.
+/// Every command and subcommand, sorted, because the server's order varies.
 fn commands(client: &mut Client) -> Vec<Command> {
     let list = client.run("COMMAND LIST");
     let mut names: Vec<String> = list.items().iter().map(|name| name.text().to_lowercase()).collect();
@@ -139,6 +139,6 @@ fn every_command_leaves_the_server_up_and_the_lock_intact() {
 #[test]
 fn in_a_cluster_and_with_an_append_only_file_too() {
     let builder = Server::builder().appendonly().config("appendfsync no");
-    // CLUSTER DELSLOTS does what it is for: the lock's slot stays.
+    // CLUSTER DELSLOTS works as intended: the lock's slot stays.
     play(single_node_of(builder.config("cluster-require-full-coverage no")), 2);
 }

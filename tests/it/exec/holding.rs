@@ -1,4 +1,4 @@
-//! A token of any bytes is asked for, and a lease that has ended holds nothing though the timer stands still.
+//! A token may be any bytes, and an expired lease holds nothing even if the timer does not run.
 
 use super::*;
 use crate::support::{Clocks, Server};
@@ -17,7 +17,7 @@ fn a_token_of_any_bytes_is_asked_for() {
     }
 }
 
-/// The timer, by which the module ends leases, stands still here.
+/// The timer with which the module ends leases does not run here.
 #[test]
 fn a_lease_that_has_ended_holds_nothing_each_holder_by_its_own() {
     let at = |wall_ms| Clocks { wall: Duration::from_millis(wall_ms), monotonic: Duration::from_secs(1_000) };
@@ -37,7 +37,7 @@ fn a_lease_that_has_ended_holds_nothing_each_holder_by_its_own() {
         assert_eq!(client.run(&format!("LOCK.EXEC {key} a SET x 1")), Reply::ok(), "{key}");
     }
     server.put_clocks(at(start + 5_002));
-    // Its reply comes out of the next turn of the server.
+    // Its reply comes in the next event-loop iteration.
     assert_in_step(&mut client);
     for key in ["mutex", "sem", "rw"] {
         assert_not_held(&client.run(&format!("LOCK.EXEC {key} a SET x 2")));

@@ -1,4 +1,4 @@
-//! Which keys the server knows of, and what a cluster makes of them.
+//! Which keys the server knows of, and how a cluster treats them.
 
 use super::*;
 use crate::support::cluster::*;
@@ -8,7 +8,7 @@ use crate::support::{built_caller, until, Pipeline, Server};
 
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-/// Whether the server is told of the command's keys too: where it is known to ask for them on its main thread only.
+/// Whether the inner command's keys are reported too: only if the server is known to ask on its main thread only.
 fn tells_commands_keys(server: &Server, is_cluster: bool) -> bool {
     let version = server.info("server").version();
     let is_one_of = |series: &[&str]| series.iter().any(|series| version.starts_with(&format!("{series}.")));
@@ -22,7 +22,7 @@ fn assert_keys(client: &mut Client, line: &str, expected: &[&str]) {
     let keys = client.run(&format!("COMMAND GETKEYS LOCK.EXEC k a {line}"));
     let mut keys: Vec<&str> = keys.items().iter().map(Reply::text).collect();
     assert_eq!(keys[0], "k", "{line}");
-    // Some commands tell what they store to in the end.
+    // Some commands report their destination key last.
     keys[1..].sort_unstable();
     assert_eq!(keys, expected, "{line}");
 }
@@ -96,7 +96,7 @@ fn keys_of_several_slots_are_refused() {
     assert_eq!(client.run("DBSIZE"), Reply::Int(3));
 }
 
-/// Valkey 9.1 would answer everything that it lends the same client with EPERM from then on.
+/// Valkey 9.1 would fail everything else with the same internal client with EPERM from then on.
 #[test]
 fn a_refusal_for_several_slots_spoils_no_later_call_and_a_spoilt_one_is_made_again() {
     let server = single_node();
@@ -126,8 +126,8 @@ fn the_locks_key_routes() {
     }
 }
 
-/// `LOCK.EXEC` of a command that calls another itself and passes the server's refusal on, by its number and in its
-/// words. It ran: it is not run again, and its reply is not taken for a refusal of its own.
+/// The inner command itself calls another command and forwards the server's refusal, with its errno and message. It
+/// ran: it is not run again, and its reply is not taken for a refusal of LOCK.EXEC.
 #[test]
 fn a_command_that_passes_a_refusal_on_has_run_once() {
     let caller = built_caller().expect("the test module is built");
@@ -161,7 +161,7 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
     assert_eq!(client.run("LOCK.EXEC {t}k a PING"), Reply::Status("PONG".into()));
 
-    // The lock has come to the target, and its holder is sent after it. The rest is still at the source.
+    // The lock has moved to the target, and its holder is redirected there. The rest is still on the source.
     expect_ok(&source, &format!("MIGRATE 127.0.0.1 {} {{t}}k 0 5000", target.port()));
     let mut client = target.client();
     for line in ["SET {t}here 3", "GET {t}here", "LOCK.ACQUIRE {t}lock a"] {
@@ -174,8 +174,8 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     assert_eq!(replies[1], Reply::Int(3));
 }
 
-/// Threads ask for keys on Valkey in a cluster and on Redis from 8.2 on: under a callback of ours that ended the server
-/// in seconds.
+/// Valkey in a cluster and Redis from 8.2 ask for keys on I/O threads; with a callback of ours this crashed the server
+/// within seconds.
 #[test]
 fn many_clients_of_a_server_with_io_threads() {
     for is_cluster in [true, false] {

@@ -13,7 +13,7 @@ mod rules;
 
 use crate::support::{Client, Reply};
 
-/// The reply where the token does not hold the lock.
+/// The reply if the token does not hold the lock.
 const NOT_HELD: &str = "NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again";
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn assert_not_held(reply: &Reply) {
     assert_eq!(*reply, Reply::Error(NOT_HELD.into()));
 }
 
-/// Whether the client's connection may still be used, in step with its replies.
+/// Checks that the client's connection is usable and in step with its replies.
 #[track_caller]
 fn assert_in_step(client: &mut Client) {
     assert_eq!(client.run("PING"), Reply::Status("PONG".into()));

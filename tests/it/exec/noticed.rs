@@ -38,7 +38,7 @@ fn statistics_count_both_commands_and_each_error_once() {
     assert_eq!(errors.text("errorstat_NOTHELD"), "count=1");
 }
 
-/// Also commands that fail; but no refusals, and no commands of other clients.
+/// Includes commands that fail, but not refusals and commands of other clients.
 #[test]
 fn info_counts_what_ran_and_what_was_not_held() {
     let server = Server::start();
@@ -61,7 +61,7 @@ fn info_counts_what_ran_and_what_was_not_held() {
     assert_eq!(field(&server, "execs"), 9);
 }
 
-/// A command that the server refuses, for any reason, did not run.
+/// A command that the server refuses for any reason did not run.
 #[test]
 fn info_does_not_count_what_the_server_refused_to_run() {
     let server = Server::start();

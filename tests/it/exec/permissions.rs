@@ -1,10 +1,10 @@
-//! The command runs with the caller's own permissions, alone, in transactions and in scripts.
+//! The inner command runs with the caller's own permissions, by itself, in transactions and in scripts.
 
 use super::*;
 use crate::support::waiting::*;
 use crate::support::{built_caller, Server};
 
-/// A user that may do everything but INCR, to few keys and one channel; and `k`, which `a` holds.
+/// A user with permission for everything except INCR, with access to few keys and one channel; and `k`, held by `a`.
 fn restricted() -> (Server, Client) {
     let caller = built_caller().expect("the test module is built");
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
@@ -17,7 +17,7 @@ fn restricted() -> (Server, Client) {
     (server, client)
 }
 
-/// Commands, and whether the worker may.
+/// Commands, and whether the worker may run them.
 const COMMANDS: &[(&str, bool)] = &[
     ("SET mine:x 1", true),
     ("GET mine:x", true),
@@ -56,7 +56,7 @@ fn its_name_its_keys_and_its_channels_are_permitted_or_not() {
     }
     let reply = client.run("LOCK.EXEC other a PING");
     assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
-    // Not every server knows the command's keys before it runs.
+    // Not every server knows the inner command's keys before it runs.
     let reply = client.run("LOCK.EXEC mine:none a GET hidden");
     assert!(["NOPERM ", "NOTHELD "].iter().any(|code| reply.error().starts_with(code)), "{reply:?}");
 }
@@ -78,7 +78,7 @@ fn in_transactions_and_scripts_too() {
         assert_eq!(!reply.is_error(), *may, "{line} in a script: {reply:?}");
         if !may {
             let error = reply.error().to_lowercase();
-            // Where the server refuses LOCK.EXEC for its keys a script reads other words.
+            // If the server refuses LOCK.EXEC because of its keys, a script gets a different message.
             let words = ["noperm", "permissions", "can't"];
             assert!(words.iter().any(|word| error.contains(word)), "{line}: {error}");
         }
@@ -94,7 +94,8 @@ fn a_refusal_is_in_the_log_of_the_acl() {
     assert_eq!(log.items()[0].get("username").text(), "worker");
 }
 
-/// RM_Call without a user is unrestricted, as what the module itself does: it could call the command directly.
+/// RM_Call without a user is unrestricted, like everything that the other module does: it could call the command
+/// directly.
 #[test]
 fn a_module_without_a_user_is_not_restricted() {
     let (_server, mut client) = restricted();

@@ -67,8 +67,9 @@ fn blocking_commands_are_refused_on_redis_7_0_and_do_not_block_elsewhere() {
     assert_eq!(server.blocked_clients(), 0);
 }
 
-/// A command of another module that blocks without asking whether it may. Called alone it ends the server, whichever
-/// module calls it: docs/operations.md says how to find such a command before it is permitted beside LOCK.EXEC.
+/// A command of another module that blocks without checking whether it may. If called, it crashes the server, whichever
+/// module calls it; docs/operations.md explains how to find such a command before permitting it together with
+/// LOCK.EXEC.
 #[test]
 fn a_command_that_blocks_without_asking_is_an_error_in_scripts_and_transactions() {
     let caller = built_caller().expect("the test module is built");
@@ -108,7 +109,7 @@ fn lock_exec_itself_also_by_way_of_another_module() {
     assert_eq!(client.run("LOCK.EXEC k a SET x 1"), Reply::ok(), "it is not refused afterwards");
 }
 
-/// At any depth, and also if the server asks for the keys: a user with key patterns, COMMAND GETKEYS.
+/// At any depth, and even if the server asks for the keys: for a user with key patterns, and for COMMAND GETKEYS.
 #[test]
 fn nesting_without_end_ends_nothing() {
     let mut server = Server::start();

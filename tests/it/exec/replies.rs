@@ -1,4 +1,4 @@
-//! The reply is the command's own, byte for byte, in both protocols.
+//! The reply is the inner command's own, byte for byte, in both protocol versions.
 
 use super::*;
 use crate::support::waiting::*;
@@ -6,7 +6,7 @@ use crate::support::{built_caller, Pipeline, Server};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// The bytes that answer a command, as they are.
+/// The raw bytes of the reply to a command.
 fn raw_reply(server: &Server, protocol: &str, request: &[&str]) -> String {
     const END: &str = "the end of the reply";
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a server listens");
@@ -121,7 +121,7 @@ fn errors_keep_their_code() {
     assert_in_step(&mut client);
 }
 
-/// A command may name its database, and change the client's no more than a script does.
+/// A command may select a database, but changes the client's no more than a script does.
 #[test]
 fn the_database_is_the_clients_and_stays_so() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The rules that the server has for the command itself: memory, replicas, a failed save.
+//! The server's rules apply to the inner command: memory, replicas, a failed save.
 
 use super::*;
 use crate::support::waiting::*;
@@ -61,7 +61,7 @@ fn too_few_replicas_and_a_failed_save_refuse_it() {
     assert!(client.run("LOCK.EXEC k a SET x 1").error().starts_with("NOREPLICAS "));
     client.run("CONFIG SET min-replicas-to-write 0");
     assert_eq!(client.run("LOCK.EXEC k a SET x 1"), Reply::ok());
-    // A folder in the place of the file that a save writes into its directory.
+    // A directory with the name of the file makes a save fail.
     assert_eq!(client.cmd(&["CONFIG", "SET", "save", "3600000 1000000"]), Reply::ok());
     fs::create_dir(server.dir().join("dump.rdb")).expect("a folder");
     fs::write(server.dir().join("dump.rdb/in-the-way"), "").expect("a file");

@@ -5,13 +5,13 @@ use crate::support::{Client, Reply, Rng, Server, LIMIT};
 
 const ARGUMENT_LISTS: usize = 10_000;
 
-/// Commands sent before the first reply is read.
+/// The number of commands sent before the first reply is read.
 const BATCH: usize = 100;
 
-/// If the command succeeds in fewer requests than one in so many, the arguments are no test of it.
+/// A command that succeeds in fewer than one of this many requests is not tested well by the arguments.
 const FAIR_SHARE: usize = 50;
 
-/// Words that mean something to some command, numbers at every edge, and keys of every type.
+/// Keywords of some commands, numbers at every boundary, and keys of every data type.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "SLOT", "READ", "WRITE", "OWNER",
@@ -25,7 +25,7 @@ const KEYS: &[&str] = &["k1", "k2", "k3", "mutex", "nested", "rw", "permits", "s
 const OWNERS: &[&str] = &["a", "b", "c", "*", "k1"];
 const NUMBERS: &[&str] = &["1", "1", "2", "3", "0", "-1", "1000001", "x"];
 
-/// Options that a request for any lock may have; some of them want a number.
+/// Options of requests for any lock; some of them take a number.
 const OPTIONS: &[&str] = &[
     "PX 1000",
     "EX 1",
@@ -41,8 +41,8 @@ const OPTIONS: &[&str] = &[
     "SLOT",
 ];
 
-/// Values of every type, for the commands to meet. All but k3 are made anew: on a busy machine a lease may end within a
-/// batch, and what an adopted command then sets under the key is a string for good.
+/// Values of every data type for the commands to meet. All except k3 are recreated: on a busy machine a lease may
+/// expire within a batch, and what an adopted command then sets under the key stays a string.
 const EXISTING: &[&str] = &[
     "SET string v",
     "DEL k1 k2 mutex nested rw permits",
@@ -64,7 +64,7 @@ fn random_argument(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Mostly a well-formed beginning, so that more than the first check is reached.
+/// Usually with a valid beginning, so that more than the first check is reached.
 fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
     // A container and its subcommand.
     let mut request: Vec<Vec<u8>> = command.split('|').map(|word| word.as_bytes().to_vec()).collect();
@@ -81,7 +81,7 @@ fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
     request
 }
 
-/// The arguments that the command requires, by its name.
+/// The required arguments of a command.
 fn beginning(rng: &mut Rng, command: &str) -> String {
     let (key, owner) = (*rng.pick(KEYS), *rng.pick(OWNERS));
     let number = *rng.pick(NUMBERS);
@@ -106,7 +106,7 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
     }
 }
 
-/// The same of another lock's command.
+/// The same for an adopted command.
 fn adopted_beginning(original: &str, key: &str, token: &str) -> String {
     match original {
         "get" | "getdel" | "mget" | "delex" | "hlen" | "hkeys" | "hgetall" => key.into(),
@@ -117,7 +117,7 @@ fn adopted_beginning(original: &str, key: &str, token: &str) -> String {
     }
 }
 
-/// A request that really waits would hold up the ones behind it: at most a millisecond for each.
+/// A request that really waits would delay those after it: at most a millisecond each.
 fn shorten_waits(request: &mut [Vec<u8>]) {
     for at in 1..request.len() {
         let is_wait = request[at - 1].eq_ignore_ascii_case(b"BLOCK");
@@ -132,7 +132,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Every command that the module has registered, whichever that are, internal ones too.
+/// Every command that the module has registered, including internal ones.
 fn module_commands(client: &mut Client) -> Vec<String> {
     let names = client.run("COMMAND LIST FILTERBY MODULE lock");
     let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
@@ -178,8 +178,8 @@ fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() 
     }
 }
 
-/// A key may hold another type by now, and the reply says so; a line that the server does not understand is a bug in
-/// this test.
+/// A key may hold another data type by now, and the reply says so; a line that the server does not understand is a bug
+/// in this test.
 #[track_caller]
 fn assert_is_no_mistake(reply: &Reply, request: &[Vec<u8>]) {
     let is_wrong =

@@ -1,4 +1,4 @@
-//! Effects in an append-only file: impossible ones are not loaded, and do not keep the rest from being loaded.
+//! Effects in an append-only file: impossible ones are not loaded, and do not prevent the rest from being loaded.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,10 +8,10 @@ use crate::support::{Client, Reply, Rng, Server};
 
 const EFFECTS: usize = 20_000;
 
-/// Random effects meet on so many keys: some get one effect, none many.
+/// The number of keys for random effects: some get one effect, none gets many.
 const VICTIMS: usize = 5_000;
 
-/// The last words of LOCK.APPLY: holds that some owner can have.
+/// The arguments of LOCK.APPLY after the key: holds that some owner can have.
 const SOUND: [&[&str]; 11] = [
     &["m 9 30000 4102444800000 a"],
     &["r 9 30000 4102444800000 0 a"],
@@ -26,7 +26,7 @@ const SOUND: [&[&str]; 11] = [
     &["n 9 30000 4102444800000 999999 1 b"],
 ];
 
-/// The same of holds that no lock can have, and of effects in a later form.
+/// The same for holds that no lock can have, and for effects with a later format version.
 const UNSOUND: [&[&str]; 23] = [
     &["m 0 30000 4102444800000 a"],
     &["m 9007199254740992 30000 4102444800000 a"],
@@ -53,7 +53,7 @@ const UNSOUND: [&[&str]; 23] = [
     &["2", "DROP", "a"],
 ];
 
-/// Bytes as they are, and how a client would send them.
+/// Encodes a command as a client would send it.
 pub fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -64,7 +64,7 @@ pub fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A server that keeps an AOF, and has the guarded locks.
+/// A server that keeps an AOF and has the guarded locks.
 fn start() -> Server {
     let server = Server::builder().appendonly().start();
     let mut client = server.client();
@@ -74,7 +74,7 @@ fn start() -> Server {
     server
 }
 
-/// Starts the server again with these commands at the end of its AOF.
+/// Restarts the server with these commands appended to its AOF.
 pub fn load(server: &mut Server, commands: &[u8]) {
     server.kill();
     let folder = std::fs::read_dir(server.dir().join("appendonlydir")).expect("the AOF's folder");
@@ -121,7 +121,7 @@ fn the_log_tells_the_form_of_an_effect_that_is_not_applied() {
     assert!(server.log().contains(told), "{}", server.log());
 }
 
-/// Whether an RDB file brings every key back.
+/// Checks that an RDB file restores every key.
 #[track_caller]
 fn assert_can_be_stored(client: &mut Client, what: &str) {
     let keys = client.run("DBSIZE");
@@ -139,7 +139,7 @@ fn random_effect(rng: &mut Rng) -> Vec<Vec<u8>> {
         4 => rng.pick(&UNSOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
         _ => rng.pick(&SOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
     };
-    // Most are damaged; the intact ones put values there for the others to meet.
+    // Most are damaged; the intact ones create values for the others to meet.
     for _ in 0..rng.below(4) {
         let word = rng.below(words.len());
         let word = &mut words[word];

@@ -1,5 +1,5 @@
-//! Whatever bytes arrive, as arguments, as a RESTORE payload or in an append-only file, the server stays up and the
-//! locks of others stay as they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
+//! Whatever bytes arrive, as arguments, as a RESTORE payload or in an append-only file, the server stays up and
+//! unrelated locks stay unchanged. A failure names its seed; `LOCK_TEST_SEED` reproduces it.
 
 mod arguments;
 pub mod effects;
@@ -7,7 +7,7 @@ mod payloads;
 
 use crate::support::{Client, Reply, Server};
 
-/// Locks with names that these tests do not use, one of each family.
+/// Locks with names that these tests do not use, one of each type.
 const GUARDED: [(&str, &str); 5] = [
     ("guarded:mutex", "LOCK.ACQUIRE guarded:mutex guard PX 6000000"),
     ("guarded:forever", "LOCK.ACQUIRE guarded:forever guard PERSIST"),
@@ -16,7 +16,7 @@ const GUARDED: [(&str, &str); 5] = [
     ("guarded:permits", "SEM.ACQUIRE guarded:permits guard LIMIT 9 PERMITS 4 PX 6000000"),
 ];
 
-/// A server, and the state that it must keep whatever is sent to it.
+/// A server, and the state that it must keep.
 struct Guard {
     run_id: String,
     stored: Vec<(Reply, Reply)>,

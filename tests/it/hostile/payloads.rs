@@ -1,4 +1,4 @@
-//! RESTORE payloads: a valid lock is restored as it was written, everything else is refused.
+//! RESTORE payloads: a valid lock is restored as written; everything else is refused.
 
 use super::Guard;
 use crate::support::payload::{
@@ -9,10 +9,10 @@ use std::io;
 
 const PAYLOADS: usize = 10_000;
 
-/// Fences end here: the largest number that a double counts up to.
+/// The upper bound of fencing tokens: the largest number up to which a double can count.
 const FENCES: u64 = 1 << 53;
 
-/// A time in milliseconds that no test lives to see.
+/// A distant timestamp in milliseconds.
 const IN_2100: u64 = 4_102_444_800_000;
 
 const MUTEX: u64 = 0;
@@ -20,18 +20,18 @@ const REENTRANT: u64 = 1;
 const RW: u64 = 2;
 const SEMAPHORE: u64 = 3;
 
-/// One number of a reply of the server's own clock, in microseconds: fences are made of it.
+/// The server's clock in microseconds, from which fencing tokens are made.
 fn now_us(client: &mut Client) -> u64 {
     let time = client.run("TIME");
     let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<u64>().expect("a number"));
     seconds * 1_000_000 + micros
 }
 
-/// A sound lock of `kind`, with some or many holders where the family has several.
+/// A valid lock of `kind`, with some or many holders if its type allows more than one.
 fn random_sound_lock(rng: &mut Rng, kind: u64, latest_fence: u64) -> StoredLock {
     let count = match kind {
         MUTEX | REENTRANT => 1,
-        // A few are stored without an index, many with one.
+        // A few holders are stored without an index, many with one.
         _ => *rng.pick(&[1, 1, 2, 3, 16, 17, 40]),
     };
     let fence = latest_fence - rng.below(1_000_000) as u64;
@@ -55,7 +55,7 @@ fn random_holder(rng: &mut Rng, kind: u64, number: usize, count: usize, newest: 
     };
     StoredHolder {
         owner,
-        // The newest grant may be of a former holder, but not where there is one holder only.
+        // The newest grant may be a former holder's, unless there is only one holder.
         fence: if kind == MUTEX || kind == REENTRANT { newest } else { 1 + rng.below(1000) as u64 },
         lease: *rng.pick(&[-1, 1, 30_000, i64::MAX]),
         until: if kind == MUTEX { 0 } else { *rng.pick(&[0, IN_2100, IN_2100 + 1, i64::MAX as u64]) },
@@ -93,7 +93,7 @@ fn every_sound_form_is_restored_as_it_was_written() {
     }
 }
 
-/// A change that makes a sound lock impossible to hold.
+/// A change that makes a valid lock impossible.
 type Fault = (&'static str, &'static [u64], fn(&mut StoredLock));
 
 const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
@@ -154,7 +154,7 @@ fn every_unsound_form_is_refused() {
                 let reply = restore(&mut client, &envelope.seal(&lock.encode()));
                 assert!(reply.is_error(), "{fault}: {lock:?}");
                 assert_eq!(client.run("EXISTS victim"), Reply::Int(0), "{fault}");
-                // The refusal is due to the fault.
+                // Shows that the fault causes the refusal.
                 assert_eq!(restore(&mut client, &good), Reply::ok(), "without {fault}: {lock:?}");
                 assert_eq!(client.run("DEL victim"), Reply::Int(1));
             }
@@ -177,8 +177,8 @@ fn a_lock_in_another_stored_form_is_refused() {
     }
 }
 
-/// The form stands beside the type's name, for each lock and for the last fence: a server that finds another one in its
-/// RDB file does not start, and says which.
+/// The format version is next to the type's name, for each lock and for the last fencing token. A server that finds
+/// another one in its RDB file does not start, and logs the version.
 #[test]
 fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
     let mut server = Server::start();
@@ -195,7 +195,7 @@ fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
     for at in at {
         let mut other = file.clone();
         other[at + 7] = 2;
-        // A file with a checksum of 0 has none.
+        // A checksum of 0 means that the file has none.
         let len = other.len();
         other[len - 8..].fill(0);
         std::fs::write(&path, other).expect("the file is put in place");
@@ -249,7 +249,7 @@ fn a_slot_is_restored_and_one_that_no_holder_can_have_is_refused() {
 }
 
 #[test]
-// An empty payload is left out: it is the stored form of a lock without holders, see `stored::several`.
+// Excludes the empty payload, which is the stored form of a lock without holders; see `stored::several`.
 fn every_cut_and_every_byte_too_many_is_refused() {
     let server = Server::start();
     let mut client = server.client();
@@ -270,7 +270,8 @@ fn every_cut_and_every_byte_too_many_is_refused() {
     }
 }
 
-/// A few changes, each of a field to an edge or of a byte to any. More would hardly ever leave a lock.
+/// A few changes, each of a field to a boundary value or of a byte to any value. More would hardly ever leave a valid
+/// lock.
 fn mutate(rng: &mut Rng, lock: &StoredLock, other: &StoredLock) -> Vec<u8> {
     let mut lock = lock.clone();
     let (fields, bytes_too) = *rng.pick(&[(0, 1), (1, 0), (1, 0), (1, 1), (2, 0)]);
@@ -327,7 +328,7 @@ fn change_a_byte(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Most of them reach the decoder, because the envelope of the lock is right; a fair share of them are locks.
+/// Most of them reach the decoder, because the envelope is valid; a fair share of them are valid locks.
 #[test]
 fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
     let mut server = Server::start();
@@ -344,7 +345,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
         let kind = *rng.pick(ALL);
         let other = random_sound_lock(&mut rng, kind, latest);
         let mut payload = envelope.seal(&mutate(&mut rng, &lock, &other));
-        // Sometimes the envelope is wrong too; never the type's name, for then nothing reaches the module.
+        // Sometimes the envelope is wrong too, but never the type's name, because then nothing would reach the module.
         if rng.one_in(10) {
             let at = HEADER + rng.below(payload.len() - HEADER - FOOTER);
             payload[at] = rng.next_u64().to_le_bytes()[0];
@@ -358,7 +359,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
         }
         if number % 1000 == 999 {
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
-            // Accepted locks must be such that the server can save and load them.
+            // The server must be able to save and load every accepted lock.
             assert_eq!(client.run("DEBUG RELOAD"), Reply::ok(), "payload {number}, seed {seed}");
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
         }
@@ -431,7 +432,7 @@ fn a_payload_of_another_type_or_none_at_all_is_refused() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
     let payload = client.run("DUMP k").bytes().to_vec();
-    // The name of another type, in the nine bytes behind the first.
+    // The name of another type, in the nine bytes after the first.
     let mut foreign = payload.clone();
     foreign[2..HEADER].copy_from_slice(b"\xff\x01\x02\x03\x04\x05\x06\x07");
     for wrong in [reseal(foreign), payload[..payload.len() - 1].to_vec(), Vec::new(), b"nonsense".to_vec()] {

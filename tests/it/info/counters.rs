@@ -1,4 +1,4 @@
-//! Each counter counts what its name says, and nothing else.
+//! Each counter counts what its name says and nothing else.
 
 use super::{field, COUNTERS};
 use crate::support::families::{wait_for, Way, WAYS};
@@ -13,7 +13,7 @@ fn counts(server: &Server) -> Counts {
     COUNTERS.into_iter().map(|name| (name, info.number(&format!("lock_{name}")))).collect()
 }
 
-/// The counts since then, as soon as they are as expected.
+/// The counts since `before`, once they are as expected.
 #[track_caller]
 fn assert_counted(server: &Server, before: &Counts, expected: &[(&str, i64)], what: &str) {
     let counted = || {
@@ -105,7 +105,7 @@ fn waits_that_end_otherwise() {
     assert!(server.client().run("LOCK.ACQUIRE k * BLOCK 1").is_nil());
     assert_counted(&server, &before, &[("wait_timeouts", 1)], "");
 
-    // Three requests of one wait, on two connections: no count until the kept place ends.
+    // Three requests of one wait, on two connections: nothing is counted until the reserved position expires.
     let before = counts(&server);
     let mut other = server.client();
     for number in 0..3 {
@@ -118,7 +118,7 @@ fn waits_that_end_otherwise() {
     assert_counted(&server, &before, &[("wait_timeouts", 1)], "");
     client.run("CONFIG SET lock.keep-place 1000");
 
-    // The grant of a retry ends the wait that began before it.
+    // Granting a retry ends the wait that began earlier.
     hold(&mut client, "n", "a");
     let before = counts(&server);
     assert!(other.run("LOCK.ACQUIRE n b BLOCK 20").is_nil());
@@ -126,7 +126,7 @@ fn waits_that_end_otherwise() {
     assert!(!other.run("LOCK.ACQUIRE n b BLOCK 20").is_nil());
     assert_counted(&server, &before, &[("releases", 1), ("grants_after_wait", 1)], "");
 
-    // A kept place that LOCK.CANCEL ends.
+    // LOCK.CANCEL removes a reserved position.
     let before = counts(&server);
     assert!(client.run("LOCK.ACQUIRE k b BLOCK 1").is_nil());
     client.run("LOCK.CANCEL k b");
@@ -174,7 +174,7 @@ fn refused_by_the_grace_and_how_long_it_goes_on() {
     until("it is over", || field(&server, "grace_remaining_ms") == 0);
 }
 
-/// The holder's lease ends by itself with a waiter queued, or when the next request arrives.
+/// The holder's lease expires by itself with a waiter queued, or is found expired by the next request.
 #[test]
 fn leases_that_end_are_counted_once() {
     for way in WAYS {
@@ -188,7 +188,7 @@ fn leases_that_end_are_counted_once() {
         b.granted_within("b", std::time::Duration::from_secs(1) + SOON);
         let expected = [("grants_immediate", 1), ("grants_after_wait", 1), ("leases_expired", keys)];
         assert_counted(&server, &before, &expected, &format!("{way:?}"));
-        // No waiter; another client's request finds the end.
+        // No waiter: another client's request finds it expired.
         let before = counts(&server);
         client.run(&format!("{} PX 1", way.acquire("l", "a")));
         until("b is granted it", || !client.run(&way.acquire("l", "b")).is_nil());
@@ -198,7 +198,7 @@ fn leases_that_end_are_counted_once() {
     }
 }
 
-/// The server's own expiry goes by another reading of the clock than its commands do, which lags where it is busy.
+/// The server's own expiry uses a different clock reading than its commands, which lags on a busy server.
 #[test]
 fn leases_that_the_server_ends_between_thousands_of_commands_are_all_counted() {
     const LEASES: i64 = 40_000;
@@ -249,7 +249,7 @@ fn an_undelivered_grant_is_counted() {
     hold(&mut client, "k", "a");
     let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
     let before = counts(&server);
-    // The client goes in the turn of its grant.
+    // The client disconnects in the iteration of its grant.
     let replies = client.pipeline(&["LOCK.RELEASE k a".to_string(), format!("CLIENT KILL ID {}", b.id)]);
     assert!(replies.iter().all(|reply| !reply.is_error()), "{replies:?}");
     assert!(b.client.try_read(LONG_ENOUGH).is_err(), "it was told nothing");
@@ -363,7 +363,7 @@ fn it_is_shown_while_the_server_loads() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
-    // 10 ms for each key; the server looks up after each KB.
+    // 10 ms for each key; the server processes events after each KB.
     client.run("DEBUG POPULATE 1000 key 100");
     for setting in ["loading-process-events-interval-bytes 1024", "key-load-delay 10000"] {
         client.run(&format!("CONFIG SET {setting}"));

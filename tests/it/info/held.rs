@@ -1,4 +1,4 @@
-//! How many keys hold a lock: the same number as SCAN finds, after any commands.
+//! How many keys hold a lock: the count equals what SCAN finds, after any commands.
 
 use crate::support::families::WAYS;
 use crate::support::{in_sync, until, Client, Reply, Rng, Server};
@@ -40,7 +40,7 @@ fn scanned(server: &Server) -> BTreeMap<String, i64> {
 fn assert_agrees(server: &Server, what: &str) {
     let mut last = Default::default();
     for _ in 0..400 {
-        // Expired keys count until a command touches them: they are touched first.
+        // Expired keys count until a command accesses them, so access them first.
         last = (scanned(server), told(server));
         if last.0 == last.1 {
             return;
@@ -95,7 +95,7 @@ fn each_way_in_which_keys_come_and_go() {
 }
 
 /// Locks that another thread has not freed yet still count, and none is subtracted twice. A flush of the only database
-/// that has keys counts as a flush of all.
+/// with keys counts as a flush of all.
 #[test]
 fn a_flush_of_all_databases_leaves_nothing_at_once() {
     let server = Server::start();
@@ -171,7 +171,7 @@ fn random_schedules_leave_what_a_scan_finds() {
         in_sync(&primary, &replica);
         assert_agrees(&replica, &format!("the replica, round {round}, seed {seed}"));
         if round % 8 == 7 {
-            // Everything is sent and loaded anew.
+            // Everything is sent and loaded again.
             replica.client().run("REPLICAOF NO ONE");
             hold_one_of_each(&mut replica.client());
             replica.client().run(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
@@ -214,7 +214,7 @@ fn random_line(rng: &mut Rng) -> String {
         22 => format!("SET {key} v PX 2"),
         23 => format!("PEXPIRE {key} 2"),
         24 => rng.pick(&["FLUSHDB", "FLUSHDB ASYNC", "FLUSHALL", "FLUSHALL ASYNC"]).to_string(),
-        // Not DEBUG RELOAD: keys that have expired are left out, and replicas are not told.
+        // Not DEBUG RELOAD: it omits expired keys without notifying replicas.
         _ => rng.pick(&["LOCK.CANCEL k1 a", "PERSIST k2"]).to_string(),
     }
 }

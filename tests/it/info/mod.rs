@@ -7,13 +7,13 @@ mod refused;
 
 use crate::support::{Info, Server};
 
-/// What INFO lock says now of a field, without the prefix.
+/// The current value of a field of INFO lock, named without its prefix.
 #[track_caller]
 pub fn field(server: &Server, name: &str) -> i64 {
     server.info("lock").number(&format!("lock_{name}"))
 }
 
-// The contract's names, in its order: states, then counters, then durations.
+// The documented names, in order: states, then counters, then durations.
 const STATE: [&str; 13] = [
     "version",
     "acquires_refused",
@@ -57,7 +57,7 @@ const COUNTERS: [&str; 21] = [
 
 const DURATIONS: [&str; 5] = ["wait_ms_p50", "wait_ms_p99", "wait_ms_p999", "wait_ms_max", "longest_turn_us"];
 
-/// The fields that the tables of docs/metrics.md name.
+/// The fields listed in the tables of docs/metrics.md.
 fn documented() -> impl Iterator<Item = &'static str> {
     let (_, counters) = include_str!("../../../docs/metrics.md").split_once("\n## Counters\n").expect("the section");
     let rows = counters.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
@@ -84,7 +84,7 @@ fn the_section_has_the_fields_of_the_contract_and_begins_with_0() {
     for name in expected.iter().filter(is_number) {
         assert_eq!(info.number(&format!("lock_{name}")), 0, "{name}");
     }
-    // INFO everything and INFO modules show it, plain INFO does not.
+    // INFO everything and INFO modules include it, plain INFO does not.
     for (section, is_shown) in [("modules", true), ("everything", true), ("default", false)] {
         let shown = server.client().cmd(&["INFO", section]).text().contains("lock_held_mutex:0");
         assert_eq!(shown, is_shown, "{section}");

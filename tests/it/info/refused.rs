@@ -6,24 +6,24 @@ use crate::support::waiting::{hold, multi, quiet, Waiter};
 use crate::support::{built_caller, in_sync, until, Client, Info, Reply, Server};
 use std::fs;
 
-/// What INFO says about requests for free locks.
+/// The field of INFO about requests for free locks.
 fn refused(server: &Server) -> String {
     server.info("lock").text("lock_acquires_refused").to_string()
 }
 
-/// INFO names the code of the error that a request for a free lock gets.
+/// Checks that INFO shows the code of the error that a request for a free lock gets.
 #[track_caller]
 fn assert_refused(server: &Server, code: &str) {
     let reply = server.client().run("LOCK.ACQUIRE free x");
     assert!(reply.error().starts_with(&format!("{code} ")), "{reply:?}");
     assert_eq!(refused(server), code);
-    // A script that may not write asks too: redis-lock.lua.
+    // A script without write permission reads it too: redis-lock.lua.
     let script = "#!lua flags=no-writes,allow-stale\nreturn redis.call('INFO','lock')";
     let by_script = server.client().cmd(&["EVAL", script, "0"]);
     assert!(by_script.text().contains(&format!("lock_acquires_refused:{code}\r\n")), "{by_script:?}");
 }
 
-/// A request for a free lock is granted, and INFO says so.
+/// Checks that a request for a free lock is granted, and that INFO says so.
 #[track_caller]
 fn assert_accepted(server: &Server) {
     let mut client = server.client();
@@ -93,7 +93,7 @@ fn a_node_of_a_cluster_that_is_down_and_one_without_slots() {
     let node = single_node();
     assert_accepted(&node);
     let mut client = node.client();
-    // Full coverage is wanted.
+    // Full coverage is required.
     client.run("CLUSTER DELSLOTS 0");
     until("the cluster is down", || node.client().run("LOCK.ACQUIRE free x").is_error());
     assert_refused(&node, "CLUSTERDOWN");
@@ -102,7 +102,7 @@ fn a_node_of_a_cluster_that_is_down_and_one_without_slots() {
     assert_eq!(refused(&node), "no");
 }
 
-/// Commands that ask in the middle of their own call get the code while the setting is 1, and `no` when it is 0 again.
+/// Commands that read INFO within their own call get the code while the setting is 1, and `no` when it is 0 again.
 #[track_caller]
 fn assert_refused_inside(server: &Server, setting: &str, code: &str) {
     let mut client = server.client();
@@ -135,7 +135,7 @@ fn inside_of_transactions_scripts_and_lock_exec_it_is_the_same() {
     }
 }
 
-/// The server lends the module and others the same internal clients, and Valkey 9.1 does not reset all of their state.
+/// The server uses the same internal clients for all modules, and Valkey 9.1 does not reset all of their state.
 #[test]
 fn on_a_node_without_every_slot_it_suffers_from_no_call_before_and_spoils_none_after() {
     let caller = built_caller().expect("the test module is built");
@@ -164,7 +164,7 @@ fn on_a_node_without_every_slot_it_suffers_from_no_call_before_and_spoils_none_a
     }
 }
 
-/// `a`'s lock has ended, and `b` waits for it, while writes are paused.
+/// `a`'s lock has ended and `b` waits for it, while writes are paused.
 fn held_back(server: &Server) -> (Client, Waiter) {
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -17,7 +17,7 @@ fn an_expired_holder_does_not_count() {
         assert_eq!(client.run("DBSIZE").int(), if key == "mutex" { 2 } else { 1 }, "nobody has touched it yet");
         assert_eq!(client.cmd(&["LOCK.BREAK", key]), Reply::Int(0), "{key}");
     }
-    // In the turn in which a lease ends the server has not looked yet.
+    // In the iteration in which a lease expires, the server has not noticed it yet.
     client.run("SEM.ACQUIRE several a LIMIT 3 PX 30").fence();
     client.run("SEM.ACQUIRE several b LIMIT 3 PX 60000").fence();
     let replies = client.pipeline(&["DEBUG SLEEP 0.05", "LOCK.BREAK several"]);
@@ -76,7 +76,7 @@ fn while_the_server_refuses_writes_it_is_refused_as_release_is() {
     assert_eq!(refused, client.run("LOCK.RELEASE k a"));
     assert!(refused.error().starts_with("NOREPLICAS "));
     client.run("CONFIG SET min-replicas-to-write 0");
-    // Without memory it works.
+    // It works without free memory.
     client.run("CONFIG SET maxmemory 1");
     assert_eq!(client.run("LOCK.BREAK k"), Reply::Int(1));
     b.granted("b");

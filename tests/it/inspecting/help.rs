@@ -15,7 +15,7 @@ fn it_has_the_syntax_and_the_summary_of_every_command_of_the_server() {
             })
             .collect();
         let commands = client.run("COMMAND LIST FILTERBY MODULE lock");
-        // Subcommands are told by their container.
+        // Subcommands are covered by their container.
         let names = commands.items().iter().map(|name| name.text().to_uppercase());
         let names: Vec<String> = names.filter(|name| !name.contains('|')).collect();
         assert_eq!(lines.len(), 1 + 2 * names.len());

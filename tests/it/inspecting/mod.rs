@@ -1,5 +1,5 @@
-//! Looking at locks and taking them away: LOCK.SCAN, LOCK.TOP, LOCK.BREAK, LOCK.HELP, and all of it together at night.
-//! LOCK.INFO and LOCK.WAITERS are compared with the contract, field by field, in `model` and `families`.
+//! Inspecting and force-releasing locks: LOCK.SCAN, LOCK.TOP, LOCK.BREAK, LOCK.HELP, and all of them together in an
+//! incident. LOCK.INFO and LOCK.WAITERS are compared with the contract, field by field, in `model` and `families`.
 
 mod breaking;
 mod help;
@@ -12,7 +12,7 @@ use crate::support::{Client, Reply};
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// What a full iteration of LOCK.SCAN lists, each key once, in the order of their names.
+/// The results of a full LOCK.SCAN iteration, each key once, sorted by name.
 #[track_caller]
 fn scan_all(client: &mut Client, options: &str) -> Vec<Reply> {
     let mut found: Vec<Reply> = Vec::new();
@@ -31,7 +31,7 @@ fn scan_all(client: &mut Client, options: &str) -> Vec<Reply> {
     found
 }
 
-/// The keys that a full iteration of LOCK.SCAN lists.
+/// The keys that a full LOCK.SCAN iteration returns.
 #[track_caller]
 fn scanned_keys(client: &mut Client, options: &str) -> Vec<String> {
     scan_all(client, options).iter().map(|lock| lock.get("key").text().to_string()).collect()

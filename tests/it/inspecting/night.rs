@@ -1,4 +1,4 @@
-//! Something hangs at night. The operator has redis-cli and docs/inspecting.md, and knows none of the keys.
+//! An incident at night: the operator has redis-cli and docs/inspecting.md, and knows none of the keys.
 
 use crate::support::waiting::*;
 use crate::support::{until, Reply};
@@ -7,7 +7,7 @@ use crate::support::{until, Reply};
 fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_freed() {
     let server = quiet().start();
     let mut client = server.client();
-    // The situation: many locks, a few of them waited for, one of them held by a session that hangs.
+    // The situation: many locks, a few with waiters, one of them held by a session that hangs.
     let mut hanging = server.client();
     hanging.run("SELECT 2");
     hanging.run("LOCK.ACQUIRE orders:7 billing-1 PX 30000 SESSION").fence();
@@ -26,12 +26,12 @@ fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_f
     until("they have waited for a while", || client.run("LOCK.TOP").items()[0].get("longest").int() >= 20);
 
     let mut night = server.client();
-    // Which commands are there?
+    // Which commands exist?
     let help = night.run("LOCK.HELP");
     for command in ["LOCK.TOP", "LOCK.INFO", "LOCK.WAITERS", "LOCK.BREAK", "LOCK.SCAN"] {
         assert!(help.items().iter().any(|line| matches!(line, Reply::Status(line) if line.starts_with(command))));
     }
-    // Which lock has the most waiters, which owner holds it, for how long?
+    // Which lock has the most waiters, which owner holds it, and for how long?
     let top = night.run("LOCK.TOP COUNT 1");
     let [worst] = top.items() else { panic!("{top:?}") };
     assert_eq!((worst.get("db").int(), worst.get("key").text(), worst.get("waiters").int()), (2, "orders:7", 3));
@@ -46,20 +46,20 @@ fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_f
     let session = holder.get("session").int();
     let list = night.run(&format!("CLIENT LIST ID {session}"));
     assert_eq!(client_field(list.text().trim_end(), "addr"), Some(address.as_str()));
-    // Which waiter is next, from where, for how long?
+    // Which waiter is next, from which address, and how long has it waited?
     let next = night.run("LOCK.WAITERS orders:7 COUNT 1");
     let [next] = next.items() else { panic!("{next:?}") };
     assert_eq!(next.get("owner").text(), "billing-2");
     assert_eq!(next.get("client").int(), waiting[0].id);
     assert_eq!(next.get("addr").text(), waiting[0].client.address());
     assert!(next.get("waited").int() >= 20);
-    // How is it freed?
+    // How is the lock released?
     assert_eq!(night.run("LOCK.BREAK orders:7"), Reply::Int(1));
     let fence = waiting[0].granted("billing-2");
     assert_eq!(night.run("LOCK.INFO orders:7").get("fence"), &Reply::Int(fence));
-    // The client that hung reads it with its next command.
+    // The client that hung finds out with its next command.
     assert_eq!(hanging.run("LOCK.RENEW orders:7 billing-1"), Reply::Int(0));
-    // Or by the connection on which it hangs: all holds that are bound to it go.
+    // Or kill the connection that hangs, which releases all holds bound to it.
     let mut bound = server.client();
     bound.run("SELECT 2");
     night.run("LOCK.BREAK orders:7");
@@ -73,7 +73,7 @@ fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_f
     });
     night.run(&format!("CLIENT KILL ID {}", waits.id));
     until("it is free", || night.run("LOCK.INFO orders:7").is_nil());
-    // And which locks are there at all?
+    // Which locks exist at all?
     night.run("SELECT 0");
     assert_eq!(super::scanned_keys(&mut night, "MATCH quiet:*").len(), 50);
 }

@@ -9,7 +9,7 @@ use crate::support::families::rows;
 use crate::support::waiting::*;
 use crate::support::{built_caller, in_sync, until, Client, Reply, Rng, Server};
 
-/// Each lock that exists during the whole iteration is listed, whatever comes and goes; the same holds for SCAN.
+/// Each lock that exists during the whole iteration is returned, whatever comes and goes; SCAN guarantees the same.
 #[test]
 fn a_full_iteration_lists_every_lock_that_is_there_the_whole_time() {
     let server = Server::start();
@@ -36,7 +36,7 @@ fn a_full_iteration_lists_every_lock_that_is_there_the_whole_time() {
                 by_type.extend(reply.items()[1].items().iter().map(|key| key.text().to_string()));
                 other = Some(reply.items()[0].text().to_string()).filter(|next| next != "0");
             }
-            // The table of keys grows and shrinks meanwhile.
+            // The server's table of keys grows and shrinks at the same time.
             for _ in 0..rng.below(40) {
                 let number = rng.below(2_000).to_string();
                 match rng.below(4) {
@@ -111,7 +111,7 @@ fn what_scan_refuses_it_refuses_in_the_same_words() {
         "0 COUNT 5 what",
     ] {
         let (ours, theirs) = (client.run(&format!("LOCK.SCAN {arguments}")), client.run(&format!("SCAN {arguments}")));
-        // Ours say where it is, behind the same words.
+        // Ours adds the position after the same message.
         assert!(ours.error().starts_with(theirs.error()), "{arguments}: {ours:?}, and SCAN says {theirs:?}");
     }
     assert_eq!(client.run("LOCK.SCAN").error(), "ERR wrong number of arguments for 'lock.scan' command");
@@ -127,7 +127,7 @@ fn what_the_caller_may_not_read_is_left_out() {
     for key in ["mine:1", "shown:1", "written:1", "other:1"] {
         client.cmd(&["LOCK.ACQUIRE", key, "a", "PERSIST"]).fence();
     }
-    // Without SCAN, and without any other command.
+    // Without permission for SCAN or any other command.
     client.run("ACL SETUSER worker on nopass -@all +lock.scan +eval +multi +exec ~mine:* %R~shown:* %W~written:*");
     let mut worker = server.client();
     worker.run("AUTH worker any-password");
@@ -139,7 +139,7 @@ fn what_the_caller_may_not_read_is_left_out() {
     let replies = multi(&mut worker, &["LOCK.SCAN 0"]);
     assert_eq!(replies[0].items()[1].items().len(), 2, "in a transaction");
     assert_eq!(client.run("ACL LOG"), Reply::Array(vec![]), "and nothing of it is a denial");
-    // Permissions go as they come.
+    // Permission changes apply at once.
     client.run("ACL SETUSER worker resetkeys");
     assert_eq!(scanned_keys(&mut worker, ""), [""; 0]);
 }
@@ -150,7 +150,7 @@ fn another_module_sees_all_of_them() {
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
-    // It calls on its own behalf, without a user.
+    // The other module calls for itself, without a user.
     let reply = client.run("TEST.CALL LOCK.SCAN 0");
     assert_eq!(reply.items()[1].items().len(), 1, "{reply:?}");
     let script = client.cmd(&["EVAL", "return #redis.call('TEST.CALL', 'LOCK.SCAN', '0')[2]", "0"]);
@@ -168,7 +168,7 @@ fn a_replica_hides_what_has_expired() {
     ours.run("RWLOCK.ACQUIRE several a READ PX 300").fence();
     ours.run("RWLOCK.ACQUIRE several b READ PERSIST").fence();
     ours.run("RWLOCK.ACQUIRE several c READ PERSIST").fence();
-    // No lease is ended any more: an expired lock is only hidden.
+    // Leases no longer end: an expired lock is only hidden.
     ours.run("CLIENT PAUSE 600000 WRITE");
     in_sync(&master, &replica);
     until("both leases are over", || {
@@ -188,7 +188,7 @@ fn in_a_cluster_it_lists_the_locks_of_all_slots() {
     for key in ["a", "b", "c"] {
         client.cmd(&["LOCK.ACQUIRE", key, "a"]).fence();
     }
-    // On Valkey 9.1, later calls with the same internal client are refused after this one.
+    // On Valkey 9.1, later calls with the same internal client fail after this one.
     let broken = "return redis.pcall('MSET', 'a1', 'v', 'b1', 'v')";
     for _ in 0..3 {
         client.cmd(&["EVAL", &format!("#!lua flags=allow-cross-slot-keys\n{broken}"), "0"]);

@@ -1,4 +1,4 @@
-//! LOCK.TOP: how many are listed, and a replica.
+//! LOCK.TOP: the number of results, and a replica.
 
 use super::{NOT_AN_INTEGER, SYNTAX};
 use crate::support::waiting::*;
@@ -44,7 +44,7 @@ fn it_is_empty_on_a_replica() {
     let [mut c] = line_up(&server, "k", ["c"]);
     assert_eq!(top(&mut client, ""), [(0, "k".to_string(), 2)]);
     let demote = format!("REPLICAOF 127.0.0.1 {}", master.port());
-    // In the same write: not even waiters that are not yet sent away are listed.
+    // In the same write: not even waiters that have not been dismissed yet are returned.
     let replies = client.pipeline(&[demote.as_str(), "LOCK.TOP"]);
     assert_eq!(replies, [Reply::ok(), Reply::Array(vec![])]);
     assert!(c.reply().error().starts_with("UNBLOCKED "));

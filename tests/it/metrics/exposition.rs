@@ -1,6 +1,6 @@
-//! The format of /metrics, and the queries of PromQL: enough of both to compare their names and labels.
+//! Parses the format of /metrics, and PromQL queries, far enough to compare names and labels.
 
-/// A condition on a label, or in what is exported the label itself: `key="lock_waiters"`.
+/// A condition on a label or, in exported samples, the label itself: `key="lock_waiters"`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
     pub name: String,
@@ -29,9 +29,9 @@ impl Selector {
     }
 }
 
-/// Operators of PromQL, which are written like metrics.
+/// PromQL operators, which look like metric names.
 const WORDS: &[&str] = &["and", "or", "unless", "bool", "offset"];
-/// A list of labels in parentheses follows.
+/// Followed by a list of labels in parentheses.
 const WORDS_WITH_LABELS: &[&str] = &["on", "ignoring", "by", "without", "group_left", "group_right"];
 
 pub fn samples(text: &str) -> Vec<Sample> {
@@ -45,20 +45,20 @@ fn sample(line: &str) -> Sample {
     Sample { series: Selector { metric: metric.into(), labels }, value }
 }
 
-/// Everything that an expression reads. promtool finds invalid PromQL.
+/// The selectors that an expression reads. promtool detects invalid PromQL.
 pub fn selectors(expression: &str) -> Vec<Selector> {
     let mut found = Vec::new();
     let mut rest = expression;
     while let Some(first) = rest.chars().next() {
         if first.is_ascii_digit() {
-            // A number or a time: 0.05, 15m.
+            // A number or a duration: 0.05, 15m.
             rest = rest.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '.');
         } else if first == '[' {
             rest = after(rest, ']');
         } else if first.is_ascii_alphabetic() || first == '_' {
             let (word, next) = identifier(rest);
             rest = next;
-            // An aggregation may say by which labels before what it aggregates.
+            // An aggregation may name its labels before the aggregated expression.
             let is_called = ["(", "by ", "without "].iter().any(|next| rest.trim_start().starts_with(next));
             if WORDS_WITH_LABELS.contains(&word) {
                 rest = if is_called { after(rest, ')') } else { rest };
@@ -83,7 +83,7 @@ fn identifier(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// The labels in braces at the beginning of a text, if there are any, and what is behind them.
+/// The labels in braces at the beginning of a text, if any, and the rest.
 fn labels(text: &str) -> (Vec<Label>, &str) {
     let mut labels = Vec::new();
     let Some(mut rest) = text.strip_prefix('{') else { return (labels, text) };
@@ -101,7 +101,7 @@ fn labels(text: &str) -> (Vec<Label>, &str) {
     }
 }
 
-/// The text before the closing quote, and the text behind it.
+/// The text before the closing quote, and the rest after it.
 fn quoted(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut letters = text.char_indices();

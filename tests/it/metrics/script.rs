@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 const SCRIPT: &str = include_str!("../../../contrib/prometheus/redis-lock.lua");
 
-/// What the script exports, by the exporter's rules: strings in turn, every second one a number.
+/// The exported values, by the exporter's rules: names and numbers alternate.
 #[track_caller]
 fn run(client: &mut Client) -> BTreeMap<String, f64> {
-    // As redis_exporter calls it: no keys, and one argument.
+    // As redis_exporter calls it: no keys and one argument.
     let reply = client.cmd(&["EVAL", SCRIPT, "0", "0"]);
     assert!(!reply.is_error(), "{reply:?}");
     let pair = |pair: &[Reply]| {
@@ -21,7 +21,7 @@ fn run(client: &mut Client) -> BTreeMap<String, f64> {
     reply.items().chunks(2).map(pair).collect()
 }
 
-/// Asserts that it exports the module's fields.
+/// Checks that it exports the module's fields.
 #[track_caller]
 fn assert_told(values: &BTreeMap<String, f64>) {
     assert!(values.contains_key("lock_waiters") && !values.contains_key("lock_version"), "{values:?}");
@@ -85,7 +85,7 @@ fn it_runs_where_writes_are_refused() {
     server.client().run("CONFIG SET maxmemory 0");
     server.client().run("CLIENT PAUSE 600000 WRITE");
     assert_told(&run(&mut server.client()));
-    // Too few replicas.
+    // Not enough replicas.
     let server = quiet().config("min-replicas-to-write 1").start();
     assert!(server.client().run("SET k v").error().starts_with("NOREPLICAS "));
     assert_told(&run(&mut server.client()));

@@ -1,6 +1,5 @@
-//! Each alert fires where a real server is in the situation that it is about, and not before. The real exporter reads
-//! the server before and in the situation; promtool evaluates the real rules over half an hour of the one and half an
-//! hour of the other.
+//! Each alert fires when a real server is in the situation it is meant for, and not before. The real exporter reads the
+//! server before and during the situation; promtool evaluates the real rules over half an hour of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,21 +16,21 @@ use crate::support::skip::skip;
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Builder, Clocks, Server};
 
-/// Fires on every server without a replica: it is left out but in its own test.
+/// Fires on every server without a replica, so only its own test checks it.
 const NO_REPLICA: &str = "RedisLockNoReplica";
 
-/// What the exporter reads of a server before the situation.
+/// The exporter's samples from before the situation.
 struct Before(Vec<Sample>);
 
 impl Before {
-    /// `None`: there is no exporter here, and the test is skipped.
+    /// `None`: the exporter is not installed, and the test is skipped.
     #[track_caller]
     fn of(server: &Server) -> Option<Before> {
         set_up_the_user(&mut server.client());
         samples(server).map(Before)
     }
 
-    /// No alert fires before the situation, and exactly these fire in it.
+    /// Checks that no alert fires before the situation, and exactly these fire in it.
     #[track_caller]
     fn assert_fire(&self, server: &Server, expected: &[&str]) {
         let Some(promtool_path) = tool("promtool") else { return };
@@ -43,13 +42,13 @@ impl Before {
     }
 }
 
-/// As the user of docs/metrics.md.
+/// Read as the user of docs/metrics.md.
 fn samples(server: &Server) -> Option<Vec<Sample>> {
     let samples = exporter(server, "")?.scrape();
     Some(samples.into_iter().filter(|sample| sample.series.metric.starts_with("redis_")).collect())
 }
 
-/// For promtool: half an hour before the situation, half an hour in it.
+/// The input of promtool: half an hour before the situation, and half an hour in it.
 fn test_of(before: &[Sample], during: &[Sample], expected: &[&str]) -> String {
     let by_series = |samples: &[Sample]| -> BTreeMap<String, f64> {
         samples.iter().map(|sample| (series(&sample.series), sample.value)).collect()
@@ -60,7 +59,7 @@ fn test_of(before: &[Sample], during: &[Sample], expected: &[&str]) -> String {
     for name in before.keys().chain(during.keys()).collect::<BTreeSet<_>>() {
         let first = before.get(name).map_or("_x31".to_string(), |value| format!("{value}+0x30"));
         let then = during.get(name).map_or("stale".to_string(), |value| format!("{value}+0x30"));
-        // JSON's strings are YAML's.
+        // JSON strings are valid YAML.
         writeln!(test, "      - {{series: {}, values: {first} {then}}}", serde_json::json!(name)).expect("a string");
     }
     let of_every_server = if expected.contains(&NO_REPLICA) { "" } else { NO_REPLICA };
@@ -77,7 +76,7 @@ fn test_of(before: &[Sample], during: &[Sample], expected: &[&str]) -> String {
     test
 }
 
-/// A server with a replica that is in sync.
+/// A server with a synchronized replica.
 fn with_a_replica(builder: Builder) -> (Server, Server) {
     let primary = builder.start();
     let replica = Server::builder().replica_of(&primary).start();
@@ -102,7 +101,7 @@ mod no_lock_is_granted {
         let Some(before) = Before::of(&server) else { return };
         server.kill();
         server.restart_without_module(&[]).expect("it starts");
-        // The command for LOCK.TOP is unknown now.
+        // The command LOCK.TOP is not permitted any more.
         let rules = "ACL SETUSER exporter on >a-long-password -@all +eval +info";
         assert!(!server.client().run(rules).is_error());
         before.assert_fire(&server, &["RedisLockModuleMissing"]);
@@ -127,12 +126,12 @@ mod no_lock_is_granted {
         before.assert_fire(&server, &["RedisLockMisconf"]);
     }
 
-    /// It is connected all the time.
+    /// It is connected the whole time.
     #[test]
     fn its_replica_lags() {
         let settings = Server::builder().config("min-replicas-to-write 1").config("min-replicas-max-lag 3");
         let (server, replica) = with_a_replica(settings);
-        // The server counts the replicas that keep up once a second.
+        // The server counts up-to-date replicas once a second.
         until("it keeps up", || !server.client().run("DEL k").is_error());
         let Some(before) = Before::of(&server) else { return };
         let _sleeper = put_to_sleep(&replica, FOR_EVER);
@@ -195,7 +194,7 @@ mod two_may_hold_it {
             client.run("SET k v");
             server.info("stats").number("evicted_keys") > 0
         });
-        // There is room again.
+        // There is free memory again.
         client.run("CONFIG SET maxmemory 1gb");
         before.assert_fire(&server, &["RedisLockEvicting", "RedisLockEvictionRisk"]);
     }
@@ -292,7 +291,8 @@ mod callers_wait {
         before.assert_fire(&server, &["RedisLockDeadlock"]);
     }
 
-    /// The machine has no CPU for it: the process is stopped at some moment, until that has met a turn.
+    /// The machine has no CPU for it: the process is stopped at random moments until that coincides with an engine
+    /// pass.
     #[test]
     fn the_module_occupies_the_server() {
         const REQUESTS: usize = 20_000;
@@ -385,14 +385,14 @@ fn every_alert_has_a_situation() {
     }
 }
 
-/// A server whose clocks stand where the test puts them.
+/// A server whose clocks are controlled by the test.
 struct Clocked {
     server: Server,
     clocks: Clocks,
 }
 
 impl Clocked {
-    /// `None`: this server, or its module, goes by other clocks.
+    /// `None`: this server, or its module, uses other clocks.
     fn start() -> Option<Clocked> {
         let clocks = Clocks { wall: Duration::from_secs(1_800_000_000), monotonic: Duration::from_secs(1_000) };
         let mut clocked = Clocked { server: Server::builder().clocks(clocks).start(), clocks };
@@ -410,16 +410,16 @@ impl Clocked {
         let by = Duration::from_secs(seconds);
         self.clocks = Clocks { wall: self.clocks.wall + by, monotonic: self.clocks.monotonic + by };
         self.server.put_clocks(self.clocks);
-        // It looks at them when its event loop comes round.
+        // It reads them in its next event-loop iteration.
         self.server.client().run("PING");
     }
 }
 
-/// Stops the process for so long.
+/// Stops the process for this long.
 fn stop_for(server: &Server, time: Duration) {
     let pid = libc::pid_t::try_from(server.pid()).expect("a process id");
     for (signal, pause) in [(libc::SIGSTOP, time), (libc::SIGCONT, Duration::ZERO)] {
-        // SAFETY: the process is ours, and has not been waited for.
+        // SAFETY: the process is our child, and has not been reaped.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         let_pass(pause);
     }

@@ -1,4 +1,4 @@
-//! The exporter and promtool, as people run them.
+//! Runs the exporter and promtool as users do.
 
 use crate::support::skip::skip;
 use crate::support::{die_with_parent, free_port, until};
@@ -10,16 +10,16 @@ use std::process::{Child, Command, Stdio};
 
 use super::exposition::{samples, Sample};
 
-/// The root of the repository: paths in docs/metrics.md begin here.
+/// The root of the repository, to which the paths in docs/metrics.md are relative.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A program that scripts/metrics-tools lists. Where there is none, the running test is skipped.
+/// A program listed by scripts/metrics-tools. If it is not installed, the running test is skipped.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let list = Command::new("bash").arg("scripts/metrics-tools").arg("--list").current_dir(root()).output();
     let list = String::from_utf8(list.expect("bash is there").stdout).expect("a list");
-    // A line `name version path`.
+    // Lines have the form `name version path`.
     let path = list.lines().find_map(|line| line.strip_prefix(name)?.split(' ').nth(2).map(PathBuf::from));
     if path.is_none() {
         skip(&format!("there is no {name}: scripts/metrics-tools fetches it"));
@@ -27,7 +27,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     path
 }
 
-/// Runs promtool on what is in a folder, and returns what it said; it must be content.
+/// Runs promtool on the files of a directory, and returns its output; it must report no errors.
 #[track_caller]
 pub fn promtool(program: &Path, folder: &Path, arguments: &[&str]) -> String {
     let run = Command::new(program).args(arguments).current_dir(folder).output().expect("promtool runs");
@@ -45,8 +45,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// By the command of docs/metrics.md, for the server on this port, with more arguments at its end. Its log goes
-    /// into that folder.
+    /// Starts it with the command of docs/metrics.md for the server on this port, with additional arguments. Its log
+    /// goes to `folder`.
     pub fn start(program: &Path, command: &str, server: u16, folder: &Path, arguments: &str) -> Exporter {
         let port = free_port();
         let command = command
@@ -68,7 +68,7 @@ impl Exporter {
         exporter
     }
 
-    /// What it exports now.
+    /// What it currently exports.
     #[track_caller]
     pub fn scrape(&self) -> Vec<Sample> {
         samples(&self.get("/metrics").expect("the exporter answers"))
@@ -91,7 +91,7 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

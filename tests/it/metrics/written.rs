@@ -1,4 +1,4 @@
-//! The queries in contrib/prometheus: the alert rules and the dashboard, as far as the tests need them.
+//! Parses the queries in contrib/prometheus, the alert rules and the dashboard, as far as the tests need them.
 
 use serde_json::Value as Json;
 
@@ -13,7 +13,7 @@ pub struct Alert {
     pub runbook: String,
 }
 
-/// The rules, in the one form in which alerts.yml writes them. promtool reads the YAML.
+/// The rules, in the only form that alerts.yml uses. promtool parses the YAML properly.
 pub fn alerts() -> Vec<Alert> {
     ALERTS.split("- alert: ").skip(1).map(alert).collect()
 }
@@ -55,7 +55,7 @@ pub fn queries(dashboard: &Json) -> Vec<Query> {
     panels.iter().flat_map(of).collect()
 }
 
-/// What the variables of the dashboard are filled from: the inside of `label_values(…, label)`.
+/// The queries that fill the dashboard's variables: the inside of `label_values(…, label)`.
 pub fn variables(dashboard: &Json) -> Vec<Query> {
     let variables = list(&dashboard["templating"]["list"]);
     let asked = variables.iter().filter(|variable| variable["type"] == "query");
@@ -68,7 +68,7 @@ pub fn variables(dashboard: &Json) -> Vec<Query> {
     asked.map(query).collect()
 }
 
-/// As Grafana does it where all is chosen.
+/// Replaces variables as Grafana does if everything is selected.
 fn filled(expression: &str) -> String {
     expression.replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*")
 }

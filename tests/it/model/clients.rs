@@ -1,7 +1,7 @@
 //! The connections of a schedule's clients, and the requests that wait on them.
 //!
-//! A blocked connection can send nothing, so a client of a schedule then opens another one. Each connection has a
-//! number of its own, which is the `client` of its requests in the model.
+//! A blocked connection cannot send anything, so a client of a schedule opens another one. Each connection has its own
+//! number, which is the `client` of its requests in the model.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,16 @@ use lock::testing::contract::{Acquire, Ms};
 use super::wire::{self, Told};
 use crate::support::{Client, Reply, Server};
 
-/// A connection.
 pub struct Connection {
     /// Its number in the model.
     pub number: u64,
-    /// The owner that the schedule gave it to.
+    /// The owner that uses it in the schedule.
     pub owner: u64,
     pub client: Client,
-    /// The server's id of it.
+    /// Its id on the server.
     pub id: i64,
     pub address: String,
-    /// The number of the request that blocks it.
+    /// The number of the request that blocks it, if any.
     pub blocked_by: Option<u64>,
 }
 
@@ -37,7 +36,7 @@ pub struct Sent {
 #[derive(Default)]
 pub struct Clients {
     pub connections: Vec<Connection>,
-    /// The server's id of each connection that there ever was.
+    /// The server's id of each connection that ever existed.
     pub ids: BTreeMap<u64, i64>,
     /// By number.
     pub requests: BTreeMap<u64, Sent>,
@@ -52,11 +51,11 @@ impl Clients {
         self.messages = Some(client);
     }
 
-    /// A connection of this client that is not blocked.
+    /// An unblocked connection of this client.
     pub fn free(&mut self, owner: u64, server: &Server) -> &mut Connection {
         let is_free = |it: &Connection| it.owner == owner && it.blocked_by.is_none();
         let index = self.connections.iter().position(is_free).unwrap_or_else(|| {
-            // One protocol or the other.
+            // Clients alternate between the protocol versions.
             let mut client = if owner % 2 == 0 { server.client() } else { server.client3() };
             let (number, id, address) = (self.ids.len() as u64, client.id(), client.address());
             self.ids.insert(number, id);
@@ -66,26 +65,26 @@ impl Clients {
         &mut self.connections[index]
     }
 
-    /// Takes a connection of this client out, one that is blocked if there is one.
+    /// Removes a connection of this client, a blocked one if there is one.
     pub fn take(&mut self, owner: u64) -> Option<Connection> {
         let mut its = (0..self.connections.len()).filter(|index| self.connections[*index].owner == owner);
         let index = its.clone().find(|index| self.connections[*index].blocked_by.is_some()).or_else(|| its.next())?;
         Some(self.connections.remove(index))
     }
 
-    /// Takes out the connection that this request blocks.
+    /// Removes the connection that this request blocks.
     pub fn take_blocked_by(&mut self, number: u64) -> Option<Connection> {
         let index = self.connections.iter().position(|it| it.blocked_by == Some(number))?;
         Some(self.connections.remove(index))
     }
 
-    /// Whether its client is connected and can be sent a reply.
+    /// Whether its client is connected and can get a reply.
     pub fn is_heard(&self, number: u64) -> bool {
         let client = self.requests.get(&number).map(|sent| sent.asked.client);
         self.connections.iter().any(|it| Some(it.number) == client)
     }
 
-    /// The outcomes sent to waiters since the last time, as far as they have arrived.
+    /// The outcomes sent to waiters since the last call that have arrived.
     pub fn take_answers(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
         let mut answers = Vec::new();
         for connection in &mut self.connections {

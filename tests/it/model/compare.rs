@@ -1,4 +1,4 @@
-//! Compares what a server shows of every key with the contract.
+//! Compares what a server reports about every key with the contract.
 
 use lock::testing::contract::*;
 use lock::testing::fences::Fences;
@@ -8,13 +8,13 @@ use super::clients::Clients;
 use super::lists;
 use crate::support::{Pipeline, Reply};
 
-/// The questions about each key.
+/// The queries about each key.
 const QUESTIONS: [&str; 5] = ["LOCK.INFO", "LOCK.WAITERS", "TYPE", "EXISTS", "PTTL"];
 
-/// The questions about all keys at once.
+/// The queries about all keys.
 const LISTS: [&[&str]; 2] = [&["LOCK.SCAN", "0", "COUNT", "1000"], &["LOCK.TOP", "COUNT", "1000"]];
 
-/// The questions about all keys, in one write.
+/// The queries about all keys, in one write.
 pub fn questions(keys: &[Word]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for key in keys {
@@ -24,23 +24,23 @@ pub fn questions(keys: &[Word]) -> Pipeline {
     pipeline
 }
 
-/// How many replies [`questions`] have.
+/// The number of replies to [`questions`].
 pub fn number_of_questions(keys: &[Word]) -> usize {
     keys.len() * QUESTIONS.len() + LISTS.len()
 }
 
-/// The state that the server shows, and what is known of its connections.
+/// The state that the server reports, and what is known of its connections.
 pub struct Shown<'a> {
     pub keys: &'a [Word],
     pub replies: &'a [Reply],
     pub clients: &'a Clients,
     pub now: Clocks,
-    /// Owners that were granted several requests at once: the order is open, and so are lease and fence.
+    /// Owners that were granted multiple requests at once: the order is open, and so are lease and fencing token.
     pub at_once: &'a [Word],
-    /// Owners with a grant that may be up to so many ms later than in the model.
+    /// Owners whose grant may be up to that many ms later than in the model.
     pub granted: &'a [Word],
     pub late: Ms,
-    /// For so many ms the module may not have noticed that the clock was set: a session that has begun since may have
+    /// For this many ms the module may not have noticed that the clock was set: a session that has begun since may have
     /// been renewed.
     pub unnoticed: Ms,
 }
@@ -55,7 +55,7 @@ fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Word, shown: T, expect
 }
 
 impl Shown<'_> {
-    /// Compares all keys; where the contract leaves the outcome open, the model takes over the server's.
+    /// Compares all keys. If the contract leaves the outcome open, the model adopts the server's.
     pub fn compare(&self, model: &mut Model, fences: &mut Fences<i64>) -> Result {
         for (key, replies) in self.keys.iter().zip(self.replies.chunks(QUESTIONS.len())) {
             let [info, waiters, kind, exists, pttl] = replies else { return Err("a reply is missing".into()) };
@@ -88,7 +88,7 @@ impl Shown<'_> {
         }
     }
 
-    /// A lease that has just begun, or was renewed for a session, may have begun a little later.
+    /// A lease that was just granted, or renewed for a session, may have started slightly later.
     fn adopt_when(&self, model: &mut Model, key: Word, info: &Reply) {
         let Some(Value::Lock(lock)) = model.value(key).filter(|_| self.late + self.unnoticed > 0).cloned() else {
             return;
@@ -98,7 +98,7 @@ impl Shown<'_> {
             let mut rows = info.get("holders").items().iter();
             let Some(row) = rows.find(|row| row.get("owner").is_bulk(holder.owner)) else { continue };
             let ago = holder.lease.map_or(-1, |lease| lease as i64 - row.get("ttl").int());
-            // Of a lease that ends at a given time less is left.
+            // A lease with a fixed expiry time is shorter then.
             let shorter = holder.lease.map_or(0, |lease| lease as i64 - row.get("lease").int());
             if (1..=self.late as i64).contains(&shorter) && row.get("ttl").int() == ttl(holder.until, self.now.wall) {
                 let lease = Some(row.get("lease").int() as Ms);
@@ -123,7 +123,7 @@ impl Shown<'_> {
             Some(Value::Foreign) => ("string", -1),
             Some(Value::Lock(lock)) => ("redislock", ttl(lock.until, self.now.wall)),
         };
-        // All holders have ended, and no command has touched the lock since.
+        // All holders have expired, and no command has accessed the lock since.
         if value.is_none() && kind.text() == "redislock" && exists.int() == 1 {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Shown<'_> {
         self.compare_ttl("PTTL", key, value, pttl.int(), expected_pttl)
     }
 
-    /// The key of several holders follows their ends when a command touches it: until then it may live longer.
+    /// A key with multiple holders follows their expiry only when a command accesses it; until then it may live longer.
     fn compare_ttl(&self, what: &str, key: Word, value: Option<&Value>, shown: i64, expected: i64) -> Result {
         let lives_longer = expected >= 0 && (shown == -1 || shown > expected);
         match lives_longer && may_have_had_several(value) {
@@ -254,7 +254,7 @@ fn may_have_had_several(value: Option<&Value>) -> bool {
     }
 }
 
-/// As TTL tells it: what is left, or -1.
+/// As in TTL: the remaining time, or -1.
 fn ttl(until: Until, now: Ms) -> i64 {
     match until {
         Until::At(last) => last.saturating_sub(now) as i64,

@@ -1,4 +1,4 @@
-//! A server, from one schedule to the next.
+//! Runs schedules on a server, one after the other.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -10,20 +10,20 @@ use super::wire::ADOPTED;
 use crate::support::skip::skip;
 use crate::support::Server;
 
-/// Any moment will do; the monotonic clock gets another one.
+/// Arbitrary times, different for the monotonic clock.
 const START: Clocks = Clocks { wall: 1_800_000_000_000, monotonic: 1_000_000 };
 
-/// How often the server's cron checks whether the clock was set: 500 times a second, so every 2 ms.
+/// The server's cron checks 500 times a second, so every 2 ms, whether the clock was set.
 const HZ: &str = "hz 500";
 
-/// The server; one that has failed is not used again.
+/// Runs on one server, which is replaced after a failure.
 pub struct Driver {
     server: Option<Server>,
     now: Clocks,
 }
 
 impl Driver {
-    /// Skips the test where no server can be made to go by clocks that stand.
+    /// Skips the test if no server can be made to use controlled clocks.
     pub fn by_standing_clocks() -> Option<Driver> {
         if !cfg!(target_os = "linux") {
             skip("clocks that stand are preloaded into the server, which is done on Linux only");
@@ -49,8 +49,8 @@ impl Driver {
         self.server().info("server").version()
     }
 
-    /// Whether server and module see the clocks that were preloaded. A build may read the processor's counter, or open
-    /// modules in a way that keeps them from what is preloaded.
+    /// Whether both server and module use the preloaded clocks. A build may read the CPU's counter, or open modules in
+    /// a way that hides the preloaded library from them.
     fn goes_by_its_clocks(&mut self) -> bool {
         let mut client = self.server().client();
         let fence = client.run("LOCK.ACQUIRE k a PX 1").fence();
@@ -62,7 +62,7 @@ impl Driver {
         later - fence == 1_000_000
     }
 
-    /// Plays a schedule; returns the failure, if there is one, and what was sent until then.
+    /// Plays a schedule; an error is the failure, with what was sent before it.
     pub fn play(&mut self, cast: &Cast, steps: &[Step]) -> Result<(), String> {
         // Far enough from the timers of an earlier schedule.
         let Clocks { wall, monotonic } = self.now.plus(10_000);
@@ -82,7 +82,7 @@ impl Driver {
         let (now, sent) = (play.now, play.sent.join("\n"));
         self.now = now;
         played.map_err(|error| {
-            // The next schedule begins with a server of its own.
+            // The next schedule starts a new server.
             self.server = None;
             format!("{error}\n{sent}\n")
         })

@@ -1,4 +1,4 @@
-//! Events that are no command of ours, made to happen on a real server.
+//! Triggers events other than our own commands on a real server.
 
 use lock::testing::contract::*;
 use lock::testing::model::{Lock, Until, Value};
@@ -8,7 +8,7 @@ use super::wire;
 use crate::support::waiting::until_gone;
 use crate::support::Reply;
 
-/// How late the module may notice that writes are accepted again: no event tells it.
+/// How late the module may notice that writes are accepted again, for which there is no event.
 const GATE_RETRY: Ms = 10;
 
 impl Play<'_> {
@@ -35,7 +35,7 @@ impl Play<'_> {
             Event::Unblocked(which) => self.unblock(which as usize),
             Event::ClientGone(owner) => self.client_gone(owner),
             Event::Writes(writes) => self.writes(writes),
-            // Of a cluster.
+            // Only in a cluster.
             Event::SlotMoved => Ok(()),
             event => {
                 self.change(event)?;
@@ -46,8 +46,8 @@ impl Play<'_> {
         }
     }
 
-    /// The contract says nothing of a time to live of other values. It leaves open whether waiters are told of a lock
-    /// of another family that comes to their key and ends before the next inspection.
+    /// The contract says nothing about the TTL of other values. It leaves open whether waiters are informed of a lock
+    /// of another type that arrives at their key and ends before the next inspection.
     pub(super) fn may_happen(&self, event: &Event) -> bool {
         match event {
             Event::Expire(key, _) => matches!(self.model.value(key), Some(Value::Lock(_))),
@@ -86,10 +86,10 @@ impl Play<'_> {
         ["SELECT 1", line, "SELECT 0"].iter().try_for_each(|line| self.native(line).map(drop))
     }
 
-    /// With the same time to live.
+    /// With the same TTL.
     pub(super) fn restore(&mut self, from: Word, to: Word) -> Result {
         let (payload, until) = (self.control.cmd(&["DUMP", from]), self.control.cmd(&["PEXPIRETIME", from]).int());
-        // RESTORE of a lock that ends with this millisecond is refused.
+        // RESTORE of a lock that expires in this millisecond is refused.
         if payload.is_null() || until == self.now.wall as i64 {
             return Ok(());
         }
@@ -122,14 +122,14 @@ impl Play<'_> {
         self.settle(vec![(number, (told.into(), None))])
     }
 
-    /// One of its connections ends, by itself or by others.
+    /// Closes one of its connections, by itself or through another client.
     pub(super) fn client_gone(&mut self, owner: u64) -> Result {
         let Some(connection) = self.clients.take(owner) else { return Ok(()) };
         match self.turn % 2 {
             0 => {
                 self.note(format!("c{} closes", connection.number));
                 drop(connection.client);
-                // A busy machine hands the end of a connection on in its own time.
+                // A busy machine delivers the end of a connection with some delay.
                 until_gone(&mut self.control, connection.id);
             }
             _ => drop(self.native(&format!("CLIENT KILL ID {}", connection.id))?),
@@ -138,7 +138,7 @@ impl Play<'_> {
         self.settle(Vec::new())
     }
 
-    /// The module may notice a little later that writes are accepted again.
+    /// The module may notice slightly later that writes are accepted again.
     pub(super) fn writes(&mut self, writes: Writes) -> Result {
         self.change(Event::Writes(writes))?;
         let refused = std::mem::replace(&mut self.refuses_writes, writes == Writes::Refused);
@@ -146,7 +146,7 @@ impl Play<'_> {
             self.model.happen(Event::Writes(writes));
             return self.settle(Vec::new());
         }
-        // A lease that has ended since counts as held until a command or the module inspects it.
+        // A lease that has expired since counts as held until a command or the module inspects it.
         self.sweep();
         self.model.happen(Event::Writes(Writes::Accepted));
         self.writes_noticed = self.now.monotonic + GATE_RETRY + LATE;

@@ -1,4 +1,4 @@
-//! Failures that schedules found on real servers, as short as possible.
+//! Failures that schedules found on real servers, in their shortest form.
 
 use lock::testing::contract::*;
 use lock::testing::schedule::{Step, CASTS};
@@ -24,7 +24,7 @@ fn a_wait_ends_in_time_while_writes_are_refused_and_others_would_be_granted() {
         Step::Pass(1),
         acquire(4, "q", Some(100), Some(10)),
         Step::Happen(Event::Writes(Writes::Refused)),
-        // Some milliseconds before the end of the wait a grant is tried, which is tried again 10 ms later.
+        // Some milliseconds before the wait times out, a grant is attempted that is retried 10 ms later.
         Step::Pass(8),
         Step::Pass(5),
     ];
@@ -42,7 +42,7 @@ fn a_lock_whose_owner_waits_for_several_is_handed_over_when_its_lease_ends_and_n
         ask(2, &["s"], "p", Claim::Permits(2, Holds::By(2)), Some(30), Some(50)),
         Step::Send(Command::Break { key: "a", owner: None }),
         ask(2, &["a", "b"], "p", Claim::Mutex, Some(30), Some(50)),
-        // Its wait ends two milliseconds after the lease, and the lease of the permits one before it.
+        // Its wait times out two milliseconds after the lease expires, and the lease of the permits one before that.
         ask(4, &["a"], "q", adopted(true), Some(30), Some(30)),
         Step::Pass(200),
     ];

@@ -1,4 +1,4 @@
-//! LOCK.SCAN and LOCK.TOP say of all keys what LOCK.INFO and LOCK.WAITERS say of each at the same moment.
+//! LOCK.SCAN and LOCK.TOP report the same about all keys as LOCK.INFO and LOCK.WAITERS about each at the same moment.
 
 use std::cmp::Reverse;
 
@@ -6,10 +6,10 @@ use lock::testing::contract::Word;
 
 use crate::support::Reply;
 
-/// A key with what LOCK.INFO and LOCK.WAITERS say of it; `lists` are the replies to LOCK.SCAN and LOCK.TOP.
+/// Compares each key's LOCK.INFO and LOCK.WAITERS with `lists`, the replies to LOCK.SCAN and LOCK.TOP.
 pub fn compare(keys: Vec<(Word, &Reply, &Reply)>, lists: &[Reply]) -> Result<(), String> {
     let [scan, top] = lists else { return Err("a list is missing".into()) };
-    // A value of another type; its waiters may not have their replies yet.
+    // Excludes values of another data type, whose waiters may not have their replies yet.
     let keys: Vec<_> = keys.into_iter().filter(|(_, info, _)| !info.is_error()).collect();
     let is_known = |lock: &&Reply| keys.iter().any(|(key, ..)| lock.get("key").is_bulk(key));
 
@@ -46,7 +46,7 @@ pub fn compare(keys: Vec<(Word, &Reply, &Reply)>, lists: &[Reply]) -> Result<(),
     }
 }
 
-/// What LOCK.TOP tells of a key.
+/// An entry of LOCK.TOP.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Top {
     key: String,

@@ -1,9 +1,9 @@
-//! The model of the contract (`lock::testing`) beside a real server: random schedules of many clients, under clocks set
-//! by the schedule. After every step, and whenever a timer fires, all that a client can see is compared: each reply,
-//! each answer to a waiter, and what the server shows of every key.
+//! Runs the model of the contract (`lock::testing`) alongside a real server: random schedules of many clients, with
+//! clocks controlled by the schedule. After every step, and whenever a timer fires, everything visible to a client is
+//! compared: each reply, each outcome of a wait, and what the server reports about every key.
 //!
-//! `LOCK_SEED` and `LOCK_STEPS` choose what is played. A failure prints its seed, the shortest schedule that was found
-//! to fail, and what was sent.
+//! `LOCK_SEED` and `LOCK_STEPS` choose the schedules. A failure prints its seed, the shortest failing schedule found,
+//! and what was sent.
 
 mod clients;
 mod compare;
@@ -22,7 +22,7 @@ use lock::testing::search::{play_random, seeds};
 
 use driver::Driver;
 
-/// The same schedules in each run. `make check CHECK=servers` plays new ones.
+/// Plays the same schedules in each run. `make check CHECK=servers` plays new ones.
 #[test]
 fn a_server_does_what_the_contract_says_under_any_schedule() {
     let Some(mut driver) = Driver::by_standing_clocks() else { return };

@@ -1,4 +1,4 @@
-//! A schedule that is being played: its steps, on the server and on the model.
+//! A schedule in progress: plays its steps on the server and on the model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,29 +17,28 @@ use crate::support::{self, Client, Pipeline, Reply, Server};
 pub(super) const MAX_WAITERS: usize = 5;
 pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
 
-/// How late, in ms, an event may happen that is due at once: a timer that is made in a timer's callback takes one.
+/// How late, in ms, an immediate event may happen: a timer armed in a timer callback takes one.
 pub(super) const LATE: Ms = 2;
 
-/// How late the module may notice what other commands do to a key: it is inspected that often.
+/// How late the module may notice what other commands do to a key: the interval of inspections.
 pub(super) const INSPECTED: Ms = 10 + LATE;
 
-/// In a second in which it is not asked to decide anything it falls asleep, and then inspects keys less often.
+/// After a second without a decision the module enters idle mode, in which it inspects keys less often.
 const ASLEEP: Ms = 1_000 - 100;
 
 /// How late the module may notice that the clock was set: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
 
-/// The connection by which the schedule itself asks.
+/// The connection that the schedule itself uses.
 const CONTROL: u64 = 1 << 40;
 
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
-/// The clocks as a server takes them.
+/// Converts the clocks to those of a server.
 pub(super) fn put(Clocks { wall, monotonic }: Clocks) -> support::Clocks {
     support::Clocks { wall: Duration::from_millis(wall), monotonic: Duration::from_millis(monotonic) }
 }
 
-/// A schedule that is being played.
 pub(super) struct Play<'s> {
     pub(super) server: &'s mut Server,
     pub(super) control: Client,
@@ -50,22 +49,22 @@ pub(super) struct Play<'s> {
     pub(super) now: Clocks,
     pub(super) last_command: Option<Command>,
     pub(super) refuses_writes: bool,
-    /// From then on the module knows that writes are accepted again.
+    /// When the module certainly knows that writes are accepted again.
     pub(super) writes_noticed: Ms,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
-    /// The time that has passed since the module was certainly awake.
+    /// The time since the module was certainly not in idle mode.
     awake_before: Ms,
-    /// Waited-for locks with a changed end (PEXPIRE): the end by the wall clock, and the latest time at which it is
-    /// noticed.
+    /// Locks with waiters whose expiry was changed (PEXPIRE): the expiry by the wall clock, and the latest time at
+    /// which it is noticed.
     shortened: BTreeMap<Word, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
-    /// `lock.adopt-wait`; never 0, without which no grant would be noted.
+    /// `lock.adopt-wait`; never 0, because then no grant would be recorded.
     pub(super) adopt_wait: Ms,
     /// Chooses between equivalent ways.
     pub(super) turn: usize,
-    /// What was sent, for the report of a failure.
+    /// What was sent, for failure reports.
     pub(super) sent: Vec<String>,
 }
 
@@ -99,12 +98,12 @@ impl<'s> Play<'s> {
         self.sent.push(format!("  {} {line}", self.now.monotonic % 1_000_000));
     }
 
-    /// An empty server.
+    /// Starts with an empty server.
     pub(super) fn begin(&mut self) -> Result {
         self.clients.listen(self.server);
         let _ = std::fs::remove_file(self.server.dir().join("dump.rdb"));
         for line in [
-            // On Redis 8 it takes a key in the very millisecond with which its time to live ends, which is open.
+            // On Redis 8 it removes a key in the very millisecond of its expiry, which the contract leaves open.
             "DEBUG SET-ACTIVE-EXPIRE 0".to_string(),
             "CONFIG SET min-replicas-to-write 0".to_string(),
             "CONFIG SET lock.grace 0".to_string(),
@@ -119,7 +118,7 @@ impl<'s> Play<'s> {
         self.move_on()
     }
 
-    /// All connections end, and nothing is left of their requests.
+    /// Closes all connections, and checks that nothing is left of their requests.
     pub(super) fn end(&mut self) -> Result {
         self.note("the end".into());
         self.writes(Writes::Accepted)?;
@@ -139,15 +138,15 @@ impl<'s> Play<'s> {
         self.move_on()
     }
 
-    /// A timer of 0 ms that is made in a timer's callback fires with the next millisecond, so that events due at once
-    /// may have to wait for it. A step takes that millisecond, or the next one would see it wait.
+    /// A timer of 0 ms armed in a timer callback fires in the next millisecond, so immediate events may have to wait
+    /// for it. Each step advances the clock by that millisecond, or the next step would find it pending.
     pub(super) fn move_on(&mut self) -> Result {
         while self.model.next_event().is_some_and(|ms| ms <= 1) {
             self.pass(1)?;
         }
         self.put_clocks(self.now.plus(1));
         self.model.pass_to(self.now);
-        // The next turn does the work that the first turn makes due.
+        // The next iteration does the work that became due in the first.
         self.control.run("PING");
         self.control.run("PING");
         Ok(())
@@ -171,12 +170,12 @@ impl<'s> Play<'s> {
             }
             Step::Crash(grace) => self.crash(*grace),
             Step::SetClock(by_ms) => self.set_clock(*by_ms),
-            // Here is one server.
+            // There is only one server here.
             Step::Lag | Step::CatchUp | Step::Failover(_) => Ok(()),
         }
     }
 
-    /// Before the model knows of it.
+    /// Called before the model learns of the event.
     pub(super) fn note_expire(&mut self, event: &Event) {
         let Event::Expire(key, ms) = event else { return };
         self.shortened.remove(key);
@@ -185,14 +184,14 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// The most by which an event that is due now may be late: more than usual only if a lease ends now and the module
-    /// may not have noticed yet that it ends so soon.
+    /// The most by which an event that is due now may be late. It is more than usual only if a lease expires now and
+    /// the module may not have noticed its shortened expiry.
     pub(super) fn latest(&self, late: Ms) -> Ms {
         let ends_now = self.shortened.values().filter(|(end, _)| *end <= self.now.wall);
         ends_now.map(|(_, noticed)| noticed.saturating_sub(self.now.monotonic)).max().unwrap_or(0).max(late)
     }
 
-    /// A command of the server's own, which it obeys.
+    /// Sends a server command, which must succeed.
     pub(super) fn native(&mut self, line: &str) -> Result<Reply> {
         self.note(line.into());
         match self.control.run(line) {
@@ -243,13 +242,13 @@ impl<'s> Play<'s> {
         self.settle_with(Vec::new(), vec![(command, expected, connection)])
     }
 
-    /// Whether the contract leaves open if the request gets DEADLOCK: others wait for ever already.
+    /// Whether the contract leaves open if the request gets DEADLOCK, because other requests are already deadlocked.
     fn is_open(&self, command: &Command) -> bool {
         let waits = matches!(command, Command::Acquire(asked) if asked.block.is_some());
         waits && !self.model.endless_waits().is_empty()
     }
 
-    /// What the contract says of a command, once it is understood.
+    /// The outcome that the contract requires for a command that was parsed.
     pub(super) fn expect(&mut self, command: &Command) -> Outcome {
         if wire::is_wrong_in_itself(command) {
             return Outcome::Refused(Refusal::Invalid);
@@ -269,7 +268,7 @@ impl<'s> Play<'s> {
         &mut connection.expect("it was chosen").client
     }
 
-    /// Gives a request to acquire its number and a connection.
+    /// Assigns a number and a connection to an acquire request.
     pub(super) fn name_request(&mut self, command: &mut Command) -> Option<u64> {
         if let Command::TakeOver { client, .. } | Command::Count { client, .. } = command {
             *client = CONTROL;
@@ -309,9 +308,9 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// Sets the wall clock. Not back after lost data: fences survive only one of the two. Not while the module takes
-    /// writes for refused: the next try of a renewal then depends on when it notices. And not if another event would
-    /// happen before it notices, or a session's lease end before.
+    /// Sets the wall clock. Not back after data loss, because fencing tokens survive only one of the two. Not while the
+    /// module believes that writes are refused, because the next renewal attempt then depends on when it notices. And
+    /// not if another event, or the end of a session's lease, would come before it notices.
     pub(super) fn set_clock(&mut self, by_ms: i64) -> Result {
         let wall = self.now.wall.saturating_add_signed(by_ms);
         let ends = |holder: &Holder| matches!(holder.until, Until::At(last) if (wall..=wall + NOTICED).contains(&last));
@@ -336,14 +335,14 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// To other commands an ended holder is one until a command of the module has touched the lock.
+    /// For other commands an expired holder counts until a command of the module has accessed the lock.
     pub(super) fn sweep_before(&mut self, events: &[Event]) {
         if events.iter().any(|event| matches!(event, Event::Expire(..) | Event::Renamed(..) | Event::Restored(..))) {
             self.sweep();
         }
     }
 
-    /// Every ended lease is removed, also if no command has touched it before the clock is set back.
+    /// Every expired lease is removed, even if no command has accessed it before the clock is set back.
     pub(super) fn sweep(&mut self) {
         for key in self.keys.clone() {
             self.control.run(&format!("RWLOCK.RELEASE {key} nobody READ"));
@@ -395,7 +394,7 @@ impl<'s> Play<'s> {
         self.let_rounds_notice(&events)
     }
 
-    /// Changes by other commands are noticed by a round of inspections: the new value of a waited-for key.
+    /// Changes by other commands, that is a new value of a key with waiters, are noticed by inspections.
     pub(super) fn let_rounds_notice(&mut self, events: &[Event]) -> Result {
         let mut is_put = false;
         for event in events {
@@ -412,9 +411,9 @@ impl<'s> Play<'s> {
         self.settle_within(if is_put { INSPECTED } else { LATE }, Vec::new(), Vec::new())
     }
 
-    /// A waiter's connection ends in the turn of a command. Only for an owner with no other request: another one might
-    /// be granted in between or not. Nor for a request that may have to pass one for several keys: that comes in a
-    /// later turn, without a grant to take back.
+    /// A waiter's connection closes in the iteration of a command. Only for an owner without other requests, because
+    /// another one might be granted in between. Nor for a request that may have to be evaluated after one for multiple
+    /// keys: that happens in a later iteration, without a grant to revoke.
     pub(super) fn deafen(&mut self, which: usize, command: &Command) -> Result {
         let Some(number) = self.blocked(which).filter(|_| !self.refuses_writes) else { return self.send(command) };
         let asked = &self.clients.requests[&number].asked;
@@ -444,13 +443,13 @@ impl<'s> Play<'s> {
         self.settle(Vec::new())
     }
 
-    /// The server starts again from its last saved file.
+    /// Restarts the server from its last saved file.
     pub(super) fn crash(&mut self, grace: Ms) -> Result {
         if self.was_set_back {
             return Ok(());
         }
         self.note(format!("kill -9, and a start with lock.grace {grace}"));
-        // A start takes longer than the clocks disagree: by that fences grow over lost data.
+        // A start takes longer than the clocks disagree, so fencing tokens grow despite the lost data.
         self.has_lost = true;
         self.server.kill();
         self.put_clocks(self.now.plus(5));
@@ -462,7 +461,7 @@ impl<'s> Play<'s> {
         let ids = std::mem::take(&mut self.clients.ids);
         let requests = std::mem::take(&mut self.clients.requests);
         self.clients = Clients { ids, requests, ..Clients::default() };
-        // Ids of connections begin again.
+        // Connection ids start over.
         self.clients.ids.values_mut().for_each(|id| *id = -1);
         self.control = self.server.client3();
         self.native("DEBUG SET-ACTIVE-EXPIRE 0")?;

@@ -1,4 +1,4 @@
-//! After each step the server does what is due, and all replies and messages are compared with the contract.
+//! After each step, lets the server do what is due, and compares all replies and messages with the contract.
 
 use lock::testing::contract::*;
 
@@ -8,10 +8,10 @@ use super::play::{Play, Result, LATE};
 use super::wire::{self, Told};
 use crate::support::Reply;
 
-/// The most rounds of the server's event loop until all due work is done. Its clocks stand meanwhile.
+/// The most event-loop iterations until all due work is done. The clocks stand still during these.
 const TURNS: usize = 5;
 
-/// The reply to a command that is to come, on the control connection or on the one with this number.
+/// The pending reply to a command, on the control connection or on the one with this number.
 pub(super) type Expected = (Command, Outcome, Option<u64>);
 
 impl Play<'_> {
@@ -23,8 +23,8 @@ impl Play<'_> {
         self.settle_within(LATE, told, replies)
     }
 
-    /// Lets the server do all due work, and compares everything: replies, outcomes of waiters, keys. Events that are
-    /// due at once may happen so many milliseconds later.
+    /// Lets the server do all due work, and compares everything: replies, outcomes of waits, keys. Immediate events may
+    /// happen this many milliseconds later.
     pub(super) fn settle_within(
         &mut self,
         late: Ms,
@@ -51,7 +51,7 @@ impl Play<'_> {
         Err(wrong)
     }
 
-    /// The expected outcomes of waiters, as far as these are connected.
+    /// The expected outcomes of the waiters that are connected.
     pub(super) fn take_told(&mut self, told: &mut Vec<(u64, Told<Grant>)>) {
         for (number, answer) in self.model.take_answers() {
             if self.clients.is_heard(number) {
@@ -61,7 +61,7 @@ impl Play<'_> {
         told.sort_by_key(|(number, _)| *number);
     }
 
-    /// Runs the server's event loop once; returns the missing reply, if there is one.
+    /// Runs one event-loop iteration; returns the missing reply, if any.
     pub(super) fn turn(
         &mut self,
         answers: &mut Vec<(u64, Told<i64>)>,
@@ -123,7 +123,7 @@ impl Play<'_> {
         for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(told) {
             let Some(grant) = grant else { continue };
             match granted.iter().filter(|other| **other == owner(number)).count() {
-                // A SET is not told its fence.
+                // A SET does not get its fencing token.
                 1 => fence.iter().try_for_each(|fence| fences.see(*grant, *fence))?,
                 _ => at_once.push(owner(number)),
             }
@@ -146,7 +146,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// A key that has become something else is noticed a little later: by then the request's time may be over.
+    /// A key that has become something else is noticed slightly later, when the request may have timed out.
     fn has_run_out(&self, number: u64, words: &str, expected: &str) -> bool {
         let Sent { asked, sent, .. } = &self.clients.requests[&number];
         let is_over = asked.block.is_some_and(|block| block > 0 && sent + block <= self.now.monotonic);

@@ -1,11 +1,11 @@
-//! A schedule with longer times: a server's timers are exact to a millisecond, and each step takes one. In the
-//! schedules of the simulator a SESSION may be renewed every millisecond; here there has to be one in which nothing
-//! happens. With four milliseconds between two renewals four sessions left none, and a step waited for it for ever.
+//! Stretches the times of a schedule: a server's timers are exact to a millisecond, and each step takes one. In the
+//! simulator's schedules a SESSION may be renewed every millisecond; here there must be a millisecond in which nothing
+//! happens. With four milliseconds between renewals, four sessions left none, and a step waited for it indefinitely.
 
 use lock::testing::contract::*;
 use lock::testing::schedule::Step;
 
-/// How much longer.
+/// The stretch factor.
 pub const TIMES: Ms = 8;
 
 /// The step with its times stretched.

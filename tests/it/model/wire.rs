@@ -1,11 +1,11 @@
-//! Commands of the contract as words, and replies as outcomes of the contract.
+//! Converts commands of the contract to words, and replies to outcomes of the contract.
 
 use lock::testing::contract::*;
 use lock::testing::model::Value;
 
 use crate::support::Reply;
 
-/// A release or an acquire of more than one hold can be written only for permits.
+/// Converts to a command that can be written: more than one hold at a time is possible only for permits.
 pub fn sayable(command: &Command) -> Command {
     let sayable = |claim| match claim {
         Claim::Reentrant(Holds::By(_)) => Claim::Reentrant(Holds::By(1)),
@@ -22,19 +22,19 @@ pub fn sayable(command: &Command) -> Command {
     command
 }
 
-/// More permits than its own LIMIT allows: an error, whatever is under the key.
+/// Whether it requests more permits than its own LIMIT, which is an error whatever is under the key.
 pub fn is_wrong_in_itself(command: &Command) -> bool {
     let Command::Acquire(Acquire { claim: Claim::Permits(limit, count), .. }) = command else { return false };
     let (Holds::By(number) | Holds::Exactly(number)) = count;
     number > limit
 }
 
-/// The channel of the request's outcome, if it has no reply.
+/// The channel for the request's outcome, if it has no reply.
 pub fn channel(number: u64) -> String {
     format!("request:{number}")
 }
 
-/// The number of the request that is answered on this channel.
+/// The number of the request whose outcome is published on this channel.
 pub fn number_of(channel: &str) -> Option<u64> {
     channel.strip_prefix("request:")?.parse().ok()
 }
@@ -42,7 +42,7 @@ pub fn number_of(channel: &str) -> Option<u64> {
 /// The keys of `lock.adopt`.
 pub const ADOPTED: &str = "lock.adopt a,b,c,hash:e";
 
-/// Whether a lock of this family is adopted on the key.
+/// Whether a lock of this type is adopted on the key.
 fn is_adopted(key: Word, kind: Kind) -> bool {
     match kind {
         Kind::Mutex => ["a", "b", "c"].contains(&key),
@@ -51,8 +51,8 @@ fn is_adopted(key: Word, kind: Kind) -> bool {
     }
 }
 
-/// Whether the command is one of a client that does not know the module, on keys of which it makes no lock: with a
-/// string or another pattern, or for a count that is none.
+/// Whether the command of another lock library acquires no lock: on a key with a string or without a pattern, or with
+/// an invalid count.
 pub fn is_no_lock(command: &Command, value: impl Fn(Word) -> Option<Value>) -> bool {
     match command {
         Command::Acquire(Acquire { claim: Claim::Adopted { .. }, keys, .. }) => !is_adopted(keys[0], Kind::Mutex),
@@ -68,15 +68,15 @@ pub fn is_no_lock(command: &Command, value: impl Fn(Word) -> Option<Value>) -> b
     }
 }
 
-/// The connections of scripts, which are none.
+/// The connection number for scripts, which have no connection.
 pub const SCRIPT: u64 = u64::MAX;
 
-/// Whether a script sends it: with a lease, and without the wait that it would have otherwise.
+/// Whether a script sends it: with a lease, and without the wait that it would otherwise have.
 pub fn is_of_script(asked: &Acquire) -> bool {
     matches!(asked.claim, Claim::Adopted { .. }) && asked.block.is_none() && asked.lease.is_some()
 }
 
-/// `SET key owner NX`, and when its lease ends.
+/// `SET key owner NX` with its expiry.
 fn set_nx(asked: &Acquire, is_absolute: bool, wall: Ms) -> String {
     let (key, owner) = (asked.keys[0], asked.owner);
     let (unit, time) = match asked.lease {
@@ -94,7 +94,7 @@ fn set_nx(asked: &Acquire, is_absolute: bool, wall: Ms) -> String {
     }
 }
 
-/// Whether this is the reply to a command of a client that does not know the module; `None`: it is another command.
+/// Whether this is the correct reply to an adopted command; `None`: it is another command.
 pub fn is_adopted_reply(command: &Command, expected: Outcome, reply: &Reply) -> Option<bool> {
     let has_code = |code: &str| matches!(reply, Reply::Error(text) if text.starts_with(code));
     let (Command::Acquire(Acquire { claim: Claim::Adopted { .. }, .. })
@@ -115,7 +115,7 @@ pub fn is_adopted_reply(command: &Command, expected: Outcome, reply: &Reply) -> 
     })
 }
 
-/// The words of a command, at this time of the wall clock.
+/// The words of a command at this wall-clock time.
 pub fn line(command: &Command, wall: Ms) -> String {
     match command {
         Command::Acquire(asked @ Acquire { claim: Claim::Adopted { is_absolute }, .. }) => {
@@ -206,12 +206,12 @@ fn permits(holds: Holds) -> String {
     }
 }
 
-/// An event that is a command of the server's own.
+/// An event that is a server command.
 pub fn native(event: Event) -> Option<String> {
     Some(match event {
-        // Outside a script DEL frees no native hold.
+        // Outside a script DEL does not release a native hold.
         Event::Deleted(key) => format!("EVAL return(redis.call('DEL',KEYS[1])) 1 {key}"),
-        // An empty value is no token, so this is a string on a key of `lock.adopt`, too. It overwrites no lock.
+        // An empty value cannot be a token, so this is a string even on a key of `lock.adopt`. It overwrites no lock.
         Event::Overwritten(key) => {
             format!("EVAL redis.call('DEL',KEYS[1])return(redis.call('SET',KEYS[1],'')) 1 {key}")
         }
@@ -255,8 +255,8 @@ pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String>
     }
 }
 
-/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others, with a slot behind it; a mutex that is granted is
-/// held once. Which slot LOCK.INFO tells.
+/// `[owner, fence]` for a mutex, `[owner, fence, holds]` for others, followed by the slot if any; a granted mutex is
+/// held once. LOCK.INFO shows which slot.
 fn grant(asked: &Acquire, reply: &Reply) -> Option<(i64, u32)> {
     let Reply::Array(items) = reply else { return None };
     let is_mutex = asked.claim.kind() == Kind::Mutex;
@@ -288,7 +288,7 @@ fn refusal(text: &str) -> Option<Refusal> {
     })
 }
 
-/// The outcome of a waiter: in words that do not depend on the fence, and the fence.
+/// The outcome of a wait: text that does not depend on the fencing token, and the token.
 pub type Told<F> = (String, Option<F>);
 
 /// The reply of a blocked client.

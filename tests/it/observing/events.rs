@@ -1,11 +1,11 @@
-//! lock.keyspace-events: what requests and the module do to locks, as keyspace events of the class `d`.
+//! lock.keyspace-events: what requests and the module do to locks, as keyspace events of class `d`.
 
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Builder, Client, Reply, Server};
 
 const PATTERN: &str = "__key*__:*";
 
-/// Events, as a subscriber of all databases reads them.
+/// Events as seen by a subscriber to all databases.
 struct Subscriber(Client);
 
 impl Subscriber {
@@ -15,7 +15,7 @@ impl Subscriber {
         Subscriber(client)
     }
 
-    /// What was published until now: `event key`, with `@db` behind if that is not 0. Only of the channels of keys.
+    /// What was published so far: `event key`, followed by `@db` if that is not 0. Only keyspace channels.
     fn read(&mut self, client: &mut Client) -> Vec<String> {
         client.run("PUBLISH __key__:end end");
         let mut events = Vec::new();
@@ -84,14 +84,14 @@ fn every_family_publishes_what_a_request_changes() {
     for (line, expected) in rows {
         let reply = client.run(line);
         assert!(!reply.is_error(), "{line}: {reply:?}");
-        // The server's own are of no interest, but for the one that a key is deleted.
+        // The server's own events are ignored, except the deletion of a key.
         let mut events = subscriber.read(&mut client);
         events.retain(|event| event.starts_with("lock.") || event.starts_with("del "));
         assert_eq!(events, *expected, "{line}");
     }
 }
 
-/// The same request again: neither holders, holds nor deadlines change.
+/// The same request again changes neither holders, holds nor deadlines.
 #[test]
 fn a_request_that_changes_nothing_publishes_nothing() {
     let rows: &[(&str, &[&str])] = &[
@@ -141,7 +141,7 @@ fn a_hand_off_is_the_end_and_then_the_acquire() {
         assert_eq!(events, [*event, "lock.acquire k"], "{end}");
         client.run("LOCK.RELEASE k b");
     }
-    // The waiter gets several at once.
+    // The waiter is granted multiple keys at once.
     client.run("MLOCK.ACQUIRE 2 k l a").fence();
     let mut b = Waiter::park(&server, "MLOCK.ACQUIRE 2 l k b BLOCK 0");
     subscriber.read(&mut client);
@@ -149,7 +149,7 @@ fn a_hand_off_is_the_end_and_then_the_acquire() {
     b.granted("b");
     let events = subscriber.read(&mut client);
     assert_eq!(events, ["lock.release k", "lock.release l", "lock.acquire l", "lock.acquire k"]);
-    // And a session's end.
+    // The same for the end of a session.
     let mut session = server.client();
     session.run("LOCK.ACQUIRE s a PX 60000 SESSION").fence();
     let [mut c] = line_up(&server, "s", ["c"]);
@@ -200,7 +200,7 @@ fn a_turn_of_the_timer_publishes_in_the_database_of_the_key() {
     client.run("DEL k");
     b.granted("b");
     assert_eq!(subscriber.read(&mut client), ["del k@7", "lock.acquire k@7"]);
-    // Of several databases in one turn.
+    // Multiple databases in one engine pass.
     let mut third = server.client();
     third.run("SELECT 3");
     hold(&mut third, "k", "a");

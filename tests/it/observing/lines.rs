@@ -1,9 +1,9 @@
-//! Lines in the server's log, where an operator wants one; never more than one a second of a kind.
+//! Lines in the server's log for events that an operator needs to see; at most one per second of each kind.
 
 use crate::support::waiting::*;
 use crate::support::{until, Reply, Server};
 
-/// The lines of the module that have these words.
+/// The module's log lines that contain these words.
 fn lines(server: &Server, words: &str) -> Vec<String> {
     let log = server.log();
     log.lines().filter(|line| line.contains("redis-lock: ") && line.contains(words)).map(str::to_string).collect()

@@ -1,9 +1,9 @@
-//! LOCK.LOG: holds and waits that were too long, leases that ended while others waited, refused deadlocks.
+//! LOCK.LOG: long holds and waits, leases that expired while requests waited, refused deadlocks.
 
 use crate::support::waiting::*;
 use crate::support::{each_protocol, until, Client, Reply, Server};
 
-/// Waits until a millisecond has passed by the server's clock.
+/// Waits until the server's clock has advanced by a millisecond.
 fn let_a_millisecond_pass(client: &mut Client) {
     let time = |client: &mut Client| {
         let time = client.run("TIME");
@@ -18,7 +18,7 @@ fn get(client: &mut Client) -> Vec<Reply> {
     client.run("LOCK.LOG GET -1").items().to_vec()
 }
 
-/// Waits until the newest entry is of this event; that entry.
+/// Waits until the newest entry has this event, and returns it.
 #[track_caller]
 fn newest(client: &mut Client, event: &str) -> Reply {
     until(&format!("the log has an entry {event}"), || {
@@ -128,7 +128,7 @@ fn what_is_waited_for_longer_than_log_wait_is_logged_once_for_a_request() {
     client.run("LOCK.RELEASE k a");
     both.granted("d");
     assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1));
-    // One wait of two requests, of which a release between them frees the lock.
+    // One wait of two requests; a release between them frees the lock.
     client.run("LOCK.LOG RESET");
     client.run("CONFIG SET lock.log-wait 40");
     hold(&mut client, "m", "a");
@@ -152,7 +152,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
         ("RWLOCK.ACQUIRE k a READ PX 30", "RWLOCK.ACQUIRE k b WRITE BLOCK 0"),
         ("SEM.ACQUIRE k a LIMIT 1 PX 30", "SEM.ACQUIRE k b LIMIT 1 BLOCK 0"),
     ] {
-        // On a machine that stands still for so long the request may come too late to wait.
+        // If the machine pauses for this long, the request may come too late to wait.
         until("b has waited for the end of the lease", || {
             client.run("DEL k");
             client.run("LOCK.LOG RESET");
@@ -165,7 +165,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
         assert!(entry.get("ms").int() >= 30, "{acquire}: {entry:?}");
         assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1), "{acquire}");
     }
-    // No waiters: the end of a lease is routine.
+    // Without waiters, lease expiry is routine.
     client.run("LOCK.LOG RESET");
     for observed in ["lock.log-hold 600000", "lock.keyspace-events yes"] {
         client.run(&format!("CONFIG SET {observed}"));
@@ -178,7 +178,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     }
 }
 
-/// There is no waiter, and the next request takes the fast path.
+/// There is no waiter, so the next request takes the fast path.
 #[test]
 fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
     let server = quiet().config("lock.log-hold 1").start();
@@ -198,7 +198,7 @@ fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
     }
 }
 
-/// It was held for longer than its first lease, because it was renewed: a DEL then is not the end of the lease.
+/// Renewals made the hold longer than its first lease: a DEL is then not taken for lease expiry.
 #[test]
 fn a_lock_that_is_deleted_is_not_logged_as_expired() {
     let server = quiet().start();
@@ -215,7 +215,7 @@ fn a_lock_that_is_deleted_is_not_logged_as_expired() {
 
 #[test]
 fn a_broken_lock_is_logged_with_the_client_that_broke_it() {
-    // No hold lasts so long: the setting only switches logging on.
+    // No hold lasts this long: the setting only switches logging on.
     let server = quiet().config("lock.log-hold 600000").start();
     let (mut client, mut operator) = (server.client(), server.client());
     client.run("RWLOCK.ACQUIRE k a READ").fence();
@@ -286,7 +286,7 @@ fn a_long_hold_that_another_command_removes_is_not_logged() {
     assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1));
 }
 
-/// Breaks the lock of this key.
+/// Breaks the lock under this key.
 fn log_one(client: &mut Client, key: &str) {
     client.run(&format!("LOCK.ACQUIRE {key} a")).fence();
     assert_eq!(client.run(&format!("LOCK.BREAK {key}")), Reply::Int(1));
@@ -312,7 +312,7 @@ fn it_is_read_and_reset_as_slowlog() {
         assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0));
         log_one(client, "k");
         assert_eq!(ids(&client.run("LOCK.LOG GET")), [12], "ids go on");
-        // In the words of SLOWLOG.
+        // With the wording of SLOWLOG.
         for (line, like) in [
             ("LOCK.LOG GET x", "SLOWLOG GET x"),
             ("LOCK.LOG GET -2", "SLOWLOG GET -2"),

@@ -1,4 +1,4 @@
-//! Notifications of operators and applications: LOCK.LOG, lines in the server's log, keyspace events, client tracking.
+//! Notifications for operators and applications: LOCK.LOG, lines in the server's log, keyspace events, client tracking.
 
 mod events;
 mod lines;

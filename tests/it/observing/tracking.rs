@@ -1,11 +1,11 @@
-//! Client tracking tells a holder that its lock has gone.
+//! Client tracking notifies a holder that its lock is gone.
 
 use std::time::Duration;
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server};
 
-/// A holder that has read its lock under CLIENT TRACKING.
+/// A holder that has read its lock with CLIENT TRACKING on.
 fn holder(server: &Server, read: &str) -> Client {
     let mut holder = server.client3();
     holder.run("LOCK.ACQUIRE k a PX 60000").fence();

@@ -1,11 +1,11 @@
-//! Reads the fenced blocks of README.md, and the comments that say how each is replayed. Decides nothing, types
+//! Parses the fenced blocks of README.md, and the comments that say how each is replayed. Decides nothing, types
 //! nothing.
 
 use std::time::Duration;
 
-/// A fenced block, and the comments right above it.
+/// A fenced block, with the comments right above it.
 pub struct Block<'a> {
-    /// The line of the file on which it begins, from 1.
+    /// The line number in the file, from 1.
     pub line: usize,
     pub language: &'a str,
     pub lines: Vec<&'a str>,
@@ -28,7 +28,7 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut directives = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
-        // The bounds of what a program writes.
+        // Marks the text that a program writes.
         if ["<!-- command ", "<!-- settings -->", "<!-- end of "].iter().any(|bound| line.starts_with(bound)) {
             continue;
         }
@@ -82,7 +82,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
     text.strip_suffix(" ms")?.parse().ok().map(Duration::from_millis)
 }
 
-/// The commands of a session, each with the line of its reply and the reply.
+/// The commands of a session, each with the line number of its reply, and the reply.
 pub fn session<'a>(block: &Block<'a>) -> Vec<(usize, &'a str, Vec<&'a str>)> {
     let mut in_multi = false;
     let mut commands: Vec<(usize, &str, Vec<&str>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Types the sessions, block by block, and compares the output with the written one.
+//! Types the sessions block by block, and compares the output with the document.
 
 use super::blocks::{session, Block, Directive};
 use super::terminal::Terminal;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// All terminals, from the first block to the last.
 pub struct Replay<'a> {
     server: &'a Server,
-    /// The file of these sessions, for messages.
+    /// The file of these sessions, for failure messages.
     file: &'static str,
     observer: Client,
     terminals: HashMap<String, Terminal>,
@@ -20,7 +20,7 @@ pub struct Replay<'a> {
     begun: Instant,
 }
 
-/// The names of the reader's own terminals: no directive can name them.
+/// The name of the reader's own terminals, which no directive can have.
 const READER: &str = "the reader's";
 const READER_RESP3: &str = "the reader's, -3";
 
@@ -55,7 +55,7 @@ impl<'a> Replay<'a> {
                 Directive::Listens { terminal, command } => {
                     let terminal = self.terminal(terminal);
                     terminal.enter(command);
-                    // The confirmation: "subscribe", the channel, and how many there are.
+                    // The confirmation: "subscribe", the channel, and the number of subscriptions.
                     terminal.read_to(|line| line.starts_with("3) "));
                 }
                 Directive::Meanwhile { after, terminal, command } => meanwhile = Some((*after, *terminal, *command)),
@@ -74,7 +74,7 @@ impl<'a> Replay<'a> {
             return self.compare(block.line + 1, &block.lines, &came, &about);
         }
         for (line, command, written) in session(block) {
-            // A written UUID stands for the actual one.
+            // Replaces a documented UUID with the actual one.
             let typed = self.masks.fill(command);
             about.command = command.to_string();
             about.waited = wait_of(command);
@@ -86,7 +86,7 @@ impl<'a> Replay<'a> {
                 about.waited = after;
             }
             let mut came = self.terminal(reader).finish();
-            // On a busy machine a command that does not wait may take half a second too: then redis-cli prints the
+            // On a busy machine a command that does not wait may take half a second too, and then redis-cli prints the
             // time.
             if about.waited.is_zero() && came.last().is_some_and(|line| is_elapsed(line)) {
                 came.pop();
@@ -101,7 +101,7 @@ impl<'a> Replay<'a> {
         self.terminals.entry(name.to_string()).or_insert_with(|| Terminal::open(server, &[]))
     }
 
-    /// Types a command of a directive, which must not fail.
+    /// Types a command of a directive, which must succeed.
     fn types(&mut self, terminal: &str, command: &str) {
         let reply = self.terminal(terminal).answer(command);
         assert!(!reply.concat().starts_with("(error)"), "{terminal}> {command}: {reply:?}");
@@ -112,7 +112,7 @@ impl<'a> Replay<'a> {
         until(&format!("`{command}` waits"), || is_blocked(&mut self.observer, id));
     }
 
-    /// Compares the output with the lines of the document that begin at this number.
+    /// Compares the output with the document's lines from this number.
     fn compare(&mut self, first: usize, written: &[&str], came: &[String], about: &About) {
         let list = self.observer.run("CLIENT LIST").text().to_string();
         let about = About { clients: clients(&list), age: self.begun.elapsed(), ..about.clone() };
@@ -127,14 +127,14 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// How long a command may wait at most; zero where it does not block, or for ever.
+/// The longest time that a command may wait; zero if it does not block, or has no limit.
 fn wait_of(command: &str) -> Duration {
     let time = command.split_once(" BLOCK ").map(|(_, rest)| rest).filter(|rest| !rest.contains("NOTIFY"));
     let time = time.and_then(|rest| rest.split(' ').next()?.parse().ok());
     time.map_or(Duration::ZERO, Duration::from_millis)
 }
 
-/// Ids and ports of all connections.
+/// The ids and ports of all connections.
 fn clients(list: &str) -> Vec<(String, String)> {
     let client = |line: &str| {
         let port = client_field(line, "addr")?.rsplit(':').next()?;

@@ -1,4 +1,4 @@
-//! The real redis-cli, typed into. It is a pipe and not a terminal, so it prints no prompts.
+//! Types into a real redis-cli. It has a pipe rather than a terminal, so it prints no prompts.
 
 use crate::support::{Server, LIMIT};
 use std::io::{BufRead, BufReader, Write};
@@ -6,19 +6,18 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-/// A redis-cli that is typed into.
 pub struct Terminal {
     cli: Child,
     keyboard: ChildStdin,
     screen: Receiver<String>,
-    /// Commands that were typed, with replies not read yet.
+    /// The number of typed commands whose replies have not been read yet.
     unread: usize,
-    /// The number by which CLIENT LIST knows its connection.
+    /// The id of its connection in CLIENT LIST.
     pub id: i64,
 }
 
-/// An unfinished quotation. redis-cli complains itself, without a word to the server, so this also marks the end of a
-/// reply inside MULTI.
+/// An unfinished quotation. redis-cli reports it without sending anything to the server, so this also marks the end of
+/// a reply inside MULTI.
 const MARK: &str = "\"";
 const MARK_SHOWN: &str = "Invalid argument(s)";
 
@@ -28,7 +27,7 @@ impl Terminal {
         let mut cli = Command::new(&program)
             .args(["-p", &server.port().to_string(), "--no-raw"])
             .args(options)
-            // No preferences and no password of the user that runs the tests.
+            // Without the preferences and the password of the user that runs the tests.
             .env("HOME", server.dir())
             .env_remove("REDISCLI_AUTH")
             .stdin(Stdio::piped())
@@ -58,7 +57,7 @@ impl Terminal {
         self.unread += 1;
     }
 
-    /// The output of the command that was typed last.
+    /// The output of the last typed command.
     pub fn finish(&mut self) -> Vec<String> {
         let mut reply = Vec::new();
         while self.unread > 0 {
@@ -69,13 +68,13 @@ impl Terminal {
         reply
     }
 
-    /// Types a command, and reads its output.
+    /// Types a command, and returns its output.
     pub fn answer(&mut self, command: &str) -> Vec<String> {
         self.begin(command);
         self.finish()
     }
 
-    /// All lines up to one that is the last.
+    /// Reads lines up to and including the last one.
     pub fn read_to(&mut self, is_last: impl Fn(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -95,7 +94,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.cli.kill();
         let _ = self.cli.wait();
     }

@@ -1,39 +1,39 @@
-//! The allowed differences between a written reply and the actual one: as few as possible.
+//! The allowed differences between a documented reply and the actual one: as few as possible.
 
 use crate::support::LIMIT;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A value that varies from run to run. Where README.md repeats a value, the actual value must repeat too.
+/// A value that varies between runs. If README.md repeats a value, the actual value must repeat too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Varies {
     /// A random UUID; the same throughout the file.
     Uuid,
-    /// Larger than every fence before it in the file; 16 digits.
+    /// Larger than every fencing token before it in the file; 16 digits.
     Fence,
-    /// The id of a connection that is there.
+    /// The id of an existing connection.
     Client,
-    /// The port of a connection that is there.
+    /// The port of an existing connection.
     Port,
-    /// ttl and remaining: above 0, at most what the block's comment says.
+    /// ttl and remaining: above 0, at most the value in the block's comment.
     Left(&'static str),
-    /// age, waited, longest, held and ms: no longer than the replay runs.
+    /// age, waited, longest, held and ms: no longer than the replay has been running.
     Past,
-    /// time: unix ms, since the replay began.
+    /// time: Unix time in ms, after the start of the replay.
     Time,
-    /// How long redis-cli waited for the reply: at least as long as the server had it wait.
+    /// How long redis-cli waited for the reply: at least as long as the server made it wait.
     Elapsed,
 }
 
-/// The facts known when a reply is compared.
+/// What is known when a reply is compared.
 #[derive(Clone, Default)]
 pub struct About {
     pub command: String,
     pub at_most: HashMap<String, u64>,
-    /// How long the command waited at least.
+    /// The minimum time that the command waited.
     pub waited: Duration,
-    /// How long the replay runs.
+    /// How long the replay has been running.
     pub age: Duration,
     pub clients: Vec<(String, String)>,
 }
@@ -50,24 +50,24 @@ impl About {
     }
 }
 
-/// The actual values of the written ones, so far.
+/// The actual values seen so far for the documented ones.
 #[derive(Default)]
 pub struct Masks {
     came_for: HashMap<String, String>,
-    /// The last written fence, and the last actual one.
+    /// The last documented fencing token, and the last actual one.
     last_fence: (u64, u64),
 }
 
 impl Masks {
-    /// A command with the actual UUIDs in place of the written ones.
+    /// A command with the documented UUIDs replaced by the actual ones.
     pub fn fill(&self, command: &str) -> String {
         let uuids = self.came_for.iter().filter(|(written, _)| is_uuid(written));
         uuids.fold(command.to_string(), |command, (written, came)| command.replace(written, came))
     }
 
-    /// Whether an actual line equals the written one, except for values that vary.
+    /// Whether an actual line equals the documented one, except for values that vary.
     pub fn compare(&mut self, written: &str, came: &str, about: &About) -> Result<(), String> {
-        // redis-cli prints a blank after `=>` where a list follows; editors take it away.
+        // redis-cli prints a blank after `=>` before a list; editors remove it.
         let (written, came) = (written.trim_end(), came.trim_end());
         let Some((place, varies)) = find_varying(written, &about.command) else {
             return if written == came { Ok(()) } else { Err("nothing in this line varies".into()) };
@@ -97,7 +97,7 @@ impl Masks {
                 return check(whole(written).is_ok() && (now - age..=now).contains(&came), "not while the replay runs");
             }
             Varies::Elapsed => {
-                // As redis-cli rounds it.
+                // Rounded as redis-cli does.
                 let least = about.waited.as_secs_f64() - 0.01;
                 let fits = |time: &str| time.parse().is_ok_and(|s: f64| s >= least && s < LIMIT.as_secs_f64());
                 return check(fits(written) && fits(came), "shorter than the wait");
@@ -106,7 +106,7 @@ impl Masks {
         self.bind(written, came)
     }
 
-    /// A fence that was there before is the same as before; a new one is larger, in both texts.
+    /// A fencing token that occurred before must be the same; a new one must be larger, in both texts.
     fn judge_fence(&mut self, written: &str, came: &str) -> Result<(), String> {
         if self.came_for.contains_key(written) {
             return self.bind(written, came);
@@ -119,7 +119,7 @@ impl Masks {
         self.bind(written, came)
     }
 
-    /// A written value stands for one actual value, and for no other.
+    /// A documented value corresponds to exactly one actual value.
     fn bind(&mut self, written: &str, came: &str) -> Result<(), String> {
         match self.came_for.get(written) {
             Some(before) => check(before == came, &format!("{before} came before")),
@@ -144,7 +144,7 @@ fn whole(number: &str) -> Result<u64, String> {
     number.parse().map_err(|_| format!("{number} is no number"))
 }
 
-/// What varies in a line of a reply, and where. Negative numbers have a meaning of their own and do not vary.
+/// What varies in a line of a reply, and where. Negative numbers have a special meaning and do not vary.
 fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
     if let Some(start) = (0..line.len()).find(|start| line.get(*start..start + 36).is_some_and(is_uuid)) {
         return Some((start..start + 36, Varies::Uuid));
@@ -174,7 +174,7 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
     };
     if let Some((start, varies)) = named.or_else(of_command) {
         let place = digits_at(line, start);
-        // Session 0 is none, and what has lasted for 0 ms has just happened.
+        // Session 0 means none, and 0 ms ago means just now.
         let is_zero = matches!(varies, Varies::Client | Varies::Past) && &line[place.clone()] == "0";
         let is_none = place.is_empty() || is_zero;
         return (!is_none).then_some((place, varies));
@@ -188,7 +188,7 @@ pub fn is_elapsed(line: &str) -> bool {
     seconds.is_some_and(|time| time.parse::<f64>().is_ok())
 }
 
-/// The digits that begin here.
+/// The digits that start here.
 fn digits_at(line: &str, start: usize) -> Range<usize> {
     let digits = line.as_bytes()[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     start..start + digits

@@ -1,4 +1,4 @@
-//! Effects are replicated, never requests, and only where something changed; no client may send them.
+//! Effects are replicated, never requests, and only if something changed; no client may send them.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn module_commands(client: &mut Client) -> Vec<String> {
     names.items().iter().map(|name| name.text().to_lowercase()).collect()
 }
 
-/// Commands of every family, with every kind of change.
+/// Commands for every lock type, with every kind of change.
 const CHANGES: &[&str] = &[
     "LOCK.ACQUIRE k a PX 600000",
     "LOCK.ACQUIRE k a PX 700000",
@@ -44,7 +44,7 @@ const CHANGES: &[&str] = &[
     "MLOCK.RELEASE 1 y a",
 ];
 
-/// The keys that [`CHANGES`] leave held.
+/// The keys that are held after [`CHANGES`].
 const KEYS: [&str; 4] = ["nested", "rw", "sem", "x"];
 
 #[track_caller]
@@ -55,7 +55,7 @@ fn make_changes(client: &mut Client) {
     }
 }
 
-/// The effects among what the server has appended: the module's only command there.
+/// The effects in what the server has appended; no other module command may be there.
 #[track_caller]
 fn appended_effects(server: &Server) -> Vec<Vec<Vec<u8>>> {
     let of_the_module = module_commands(&mut server.client());
@@ -114,7 +114,7 @@ fn what_was_refused_or_changed_nothing_is_not_replicated() {
     assert_eq!(appended_commands(&server).len(), before);
 }
 
-/// The same effects that the server writes for its replicas, sent by clients that must not send them.
+/// The effects that the server sends to its replicas, sent by clients, which may not send them.
 #[test]
 fn internal_commands_refuse_every_client() {
     let server = Server::builder().appendonly().start();
@@ -159,7 +159,7 @@ fn appended_by(server: &Server, client: &mut Client, line: &str) -> Vec<Vec<Vec<
     appended_commands(server).split_off(before)
 }
 
-/// One effect, `LOCK.APPLY k hold`; returns the fields of the hold.
+/// Checks for a single effect, `LOCK.APPLY k hold`, and returns the fields of the hold.
 #[track_caller]
 fn only_hold(commands: &[Vec<Vec<u8>>]) -> Vec<String> {
     match commands {
@@ -175,7 +175,7 @@ fn a_grant_is_one_command_with_one_argument_and_the_end_is_a_del() {
     let server = Server::builder().appendonly().start();
     let mut client = server.client();
     client.run("SET select-is-there 1");
-    // Letter, and what follows the three numbers.
+    // The letter, and what follows the three numbers.
     let rows = [
         ("LOCK.ACQUIRE k a PX 600000", "LOCK.RENEW k a PX 700000", "LOCK.RELEASE k a", "m", "a"),
         ("RLOCK.ACQUIRE k a HOLDS 2 PX 600000", "RLOCK.RENEW k a PX 700000", "RLOCK.RELEASE k a HOLDS 0", "r", "2 a"),

@@ -1,4 +1,4 @@
-//! A replica follows every step, in each family, to the byte and to the millisecond; so does an AOF that is turned on
+//! A replica follows every step with each lock type, to the byte and to the millisecond; so does an AOF that is enabled
 //! later.
 
 use super::*;
@@ -130,7 +130,7 @@ fn renaming_moving_and_restoring_are_followed() {
     assert_eq!(ours.stored("moved"), theirs.stored("moved"));
 }
 
-/// Enough locks that a forgotten one would be seen; returns their keys.
+/// Enough locks to notice a missing one; returns their keys.
 fn take_many(client: &mut Client) -> Vec<String> {
     let keys: Vec<String> = (0..500).map(|number| format!("k{number}")).collect();
     let lines: Vec<String> = keys.iter().map(|key| format!("LOCK.ACQUIRE {key} owner-of-{key} PX 600000")).collect();
@@ -234,7 +234,7 @@ fn a_replica_follows_permits_and_limits_to_the_millisecond() {
         "SEM.ACQUIRE k a LIMIT 5 PX 600000",
         "SEM.ACQUIRE k a LIMIT 5 HOLDS 3 PX 500000",
         "SEM.ACQUIRE k b LIMIT 7 PERMITS 2 PX 700000",
-        // Nothing but the limit, or the limit and the lease.
+        // Only the limit changes, or the limit and the lease.
         "SEM.ACQUIRE k a LIMIT 8 HOLDS 3 PX 1000",
         "SEM.ACQUIRE k a LIMIT 9 HOLDS 3 PX 650000",
         "SEM.ACQUIRE k c LIMIT 6 PERMITS 4 BLOCK 1",

@@ -12,7 +12,7 @@ use crate::support::{decode_all, in_sync, until, Client, Reply, Rng, Server};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A master and a replica that is connected to it.
+/// A master and its connected replica.
 fn pair() -> (Server, Server) {
     let master = Server::start();
     let replica = Server::builder().replica_of(&master).start();
@@ -20,8 +20,8 @@ fn pair() -> (Server, Server) {
     (master, replica)
 }
 
-/// Both have the same under every one of these keys, byte by byte and to the millisecond, or soon will: what the master
-/// makes of an EXPIRE it decides in a later turn, which may come between the two looks.
+/// Checks that both have the same under each of these keys, byte by byte and to the millisecond. Retries, because the
+/// master may process an EXPIRE in a later iteration, between the two reads.
 #[track_caller]
 fn assert_same(master: &Server, replica: &Server, keys: &[&str]) {
     let (mut ours, mut theirs) = (master.client(), replica.client());

@@ -1,5 +1,5 @@
-//! A replica reads, hides what has expired and ends nothing itself; promoted, it keeps every holder and ends leases in
-//! time.
+//! A replica can be read, hides what has expired and ends nothing itself. After promotion it keeps every holder and
+//! ends leases on time.
 
 use super::*;
 
@@ -21,8 +21,8 @@ fn a_replica_reads_and_does_not_write() {
     assert!(!client.run("LOCK.WAITERS k").is_error());
 }
 
-/// The server lets clients write there, and a lock of the primary would be released or taken a second time. Rows: a
-/// replica from its start on, and one that has become a replica.
+/// The server lets clients write there, and a lock of the primary would be released or granted a second time. Rows: a
+/// replica from its start, and one that has become a replica.
 #[test]
 fn a_replica_that_accepts_writes_decides_nothing_and_a_promoted_one_does() {
     let master = Server::start();
@@ -62,7 +62,7 @@ fn a_replica_that_accepts_writes_decides_nothing_and_a_promoted_one_does() {
 #[test]
 fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     let (mut master, replica) = pair();
-    // While it pauses the master ends no lease either.
+    // During the pause the master ends no lease either.
     let lines = ["LOCK.ACQUIRE mutex a PX 300", "RLOCK.ACQUIRE nested a PX 300 HOLDS 3", "CLIENT PAUSE 60000 WRITE"];
     master.client().pipeline(&lines)[..2].iter().for_each(|reply| assert!(reply.fence() > 0));
     in_sync(&master, &replica);
@@ -80,7 +80,8 @@ fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     assert_eq!(client.run("RLOCK.ACQUIRE nested b").items()[2].int(), 1);
 }
 
-/// A replica without its master: in each family with several holders `short` holds for `ms` and `long` for long.
+/// A replica without its master: with each lock type that allows multiple holders, `short` holds for `ms` and `long`
+/// much longer.
 fn replica_without_master(ms: u64) -> Server {
     let mut master = Server::start();
     let replica = Server::builder().replica_of(&master).start();
@@ -91,7 +92,7 @@ fn replica_without_master(ms: u64) -> Server {
         format!("RWLOCK.ACQUIRE rw short READ PX {ms}"),
         format!("SEM.ACQUIRE sem long LIMIT 3 {LONG}"),
         format!("SEM.ACQUIRE sem short LIMIT 3 PERMITS 2 PX {ms}"),
-        // While it pauses the master ends no lease: that is left to the replica.
+        // During the pause the master ends no lease, so that is left to the replica.
         "CLIENT PAUSE 60000 WRITE".into(),
     ]);
     replies[..4].iter().for_each(|reply| assert!(reply.fence() > 0));
@@ -179,7 +180,7 @@ fn in_sync_with_new_master(master: &Server, replica: &Server) {
     in_sync(master, replica);
 }
 
-/// How often the process has gone to sleep since it began.
+/// How often the process has gone to sleep since its start.
 #[cfg(target_os = "linux")]
 fn sleeps(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
@@ -202,7 +203,7 @@ fn a_grant_that_was_lost_in_the_turn_of_the_demotion_leaves_nothing_to_do() {
     in_sync(&other, &server);
     let before = sleeps(&server);
     let_pass(Duration::from_millis(500));
-    // A timer of 10 ms wakes it a hundred times a second and more.
+    // A timer of 10 ms would wake it at least a hundred times a second.
     let slept = sleeps(&server) - before;
     assert!(slept < 25, "it woke {slept} times in half a second");
 }

@@ -1,9 +1,9 @@
-//! Random schedules over all families: replicas and the AOF agree with the master.
+//! Random schedules over all lock types: replicas and the AOF match the master.
 
 use super::*;
 
-/// In any order of events, replicas and the AOF agree with the master. A failure names the seed; `LOCK_TEST_SEED`
-/// repeats it.
+/// Replicas and the AOF match the master for any order of events. A failure names its seed; `LOCK_TEST_SEED` reproduces
+/// it.
 #[test]
 fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_master() {
     let mut master = Server::builder().appendonly().config("appendfsync no").start();
@@ -17,7 +17,7 @@ fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_maste
             assert_is_understood(line, &reply);
         }
         let (mut ours, mut theirs) = (master.client(), replica.client());
-        // Work that a command leaves to the next turns of the server may come in between.
+        // Work that a command leaves for later iterations may come in between.
         until(&format!("both say the same, round {round}, seed {seed}: {lines:#?}"), || {
             in_sync(&master, &replica);
             RANDOM_KEYS.iter().all(|key| ours.stored(key) == theirs.stored(key))
@@ -33,7 +33,7 @@ fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_maste
 
 const RANDOM_KEYS: [&str; 6] = ["m1", "m2", "nested", "rw", "rw2", "sem"];
 
-/// Mostly sensible requests, sometimes wrong ones; no lease ends meanwhile.
+/// Usually valid requests, sometimes invalid ones; no lease expires during the test.
 fn random_line(rng: &mut Rng) -> String {
     let owner = *rng.pick(&["a", "b", "c", "d"]);
     let mode = *rng.pick(&["READ", "READ", "READ", "WRITE"]);

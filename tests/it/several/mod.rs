@@ -1,5 +1,5 @@
-//! The promises of MLOCK.ACQUIRE, MLOCK.RELEASE and MLOCK.RENEW: several mutexes, all or nothing, one fence, a place in
-//! the queue of each.
+//! MLOCK.ACQUIRE, MLOCK.RELEASE and MLOCK.RENEW: multiple mutexes, all or nothing, with one fencing token and a
+//! position in the queue of each.
 
 mod commands;
 mod random;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// `keys_and_owner` are held for a long time; returns the fence.
+/// Gives the keys to the owner for a long time; returns the fencing token.
 #[track_caller]
 fn take(client: &mut Client, keys_and_owner: &str) -> i64 {
     client.run(&format!("MLOCK.ACQUIRE {} {LONG}", counted(keys_and_owner))).fence()
 }
 
-/// A request for several keys waits.
+/// Queues a request for multiple keys.
 #[track_caller]
 fn wait_for(server: &Server, keys_and_owner: &str) -> Waiter {
     Waiter::park(server, &format!("MLOCK.ACQUIRE {} {LONG} BLOCK 0", counted(keys_and_owner)))
@@ -30,7 +30,7 @@ fn release(client: &mut Client, keys_and_owner: &str, released: i64) {
     assert_eq!(client.run(&line), Reply::Int(released), "{line}");
 }
 
-/// Puts numkeys in front.
+/// Prepends numkeys.
 fn counted(keys_and_owner: &str) -> String {
     format!("{} {keys_and_owner}", keys_and_owner.split(' ').count() - 1)
 }

@@ -1,8 +1,8 @@
-//! Random requests for several keys, while a client watches for partial holds.
+//! Random requests for multiple keys, while a client watches for partial holds.
 
 use super::*;
 
-/// Twelve clients take random pairs and triples of ten keys, 10,000 times in all.
+/// Twelve clients acquire random pairs and triples of ten keys, 10,000 times in total.
 #[test]
 fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
     const CLIENTS: usize = 12;
@@ -20,7 +20,7 @@ fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
                 scope.spawn(move || {
                     let mut client = Client::connect(port);
                     let mut rng = Rng::with_seed(seed.wrapping_add(number as u64));
-                    // Some take one more, so that all take exactly as many as promised.
+                    // Some acquire one more, so that the total is exact.
                     let mine = TAKEN / CLIENTS + usize::from(number < TAKEN % CLIENTS);
                     for _ in 0..mine {
                         take_random_keys(&mut client, &mut rng, number, KEYS);
@@ -44,7 +44,7 @@ fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
     assert_eq!(server.blocked_clients(), 0);
 }
 
-/// Takes two or three keys, counts itself in and out of each of them, and gives them back.
+/// Acquires two or three keys, counts itself in and out of each, and releases them.
 fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usize) {
     let count = 2 + rng.below(2);
     let mut chosen: Vec<usize> = Vec::new();
@@ -63,7 +63,7 @@ fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usi
     lines.push("INCR taken".into());
     lines.extend(chosen.iter().map(|key| format!("DECR inside:{key}")));
     lines.push(format!("MLOCK.RELEASE {count} {names} owner-{number}"));
-    // In two round trips, so that others have a chance to get in between.
+    // In two round trips, so that others have a chance to interfere.
     let (entered, left) = lines.split_at(count);
     for reply in client.pipeline(entered) {
         assert_eq!(reply, Reply::Int(1), "somebody else is inside");
@@ -73,7 +73,8 @@ fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usi
     assert_eq!(replies[count + 1].int(), count as i64);
 }
 
-/// Reads all keys at once, again and again: an owner of one key holds two or three with one fence. Returns how often.
+/// Reads all keys at once, repeatedly: an owner of one key must hold two or three with the same fencing token. Returns
+/// how often.
 fn watch_for_partial_holds(server: &Server, done: &AtomicBool, keys: usize) -> usize {
     let mut client = server.client();
     let lines: Vec<String> = (0..keys).map(|key| format!("LOCK.INFO {{s}}:{key}")).collect();

@@ -1,4 +1,4 @@
-//! Replication, persistence and sessions: all of the keys or none of them.
+//! Replication, persistence and sessions: all of the keys or none.
 
 use super::*;
 use crate::support::in_sync;
@@ -14,7 +14,7 @@ fn replicas_and_the_aof_get_all_of_it_or_nothing() {
     release(&mut client, "x y z a", 3);
     b.granted("b");
     assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 90000"), Reply::Int(1));
-    // And one that no command makes: the leases end.
+    // And one that no command causes: the leases expire.
     let mut c = wait_for(&server, "x y z c");
     assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 50"), Reply::Int(1));
     c.granted("c");

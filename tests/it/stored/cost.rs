@@ -1,4 +1,4 @@
-//! The cost of locks: memory, bytes in the AOF and in the replication stream, and no walk over the other holders.
+//! The cost of locks: memory, bytes in the AOF and in the replication stream, and no iteration over other holders.
 
 use super::*;
 use crate::support::cpu_time;
@@ -13,7 +13,7 @@ fn a_mutex_of_either_kind_costs_at_most_200_bytes_beyond_its_key_and_owner() {
             client.cmd(&[command, &key, &owner]).fence();
             let used = client.cmd(&["MEMORY", "USAGE", &key]).int();
             let own = i64::try_from(key_length + owner_length).expect("small numbers");
-            // Valkey does not count a key that is part of its entry.
+            // Valkey does not count a key that is embedded in its entry.
             assert!(used >= own - i64::try_from(key_length).expect("small"), "{command}: {used} bytes cannot be all");
             assert!(used - own <= 200, "{command}, key of {key_length}, owner of {owner_length}: {used} bytes");
             client.cmd(&["DEL", &key]);
@@ -36,11 +36,11 @@ fn hundreds_of_thousands_of_pairs_do_not_grow_the_heap() {
             assert!(!reply.is_error() && !reply.is_nil(), "{}: {reply:?}", pairs[at]);
         }
     };
-    // The first rounds fill the caches and buffers that stay.
+    // The first runs fill caches and buffers that stay.
     (0..20).for_each(|_| thousand_pairs());
     let before = server.info("memory").number("used_memory");
     (0..300).for_each(|_| thousand_pairs());
-    // The server trims its clients' buffers in its own time.
+    // The server trims client buffers on its own schedule.
     let mut after = 0;
     until("the heap is as small as before, but for a tenth of a byte a pair", || {
         after = server.info("memory").number("used_memory");
@@ -52,7 +52,7 @@ fn hundreds_of_thousands_of_pairs_do_not_grow_the_heap() {
 const READERS: usize = 2_000;
 const PERMITS: usize = 10_000;
 
-/// Gives `key` to so many owners, which have names of the same length.
+/// Gives `key` to that many owners, whose names have the same length.
 fn fill(client: &mut Client, key: &str, count: usize) {
     let line = |n: usize| match key {
         "readers" => format!("RWLOCK.ACQUIRE readers owner-{n:05} READ PX 600000"),
@@ -64,7 +64,7 @@ fn fill(client: &mut Client, key: &str, count: usize) {
     }
 }
 
-/// Every kind of change of a holder, beside as many others as there are.
+/// Every kind of change to a holder, in the presence of any number of others.
 fn changes(key: &str) -> [String; 4] {
     let (command, options) = match key {
         "readers" => ("RWLOCK", "READ"),
@@ -109,7 +109,7 @@ fn a_replicated_change_is_of_constant_size() {
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
     let mut client = master.client();
-    // So rarely that none comes between two measurements.
+    // Rare enough that none comes between two measurements.
     client.run("CONFIG SET repl-ping-replica-period 3600");
     let offset = |server: &Server| server.info("replication").number("master_repl_offset");
     for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
@@ -132,7 +132,7 @@ fn a_replicated_change_is_of_constant_size() {
 fn memory_usage_counts_every_holder_and_all_of_it_comes_back() {
     let server = Server::start();
     let mut client = server.client();
-    // Once before, so that the buffers of the connection have grown.
+    // Once before measuring, so that the connection's buffers have grown.
     fill(&mut client, "readers", 1000);
     client.run("DEL readers");
     for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
@@ -149,7 +149,7 @@ fn memory_usage_counts_every_holder_and_all_of_it_comes_back() {
     }
 }
 
-/// Loosely, for machines are busy: a walk over all holders would take hundreds of times as long.
+/// A loose bound, because machines are busy: iterating over all holders would take hundreds of times as long.
 #[test]
 fn acquire_and_release_do_not_walk_over_the_other_holders() {
     let server = Server::start();
@@ -163,7 +163,7 @@ fn acquire_and_release_do_not_walk_over_the_other_holders() {
     }
 }
 
-/// The best of some runs of many changes: the server's CPU time, or the elapsed time if that is unknown.
+/// The best of multiple runs of many changes: the server's CPU time, or the elapsed time if that is unknown.
 fn cost_of_changes(server: &Server, client: &mut Client, key: &str) -> Duration {
     let lines: Vec<String> = (0..500).flat_map(|_| changes(key)).collect();
     let began = Instant::now();
@@ -191,26 +191,27 @@ fn ten_thousand_leases_that_end_together_are_settled_and_the_server_goes_on() {
     assert!(held(&mut client, "k", "owner-77").is_none());
 }
 
-/// While it loads an RDB file a server has a replication backlog, which it frees afterwards without an event. Effects
-/// built for no consumer show only in their cost, so allocations are counted.
+/// While loading an RDB file a server has a replication backlog, which it frees afterwards without an event. Building
+/// effects without a consumer is visible only as a cost, so allocations are counted.
 #[test]
 fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_there() {
-    // Without caches of threads jemalloc counts exactly. A server's own copy of it reads the second name.
+    // jemalloc counts exactly only without thread caches. A server's embedded copy reads the second variable.
     let counting = ["env", "MALLOC_CONF=tcache:false", "JE_MALLOC_CONF=tcache:false"];
     let mut server = Server::builder().config("hz 100").run_by(&counting).start();
     if allocations(&server).is_none() {
         return skip("the server's allocator does not tell how often it was asked");
     }
-    // This makes the module count the consumers of effects anew: there is none.
+    // Makes the module recount the consumers of effects: there are none.
     assert_eq!(server.client().run("CONFIG SET maxmemory 0"), Reply::ok());
     let without_effects = allocations_per_pair(&server);
     server.client().run("LOCK.ACQUIRE held a PERSIST").fence();
     assert_eq!(server.client().run("SAVE"), Reply::ok());
     server.kill();
     server.restart();
-    // Redis 8.2 allocates one entry more for a key that shares its bucket with another, by the hash seed of each start.
+    // Depending on the hash seed of each start, Redis 8.2 allocates one more entry for a key that shares its bucket
+    // with another.
     assert_eq!(server.client().run("LOCK.RELEASE held a"), Reply::Int(1));
-    // Other allocations of the server are less than one; an effect is an array and some strings.
+    // Other allocations of the server add up to less than one; an effect takes an array and some strings.
     until("effects are not built any more", || allocations_per_pair(&server) < without_effects + 1.0);
 
     let replica = Server::builder().replica_of(&server).start();
@@ -221,20 +222,20 @@ fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_the
     assert!(with_effects > without_effects + 2.0, "{with_effects} and {without_effects}: nothing was built");
 }
 
-/// Of a mutex that is taken and given back.
+/// Of a mutex that is acquired and released.
 fn allocations_per_pair(server: &Server) -> f64 {
     const PAIRS: usize = 2000;
     let mut client = server.client();
     let pairs = ["LOCK.ACQUIRE pair a", "LOCK.RELEASE pair a"].repeat(PAIRS);
     let mut run = || client.pipeline(&pairs).iter().for_each(|reply| assert!(!reply.is_error()));
-    // Buffers that stay.
+    // Fills buffers that stay.
     run();
     let before = allocations(server).expect("it told before");
     run();
     (allocations(server).expect("it told before") - before) as f64 / PAIRS as f64
 }
 
-/// How often jemalloc was asked for memory since the start; `None` for other allocators.
+/// How often jemalloc has allocated memory since the start; `None` for other allocators.
 fn allocations(server: &Server) -> Option<u64> {
     let reply = server.client().run("MEMORY MALLOC-STATS");
     let text = String::from_utf8_lossy(reply.bytes()).into_owned();
@@ -256,13 +257,13 @@ fn a_lock_that_had_many_holders_is_small_again_while_one_of_them_holds_on() {
         fill(&mut client, key, MANY);
         assert!(used(&server) - before > 100 * MANY as i64);
         let mode = if key == "readers" { " READ" } else { "" };
-        // The first one asked twice.
+        // The first owner acquired twice.
         let lines: Vec<String> = (1..MANY).map(|n| format!("{release} owner-{n:05}{mode}")).collect();
         for batch in lines.chunks(500) {
             client.pipeline(batch).iter().for_each(|reply| assert_eq!(reply, &Reply::Int(0)));
         }
         assert!(client.cmd(&["MEMORY", "USAGE", key]).int() < own + 40_000);
-        // The server trims its clients' buffers in its own time.
+        // The server trims client buffers on its own schedule.
         let mut after = 0;
         until("the memory of those who have gone is given back", || {
             after = used(&server);

@@ -1,4 +1,4 @@
-//! TYPE, SCAN, RENAME, MOVE, RESTORE under another name, COPY, and the commands that look into any key.
+//! TYPE, SCAN, RENAME, MOVE, RESTORE under another name, COPY, and commands that read any key.
 
 use super::*;
 

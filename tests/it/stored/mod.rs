@@ -1,4 +1,4 @@
-//! A lock is a value of the keyspace: it is saved, loaded, moved, measured, expired and watched like any other.
+//! A lock is a keyspace value: it is saved, loaded, moved, measured, expired and watched like any other.
 
 mod cost;
 mod keyspace;

@@ -1,4 +1,4 @@
-//! RDB files, AOFs in each of their forms, DEBUG RELOAD and DUMP with RESTORE bring every lock back as it was.
+//! RDB files, every kind of AOF, DEBUG RELOAD, and DUMP with RESTORE bring every lock back unchanged.
 
 use super::*;
 use crate::support::skip::{skip, skips_shifted_clock};
@@ -28,7 +28,7 @@ fn debug_reload_keeps_locks() {
     assert_locks_still_work(&mut client);
 }
 
-/// Kills a server that writes an AOF, starts it again and expects the same locks.
+/// Kills a server that writes an AOF, restarts it, and expects the same locks.
 #[track_caller]
 fn assert_aof_keeps_locks(preamble: &str, rewrite: bool) {
     let mut server = Server::builder().appendonly().config(format!("aof-use-rdb-preamble {preamble}")).start();
@@ -40,7 +40,7 @@ fn assert_aof_keeps_locks(preamble: &str, rewrite: bool) {
     if rewrite {
         rewrite_aof(&server);
     }
-    // What comes after the rewrite is appended.
+    // What follows the rewrite is appended.
     for line in [
         "LOCK.RELEASE rewritten-then-gone a",
         "RLOCK.ACQUIRE nested a PX 900000",
@@ -86,7 +86,7 @@ fn dump_and_restore_carry_locks_to_another_server() {
     take_locks(&mut from);
     for key in KEYS {
         let (dump, deadline) = from.stored(key);
-        // -1 as PEXPIRETIME's answer is 0 as RESTORE's argument: none.
+        // No deadline is -1 in PEXPIRETIME's reply, and 0 in RESTORE's argument.
         let deadline = deadline.int().max(0).to_string();
         let restored = to.cmd(&[b"RESTORE", key.as_bytes(), deadline.as_bytes(), dump.bytes(), b"ABSTTL"]);
         assert_eq!(restored, Reply::ok(), "{key}");
@@ -144,7 +144,7 @@ fn of_several_holders_only_expired_ones_are_gone_after_a_downtime() {
     }
 }
 
-/// Without a fence the module saves nothing of its own.
+/// If no fencing token was assigned, the module saves nothing of its own.
 #[test]
 fn the_rdb_of_a_server_that_never_granted_anything_loads_without_the_module() {
     let server = Server::start();

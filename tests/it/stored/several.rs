@@ -1,11 +1,11 @@
-//! Locks with several holders: an ended holder holds nothing. It is taken out of the stored lock when a command that
-//! changes locks touches it, or at once where a request waits; the key's own time to live ends the rest.
+//! Locks with multiple holders: an expired holder holds nothing. It is removed from the stored lock when a command that
+//! changes locks accesses it, or at once if a request waits; the key's own TTL ends the rest.
 
 use super::*;
 use crate::support::payload::{Envelope, StoredHolder, StoredLock};
 
 /// Two ways to hold a key together: the first for `$1` ms, the second for `$2`. Then a command that changes nothing,
-/// and a request for all of the lock.
+/// and a request for the entire lock.
 const TOGETHER: [[&str; 4]; 2] = [
     [
         "RWLOCK.ACQUIRE k a READ PX $1",
@@ -26,7 +26,7 @@ fn together([first, second, ..]: [&str; 4], leases_ms: [u64; 2]) -> Vec<String> 
     vec![first.replace("$1", &leases_ms[0]), second.replace("$2", &leases_ms[1])]
 }
 
-/// Touches `key` as a command does that finds nothing to do.
+/// Accesses `key` like a command that finds nothing to do.
 #[track_caller]
 fn touch(client: &mut Client, [.., touch, _]: [&str; 4], key: &str) {
     assert_eq!(client.run(&touch.replace(" k ", &format!(" {key} "))), Reply::Int(-1), "z holds nothing");
@@ -115,7 +115,7 @@ fn a_key_goes_with_the_last_of_its_holders_without_a_command_of_the_module() {
 /// Ways in which a key outlives its holders.
 const LENGTHEN: [&str; 4] = ["PERSIST k", "PEXPIRE k 600000", "EXPIREAT k 4102444800", "PEXPIRE k 600000000"];
 
-/// `k` is free for every command that reads it, and exists.
+/// Checks that `k` is free for every command that reads it, and exists.
 #[track_caller]
 fn assert_is_free(client: &mut Client, why: &str) {
     assert!(client.run("LOCK.INFO k").is_nil(), "{why}");
@@ -192,7 +192,7 @@ fn holders_end_wherever_their_lock_is_brought() {
     }
 }
 
-/// A semaphore's permits out of a dump, held by two until then.
+/// A semaphore's permits for a dump, held by two owners until then.
 fn permits(fence: u64, until: [u64; 2]) -> StoredLock {
     let holder =
         |owner: &str, until| StoredHolder { owner: owner.into(), fence, lease: 1_000, until, holds: 1, reads: 0 };
@@ -211,7 +211,7 @@ fn the_ended_holders_of_a_restored_lock_hold_nothing() {
         assert_eq!(client.run(TOGETHER[1][3]).items()[0], Reply::bulk("w"));
         client.run("DEL k");
     }
-    // One of them holds on.
+    // One of them keeps holding.
     let payload = envelope.seal(&permits(7, [1_000, 4_102_444_800_000]).encode());
     assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
     assert_eq!(holders(&mut client, "k"), ["b"]);
@@ -300,8 +300,8 @@ fn leases_that_are_waited_for_end_when_a_pause_is_over() {
     waiter.granted("w");
 }
 
-/// What is done to a key with holders of 60 and 90 s; their deadlines then, and the key's: after a transaction, and
-/// with a command that touches the lock after each line.
+/// Changes to a key with holders of 60 and 90 s; then their deadlines and the key's: after a transaction, and with a
+/// command that accesses the lock after each line.
 type Shortened = (&'static [&'static str], [i64; 2], [i64; 2], i64);
 
 const SHORTENED: &[Shortened] = &[
@@ -320,8 +320,8 @@ const SHORTENED: &[Shortened] = &[
     (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], [60_000, 90_000], 500_000),
 ];
 
-/// Lengthening changes no holder; of several changes in one transaction the last counts, also if the key is read
-/// meanwhile. Replicas and the append-only file agree.
+/// Lengthening changes no holder; of multiple changes in one transaction the last one counts, even if the key is read
+/// in between. Replicas and the append-only file match.
 #[test]
 fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_last_counts() {
     let mut master = Server::builder().appendonly().start();
@@ -389,7 +389,7 @@ fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
     }
 }
 
-/// A round of inspections finds that the waited-for key was to end sooner.
+/// An inspection finds that the key with waiters now expires sooner.
 #[test]
 fn holders_of_a_waited_for_lock_end_at_the_deadline_that_was_shorter_before() {
     let server = quiet().start();
@@ -406,7 +406,7 @@ fn holders_of_a_waited_for_lock_end_at_the_deadline_that_was_shorter_before() {
     }
 }
 
-/// A bug may leave such a lock: the module must be able to load its stored form.
+/// A bug may leave such a lock; the module must be able to load its stored form.
 #[test]
 fn a_lock_without_holders_is_saved_and_loaded_and_is_free() {
     let mut server = quiet().start();

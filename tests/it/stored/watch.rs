@@ -1,4 +1,4 @@
-//! CLIENT TRACKING tells a reader of a lock when it changes hands.
+//! CLIENT TRACKING notifies a client that has read a lock when the lock changes hands.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_tracking_reader_is_told_when_the_lock_changes_hands() {
     let mut reader = server.client3();
     reader.run("CLIENT TRACKING ON");
     assert!(!reader.run("LOCK.INFO k").is_nil());
-    // The end of the lease, without a command.
+    // Lease expiry, without a command.
     assert_invalidated(&mut reader, "the end of the lease");
 }
 

@@ -1,4 +1,4 @@
-//! The common promises of the families, asked of each, and holders that are several.
+//! The common promises of the lock types, checked with each, and locks with multiple holders.
 
 use super::waiting::{Waiter, LONG};
 use super::{until, Client, Reply, Server};
@@ -6,16 +6,16 @@ use super::{until, Client, Reply, Server};
 /// A way to hold a key exclusively.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// As LOCK.INFO names the family.
+    /// The lock type as shown by LOCK.INFO.
     pub kind: &'static str,
     acquire: &'static str,
     release: &'static str,
     renew: &'static str,
-    /// Whether replies have the holds.
+    /// Whether replies contain the hold count.
     pub has_holds: bool,
 }
 
-/// Every family, as far as it has one holder at a time.
+/// Every lock type, with the options that allow one holder at a time.
 pub const WAYS: [Way; 5] = [
     Way {
         kind: "mutex",
@@ -45,7 +45,7 @@ pub const WAYS: [Way; 5] = [
         renew: "SEM.RENEW KEY OWNER",
         has_holds: true,
     },
-    // Mutexes too: the second key is a companion of the first.
+    // These are mutexes too: the second key is the companion of the first.
     Way {
         kind: "mutex",
         acquire: "MLOCK.ACQUIRE 2 KEY KEY:too OWNER",
@@ -81,13 +81,13 @@ impl Way {
         assert!(if self.has_holds { released == 0 } else { released > 0 }, "{owner} released {released} of {self:?}");
     }
 
-    /// The commands of the family, in lower case: `lock`, `rwlock`, …
+    /// The command prefix in lower case: `lock`, `rwlock`, …
     pub fn prefix(&self) -> String {
         self.acquire.split('.').next().expect("a command").to_lowercase()
     }
 }
 
-/// `owner` waits for `key` this way, for ever.
+/// `owner` waits for `key` in this way, without a limit.
 #[track_caller]
 pub fn wait_for(way: Way, server: &Server, key: &str, owner: &str) -> Waiter {
     Waiter::park(server, &format!("{} {LONG} BLOCK 0", way.acquire(key, owner)))
@@ -118,7 +118,7 @@ pub fn rows(client: &mut Client, key: &str) -> Vec<(String, String, i64)> {
     info.get("holders").items().iter().map(row).collect()
 }
 
-/// What LOCK.HELD says: fence, holds, and milliseconds left.
+/// The result of LOCK.HELD: fencing token, holds, and milliseconds left.
 #[track_caller]
 pub fn held(client: &mut Client, key: &str, owner: &str) -> Option<(i64, i64, i64)> {
     let reply = client.cmd(&["LOCK.HELD", key, owner]);
@@ -129,13 +129,13 @@ pub fn held(client: &mut Client, key: &str, owner: &str) -> Option<(i64, i64, i6
     Some((fence, holds, ttl))
 }
 
-/// The milliseconds that one holder has left, by LOCK.HELD.
+/// One holder's remaining time in milliseconds, from LOCK.HELD.
 #[track_caller]
 pub fn left(client: &mut Client, key: &str, owner: &str) -> i64 {
     held(client, key, owner).unwrap_or_else(|| panic!("{owner} does not hold {key}")).2
 }
 
-/// Waits until `owner` holds `key` no more.
+/// Waits until `owner` no longer holds `key`.
 #[track_caller]
 pub fn until_ended(client: &mut Client, key: &str, owner: &str) {
     until(&format!("{owner} holds {key} no more"), || held(client, key, owner).is_none());

@@ -1,4 +1,4 @@
-//! A server that reads on several threads, and clients enough to keep all of them at work.
+//! A server that reads on multiple threads, and enough clients to keep all of them busy.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ pub fn with_io_threads() -> Builder {
     let builder = Server::builder().appendonly().config("appendfsync no").config("io-threads 4");
     let is_valkey = Server::start().info("server").version().starts_with("Valkey");
     if is_valkey {
-        // Threads work however little there is to do.
+        // Use the threads however little there is to do.
         builder.config("events-per-io-thread 0")
     } else {
         builder
     }
 }
 
-/// For a second fifty clients send the pipelines of their numbers all at once, again and again: no client gets an
-/// error, and the server lives.
+/// For a second, fifty clients repeatedly send their pipelines concurrently: no client gets an error, and the server
+/// stays up.
 #[track_caller]
 pub fn assert_serves_many(server: &mut Server, pipeline_of: impl Fn(usize) -> Pipeline) {
     let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|number| (server.client(), pipeline_of(number))).collect();

@@ -1,5 +1,5 @@
-//! The common ground of the integration tests: the servers and clients of the crate `support`, and scenarios that
-//! several subjects share.
+//! Shared by the integration tests: the servers and clients of the crate `support`, and scenarios used by more than one
+//! subject.
 
 pub mod families;
 pub mod io_threads;
@@ -16,7 +16,7 @@ pub fn each_protocol(test: impl Fn(&mut Client)) {
     test(&mut Server::start().client3());
 }
 
-/// Fails unless `ttl_ms` is what is left of `lease_ms` that began a moment ago. The moment may be long on a busy
+/// Fails unless `ttl_ms` is what remains of `lease_ms` that started a moment ago. That moment may be long on a busy
 /// machine.
 #[track_caller]
 pub fn assert_just_began(ttl_ms: i64, lease_ms: i64) {

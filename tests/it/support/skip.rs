@@ -1,4 +1,4 @@
-//! Features that some servers or systems lack: their tests are skipped there, by name and with the reason.
+//! Features that some servers or systems lack: their tests are skipped there by name, with a reason.
 
 use std::sync::OnceLock;
 
@@ -6,13 +6,13 @@ pub use ::support::skip;
 
 use super::Server;
 
-/// Skips the test where no clock can be shifted: `if skips_shifted_clock() { return; }`.
+/// Skips the test if no clock can be shifted: `if skips_shifted_clock() { return; }`.
 pub fn skips_shifted_clock() -> bool {
     if !cfg!(target_os = "linux") {
         skip("libfaketime shifts clocks on Linux only");
         return true;
     }
-    // Of another platform there may be none: `scripts/platform`.
+    // It may be missing for another platform: `scripts/platform`.
     let is_there = ::support::faketime().exists();
     if !is_there {
         skip("there is no libfaketime for this server's platform");
@@ -20,7 +20,7 @@ pub fn skips_shifted_clock() -> bool {
     !is_there
 }
 
-/// Skips the test where slots move key by key only: `if skips_slot_migrations() { return; }`.
+/// Skips the test if slots can only move key by key: `if skips_slot_migrations() { return; }`.
 pub fn skips_slot_migrations() -> bool {
     static MIGRATES: OnceLock<bool> = OnceLock::new();
     let migrates = *MIGRATES

@@ -1,4 +1,4 @@
-//! Locks of every family and of every stored shape, and the checks that must pass wherever they are loaded.
+//! Locks of every type and of every stored shape, and checks that must pass wherever they are loaded.
 
 use super::{assert_just_began, Client, Reply, Server};
 
@@ -19,7 +19,7 @@ pub const KEYS: [&str; 13] = [
     "other",
 ];
 
-/// Takes a lock of every family, with as many holders, holds and deadlines as make a difference.
+/// Acquires a lock of every type, with all relevant combinations of holders, holds and deadlines.
 #[track_caller]
 pub fn take_locks(client: &mut Client) {
     for line in [
@@ -47,7 +47,7 @@ pub fn take_locks(client: &mut Client) {
         assert!(client.run(line).fence() > 0, "{line}");
     }
     assert_eq!(client.run("SEM.RELEASE slots gone"), Reply::Int(0));
-    // The longest owner, with bytes that are special in some formats.
+    // The longest owner ID, with bytes that are special in some formats.
     let owner: Vec<u8> = b"\0\r\n\xff*$".iter().copied().cycle().take(1024).collect();
     client.cmd(&[&b"LOCK.ACQUIRE"[..], b"binary", &owner, b"PX", b"600000"]).fence();
 }
@@ -102,7 +102,7 @@ pub fn assert_locks_still_work(client: &mut Client) {
     assert_eq!(client.run("MLOCK.RELEASE 2 one other a"), Reply::Int(2));
 }
 
-/// Rewrites the AOF, and returns when that is done.
+/// Rewrites the AOF, and waits until that is done.
 #[track_caller]
 pub fn rewrite_aof(server: &Server) {
     assert!(!server.client().run("BGREWRITEAOF").is_error());

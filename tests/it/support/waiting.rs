@@ -1,43 +1,43 @@
-//! Clients that wait for locks, and what a server shows of the queues.
+//! Clients that wait for locks, and what a server reports about the queues.
 
 use super::{decode_all, until, Builder, Client, Reply, Server};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The limit for events that the contract promises at once or within milliseconds, by the server's own time (see
-/// [`Stopwatch`](super::Stopwatch)). Far beyond what a server needs, below the second that a forgotten wake-up may cost
-/// on a [`quiet`] server.
+/// The limit for events that the contract promises immediately or within milliseconds, in the server's own time (see
+/// [`Stopwatch`](super::Stopwatch)). Far more than a server needs, but less than the second that a missed wake-up may
+/// cost on a [`quiet`] server.
 pub const SOON: Duration = Duration::from_millis(500);
 
 /// How long to watch that a forbidden event does not happen.
 pub const A_WHILE: Duration = Duration::from_millis(200);
 
-/// So long that no test runs into it.
+/// Longer than any test takes.
 pub const LONG: &str = "PX 60000";
 
 /// Longer than any test takes.
 pub const FOR_EVER: Duration = Duration::from_secs(600);
 
-/// A server with a cron that runs once a second, so that it hides no wake-up that the module forgot.
+/// A server whose cron runs only once a second, so that it does not hide a wake-up that the module missed.
 pub fn quiet() -> Builder {
     Server::builder().config("hz 1")
 }
 
-/// A client with one command under way: the server has parked it and has not answered yet.
+/// A client with one pending command, which the server has queued and not yet replied to.
 pub struct Waiter {
     pub client: Client,
     pub id: i64,
 }
 
 impl Waiter {
-    /// Sends `line` over a new connection, and returns when the server has parked it.
+    /// Sends `line` over a new connection, and returns when the server has queued it.
     #[track_caller]
     pub fn park(server: &Server, line: &str) -> Waiter {
         Waiter::park_over(server.client(), server, line)
     }
 
-    /// [`Waiter::park`] over a connection that is there already.
+    /// [`Waiter::park`] over an existing connection.
     #[track_caller]
     pub fn park_over(mut client: Client, server: &Server, line: &str) -> Waiter {
         let id = client.id();
@@ -55,14 +55,14 @@ impl Waiter {
         Waiter { client, id }
     }
 
-    /// Sends `line`, a request that may be answered before it was seen waiting: the server has parked it or answered it
-    /// when this returns.
+    /// Sends `line`, a request that may get its reply before it was seen waiting: when this returns, the server has
+    /// queued it or replied.
     #[track_caller]
     pub fn ask(server: &Server, line: &str) -> Waiter {
         Waiter::ask_over(server.client(), server, line)
     }
 
-    /// [`Waiter::ask`] over a connection that is there already.
+    /// [`Waiter::ask`] over an existing connection.
     #[track_caller]
     pub fn ask_over(mut client: Client, server: &Server, line: &str) -> Waiter {
         let id = client.id();
@@ -72,13 +72,13 @@ impl Waiter {
         Waiter { client, id }
     }
 
-    /// The reply, which must come now.
+    /// The reply, which must arrive now.
     #[track_caller]
     pub fn reply(&mut self) -> Reply {
         self.reply_within(SOON)
     }
 
-    /// The reply, which must come before the server has had this long for it.
+    /// The reply, which must arrive before the server has had this much time for it.
     #[track_caller]
     pub fn reply_within(&mut self, limit: Duration) -> Reply {
         match self.client.read_soon(limit) {
@@ -87,13 +87,13 @@ impl Waiter {
         }
     }
 
-    /// The fence of the grant to `owner` that must come now.
+    /// The fencing token of the grant to `owner`, which must arrive now.
     #[track_caller]
     pub fn granted(&mut self, owner: &str) -> i64 {
         self.granted_within(owner, SOON)
     }
 
-    /// The fence of the grant to `owner` that must come before the server has had this long for it.
+    /// The fencing token of the grant to `owner`, which must arrive before the server has had this much time for it.
     #[track_caller]
     pub fn granted_within(&mut self, owner: &str, limit: Duration) -> i64 {
         let reply = self.reply_within(limit);
@@ -104,13 +104,13 @@ impl Waiter {
         reply.fence()
     }
 
-    /// Fails if a reply has come so far.
+    /// Fails if a reply has arrived.
     #[track_caller]
     pub fn assert_silent(&mut self) {
         self.assert_silent_for(Duration::ZERO);
     }
 
-    /// Fails if a reply comes within `time`.
+    /// Fails if a reply arrives within `time`.
     #[track_caller]
     pub fn assert_silent_for(&mut self, time: Duration) {
         if let Some(reply) = self.client.read_within(time) {
@@ -118,7 +118,7 @@ impl Waiter {
         }
     }
 
-    /// Takes the reply that the server owes, and asserts that it owes no second one.
+    /// Reads the pending reply, and checks that there is no second one.
     #[track_caller]
     pub fn only_reply(&mut self) -> Reply {
         let reply = self.reply();
@@ -127,7 +127,7 @@ impl Waiter {
     }
 }
 
-/// The number of milliseconds since `start`, one more for what clocks of milliseconds cut off.
+/// The milliseconds since `start`, plus one for the rounding of millisecond clocks.
 pub fn ms_since(start: Instant) -> u128 {
     start.elapsed().as_millis() + 1
 }
@@ -138,13 +138,13 @@ pub fn hold(client: &mut Client, key: &str, owner: &str) -> i64 {
     client.run(&format!("LOCK.ACQUIRE {key} {owner} {LONG}")).fence()
 }
 
-/// Lets `owners` wait for `key`, for ever and in this order.
+/// Queues `owners` for `key`, without a limit and in this order.
 #[track_caller]
 pub fn line_up<const N: usize>(server: &Server, key: &str, owners: [&str; N]) -> [Waiter; N] {
     owners.map(|owner| Waiter::park(server, &format!("LOCK.ACQUIRE {key} {owner} {LONG} BLOCK 0")))
 }
 
-/// The owners that wait for `key`, in the order of the queue.
+/// The owners that wait for `key`, in queue order.
 #[track_caller]
 pub fn queue(client: &mut Client, key: &str) -> Vec<String> {
     let waiters = client.cmd(&["LOCK.WAITERS", key, "COUNT", "0"]);
@@ -161,19 +161,19 @@ pub fn holders(client: &mut Client, key: &str) -> Vec<String> {
     info.get("holders").items().iter().map(|holder| holder.get("owner").text().to_string()).collect()
 }
 
-/// Waits until exactly `owners` queue for `key`.
+/// Waits until exactly `owners` are queued for `key`.
 #[track_caller]
 pub fn until_queue(client: &mut Client, key: &str, owners: &[&str]) {
     until(&format!("{owners:?} wait for {key}"), || queue(client, key) == owners);
 }
 
-/// Waits until the deadline of `key` is a later one, by a renewal: the lease must not end meanwhile.
+/// Waits until a renewal has moved the deadline of `key`: the lease must not expire first.
 #[track_caller]
 pub fn until_renewed(client: &mut Client, key: &str) {
     until_all_renewed(client, &[key]);
 }
 
-/// [`until_renewed`] for several keys at once.
+/// [`until_renewed`] for multiple keys at once.
 #[track_caller]
 pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
     let mut deadlines = || -> Vec<i64> {
@@ -186,7 +186,7 @@ pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
     until(&format!("{keys:?} are renewed"), || deadlines().iter().zip(&first).all(|(now, first)| now > first));
 }
 
-/// Waits until the server has let go of the client with this id.
+/// Waits until the server has closed the client with this id.
 #[track_caller]
 pub fn until_gone(observer: &mut Client, id: i64) {
     until(&format!("client {id} has gone"), || observer.run(&format!("CLIENT LIST ID {id}")).bytes().is_empty());
@@ -204,7 +204,7 @@ pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
     results.items().to_vec()
 }
 
-/// Fails where a line that was made at random is one that no server understands; any other answer may be right.
+/// Fails if a random line is one that no server understands; any other reply may be correct.
 #[track_caller]
 pub fn assert_is_understood(line: &str, reply: &Reply) {
     let mistakes = ["unknown", "syntax error", "wrong number", "not an integer", "invalid expire", "NOAUTH", "LOADING"];
@@ -212,20 +212,20 @@ pub fn assert_is_understood(line: &str, reply: &Reply) {
     assert!(!matches!(reply, Reply::Error(error) if is_mistake(error)), "{line}: {reply:?}");
 }
 
-/// Whether the client with this id waits for something.
+/// Whether the client with this id is blocked.
 #[track_caller]
 pub fn is_blocked(observer: &mut Client, id: i64) -> bool {
     let list = observer.run(&format!("CLIENT LIST ID {id}"));
     client_field(list.text(), "flags").is_some_and(|flags| flags.contains('b'))
 }
 
-/// One field of a line of CLIENT LIST.
+/// One field of a CLIENT LIST line.
 pub fn client_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = line.split_whitespace().filter_map(|field| field.split_once('='));
     fields.find(|(field, _)| *field == name).map(|(_, value)| value)
 }
 
-/// Nothing of any waiter is left: no blocked client, no entry in the queues of these keys.
+/// Checks that nothing of any waiter is left: no blocked client, no entry in the queues of these keys.
 #[track_caller]
 pub fn assert_no_waiters(server: &Server, keys: &[&str]) {
     server.wait_blocked(0);
@@ -239,8 +239,8 @@ pub fn assert_no_waiters(server: &Server, keys: &[&str]) {
     }
 }
 
-/// Puts the server's only thread to sleep, so that what arrives meanwhile is all there at its next turn. The client
-/// that is returned gets `+OK` when the server is awake again.
+/// Puts the server's only thread to sleep, so that everything that arrives during the sleep is there at its next
+/// iteration. The returned client gets `+OK` when the server is awake again.
 #[track_caller]
 pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     let mut probe = server.client();
@@ -259,7 +259,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     sleeper
 }
 
-/// Lets time pass for a promise about time; never to wait for something that can be observed.
+/// Lets time pass for a promise about time; not for waiting for something that can be observed.
 pub fn let_pass(time: Duration) {
     thread::sleep(time);
 }
@@ -273,7 +273,7 @@ pub fn aof(server: &Server) -> Vec<Vec<Vec<u8>>> {
         .map(|entry| entry.expect("a readable folder").path())
         .filter(|path| path.to_string_lossy().ends_with(".aof"))
         .collect();
-    // The base comes before the increments by name too.
+    // The base also sorts before the increments by name.
     files.sort();
     let mut commands = Vec::new();
     for path in files {
@@ -284,13 +284,13 @@ pub fn aof(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// An AOF of commands only, which [`aof`] can read.
+/// An AOF that contains only commands, which [`aof`] can read.
 pub fn plain_aof(builder: Builder) -> Builder {
     builder.appendonly().config("aof-use-rdb-preamble no")
 }
 
-/// All locks of a server, by database and key: kind, fence and holders. Deadlines are left out: they differ by the time
-/// that asking takes.
+/// All locks of a server, by database and key: type, fencing token and holders. Without deadlines, which differ by the
+/// time that the queries take.
 #[track_caller]
 pub fn all_locks(server: &Server) -> Vec<(u8, String, String)> {
     let mut client = server.client();
