@@ -28,7 +28,7 @@ use crate::value::owner::Owner;
 pub(super) enum End<'a> {
     /// Its owner releases it.
     Released { owner: &'a [u8], portion: &'a Portion, work: Work },
-    /// The connection that it was bound to has ended. `by` tells an undelivered grant from others.
+    /// The connection that it was bound to has ended. `by` distinguishes an undelivered grant from others.
     Disconnected { owner: &'a [u8], by: EndedBy },
     /// Its client disconnected before the grant was delivered.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },

@@ -43,7 +43,7 @@ pub enum Released {
     Gone,
 }
 
-/// Why a key cannot be granted to a request, whoever holds it. Nothing was changed.
+/// Why a key cannot be granted to a request, independently of its holders. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The key holds a value of another type.

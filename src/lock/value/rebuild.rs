@@ -17,7 +17,7 @@ use super::time::{Deadline, Timestamp};
 /// read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyAndLimit {
-    /// The family.
+    /// The lock type.
     pub family: Family,
     /// How many holders or permits it admits; 0 means any number of readers.
     pub limit: u32,
