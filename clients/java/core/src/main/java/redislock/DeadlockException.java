@@ -1,9 +1,10 @@
 package redislock;
 
 /**
- * Waiting would never end: the requests and holds of several owners form a cycle, which the message
- * names. Found only among owners, and each hold has an owner of its own: give all locks of one task
- * the same {@link RedisLock#token(String)}, or take them together by {@link RedisLocks#all}.
+ * Thrown if the request would deadlock: the message lists the owners in the cycle. The request was
+ * not queued. The server detects a deadlock between owners, and by default each hold is a new
+ * owner, so give all locks of a task the same {@link RedisLock#token(String)}, or acquire them
+ * together with {@link RedisLocks#all}.
  */
 public class DeadlockException extends LockException {
   private static final long serialVersionUID = 1;

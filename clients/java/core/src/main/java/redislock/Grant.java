@@ -4,10 +4,10 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The outcome of an acquire. {@code done}: no hold, the work was done by the hold with this fence
- * (COALESCE).
+ * The outcome of an acquire. {@code done}: there is no hold, because the hold with this fence did
+ * the work (COALESCE).
  *
- * @param deadline by {@link Clock#now()}; {@link Clock#NEVER}: none
+ * @param deadline in the time of {@link Clock#now()}; {@link Clock#NEVER}: none
  * @param slot -1: none
  */
 record Grant(boolean done, long fence, int holds, long deadline, int slot) {
@@ -15,14 +15,14 @@ record Grant(boolean done, long fence, int holds, long deadline, int slot) {
     return new Grant(true, fence, 0, Clock.NEVER, -1);
   }
 
-  /** Of a reply to an acquire. */
+  /** Reads the reply to an acquire. */
   static Grant of(List<?> reply, long deadline) {
     int holds = reply.size() > 2 ? (int) Words.number(reply.get(2)) : 1;
     int slot = reply.size() > 3 ? (int) Words.number(reply.get(3)) : -1;
     return new Grant(false, Words.number(reply.get(1)), holds, deadline, slot);
   }
 
-  /** Of a reply to LOCK.HELD; null: not held. */
+  /** Reads the reply to LOCK.HELD; null: not held. */
   static @Nullable Grant ofHeld(@Nullable Object reply, long sent) {
     if (!(reply instanceof List<?> list)) {
       return null;

@@ -11,8 +11,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A granted hold, until it is released or lost. Thread-safe; the owner is the hold, so any thread
- * may use or release it.
+ * An acquired lock, until it is released or lost. Thread-safe. The owner is the hold and not the
+ * thread, so any thread may use or release it.
  */
 public final class Hold implements AutoCloseable {
   final Owner owner;
@@ -35,27 +35,27 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * The fencing token: it grows with every grant. Give it to the resource that the lock protects,
-   * which refuses older ones.
+   * Returns the fencing token, which increases with every grant. Send it to the resource that the
+   * lock protects, which refuses older ones.
    *
-   * @return positive, below 2^53
+   * @return a positive number below 2^53
    */
   public long fence() {
     return grant.fence();
   }
 
   /**
-   * The owner, for {@link RedisLock#fromToken(String)} and as LOCK.INFO shows it.
+   * Returns the owner ID, as LOCK.INFO shows it and as {@link RedisLock#fromToken(String)} takes
+   * it.
    *
-   * @return text; bytes that are not UTF-8 as {@code \xNN}
+   * @return the owner ID as text; bytes that are not UTF-8 are shown as {@code \xNN}
    */
   public String token() {
     return Words.text(owner.token);
   }
 
   /**
-   * The owner's count of holds when this one was granted, this one included; of a semaphore, its
-   * permits.
+   * Returns how many holds the owner had after this grant; of a semaphore, how many permits.
    *
    * @return 1 or more
    */
@@ -64,18 +64,20 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * The smallest number from 0 that no other holder of the semaphore has.
+   * Returns the slot of this hold: the smallest number from 0 that no other holder of the semaphore
+   * had.
    *
-   * @return empty without {@link Semaphore#slots()}
+   * @return the slot; empty without {@link Semaphore#slots()}
    */
   public OptionalInt slot() {
     return grant.slot() < 0 ? OptionalInt.empty() : OptionalInt.of(grant.slot());
   }
 
   /**
-   * The time until the lease ends, counted from before the request was sent.
+   * Returns the remaining time of the lease, counted by a monotonic clock from before the request
+   * was sent.
    *
-   * @return zero: it is over; empty: it has no end
+   * @return the remaining time; zero if the lease has expired, empty if there is none
    */
   public Optional<Duration> remaining() {
     long deadline = owner.deadline;
@@ -85,59 +87,73 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Whether the hold is known to be lost: by the local clock, at the latest when the lease is over.
+   * Returns whether the hold is known to be lost, at the latest when the lease has expired by the
+   * local clock. Does not ask the server; see {@link #isHeld()}.
    *
-   * @return true: others may hold the lock
+   * @return true if another owner may hold the lock
    */
   public boolean isLost() {
     return owner.isLost();
   }
 
   /**
-   * Completes once, when the loss is known: with renewal within a third of the lease, with a
-   * session when the connection ends, otherwise when the lease is over by the local clock; so too
-   * behind {@link RedisLocks#close()}, at which renewed holds and sessions end. Never, if it was
-   * released before. Keep the hold: it is not renewed for this stage alone. What depends on it runs
-   * on a thread of this client's own, and may block.
+   * Returns a stage that completes once when the loss of this hold is known: with {@link
+   * RedisLock#autoRenew()} within a third of the lease, with {@link RedisLock#session()} when the
+   * connection ends, and otherwise when the lease expires by the local clock. After {@link
+   * RedisLocks#close()}, which ends renewals and sessions, it completes as well. It never completes
+   * if the hold is released first.
    *
-   * @return completes normally, with the exception that describes the loss
+   * <p>Keep a reference to the hold, because the stage alone does not keep it renewed. Dependent
+   * stages run on a thread of this client, and may block.
+   *
+   * @return a stage that completes normally, with the exception that describes the loss
    */
   public CompletionStage<LockLostException> lost() {
     owner.watched(context.driver());
-    // Not on the timer's thread: what depends on it may block.
+    // Not on the timer's thread, because dependent stages may block.
     return owner.lost.thenApplyAsync(loss -> loss, context.driver().workers);
   }
 
   /**
-   * Begins the lease again from now.
+   * Restarts the lease from now, with the length of the lock's lease.
    *
-   * @throws LockLostException if it was lost
+   * <p><b>This does not add to what is left of the lease</b>, unlike {@code extend} of the clients
+   * for Python, Go and Rust.
+   *
+   * @throws LockLostException if the lock was lost
+   * @throws LockException if the hold was released
    */
   public void extend() {
     extend(leaseMs);
   }
 
   /**
-   * Begins the lease again from now, with this length; later renewals have it too.
+   * Restarts the lease from now, with this length. Later renewals use it as well.
+   *
+   * <p><b>This does not add to what is left of the lease</b>, unlike {@code extend} of the clients
+   * for Python, Go and Rust: with 40 s left, {@code extend(Duration.ofSeconds(30))} shortens the
+   * lease to 30 s.
    *
    * @param lease longer than zero; fractions of a millisecond round up
-   * @throws LockLostException if it was lost
-   * @throws IllegalArgumentException if it is zero or less
+   * @throws LockLostException if the lock was lost
+   * @throws LockException if the hold was released
+   * @throws IllegalArgumentException if the lease is zero or negative
    */
   public void extend(Duration lease) {
     extend(Clock.positive("a lease", lease));
   }
 
   /**
-   * As {@link #extend(Duration)}, with a new {@link RedisLock#atLeast} that counts from now: a
-   * release within that time does not free the lock, but sets its lease to the rest of the time.
+   * Restarts the lease from now, like {@link #extend(Duration)}, and sets a new {@link
+   * RedisLock#atLeast} that counts from now: a release within that time does not free the lock, but
+   * sets its lease to the rest of the time.
    *
    * @param lease longer than zero
    * @param atLeast zero: any release frees the lock
-   * @throws LockLostException if it was lost
-   * @throws IllegalArgumentException if a time is zero or less, or above the server's
-   *     lock.max-lease, or if the hold is bound to a session, which frees the lock when its
-   *     connection ends
+   * @throws LockLostException if the lock was lost
+   * @throws IllegalArgumentException if the lease is zero, a time is negative or above the server's
+   *     lock.max-lease, or the hold is bound to a session, which frees the lock when its connection
+   *     ends
    */
   public void extend(Duration lease, Duration atLeast) {
     if (owner.line != null) {
@@ -166,9 +182,9 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Asks the server.
+   * Asks the server whether this hold still holds the lock.
    *
-   * @return true if this was not released, and the server says that it is held
+   * @return true if this hold was not released, and the server confirms it
    */
   public boolean isHeld() {
     return !owner.isOver() && ask(Repeat.held(family, owner.token, owner.lock)) != null;
@@ -179,26 +195,28 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Runs a command on the server only while this is held, in one step (LOCK.EXEC). While the slot
-   * of its keys moves to another node, it is sent again for 10 s at most.
+   * Runs a command on the server only while the lock is held, atomically (LOCK.EXEC). While the
+   * slot of its keys moves to another node, the command is sent again for 10 s at most.
    *
-   * @param command its name
-   * @param arguments of the command
-   * @return its reply: strings, numbers, lists, null; a map is a list of keys and values
-   * @throws LockLostException if the lock was lost: the command did not run
-   * @throws LockException if the slot still moves, or the module is missing: it did not run
+   * @param command the name of the command
+   * @param arguments the arguments of the command
+   * @return the reply: a string, a number, a list or null; a map is a list of keys and values
+   * @throws LockLostException if the lock was lost; the command did not run
+   * @throws LockException if the slot is still moving, or the module is missing; the command did
+   *     not run
    */
   public @Nullable Object exec(String command, String... arguments) {
     return Words.texts(execute(Words.of(command, List.of(arguments))));
   }
 
   /**
-   * As {@link #exec(String, String...)}, with bytes.
+   * Runs a command like {@link #exec(String, String...)}, with binary arguments and replies.
    *
-   * @param command its name, then its arguments
-   * @return its reply, with bytes in place of strings
-   * @throws LockLostException if the lock was lost: the command did not run
-   * @throws LockException as above: it did not run
+   * @param command the name of the command, then its arguments
+   * @return the reply, with byte arrays instead of strings
+   * @throws LockLostException if the lock was lost; the command did not run
+   * @throws LockException if the slot is still moving, or the module is missing; the command did
+   *     not run
    */
   public @Nullable Object exec(byte[]... command) {
     return execute(List.of(command));
@@ -212,7 +230,7 @@ public final class Hold implements AutoCloseable {
     if (!(reply instanceof Trouble trouble)) {
       return reply;
     }
-    // WRONGTYPE may be of the lock's key or of the command's own.
+    // WRONGTYPE may concern the lock's key or the command's own.
     if (trouble.code().equals("NOTHELD") || trouble.code().equals("WRONGTYPE") && !isHeld()) {
       owner.lose();
       throw LockLostException.notRun(owner.lock, trouble.error);
@@ -221,21 +239,22 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Releases the hold, and waits until the server has answered, 10 s and an attempt at most. After
-   * a release, another call does nothing.
+   * Releases the hold, and waits for the server's reply: for 10 s and one attempt at most. A call
+   * after a successful release does nothing.
    *
-   * @throws LockLostException if it was lost before
+   * @throws LockLostException if the lock was lost before
    */
   public void release() {
     Futures.result(releaseOnce(Release.How.DONE, Limits.RELEASE_MS + Limits.LATE_MS));
   }
 
   /**
-   * As {@link #release()}, beside the caller: over Lettuce no thread waits, over Jedis one does.
-   * Cancelling the future does not end the release. What depends on it runs on a thread of this
-   * client's own, and may block.
+   * Releases the hold in the background. Over Lettuce no thread waits; over Jedis one does.
+   * Cancelling the future does not stop the release. Dependent stages run on a thread of this
+   * client, and may block.
    *
-   * @return completes when the server has answered; fails with what {@link #release()} throws
+   * @return a future that completes with the server's reply; it fails with the exceptions of {@link
+   *     #release()}
    */
   public CompletableFuture<Void> releaseAsync() {
     CompletableFuture<Void> result = new CompletableFuture<>();
@@ -253,21 +272,21 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * Releases the hold, and says that the work was not done: a caller of {@link Mutex#once} or
-   * {@link Mutex#acquireOrDone} that waits is granted the lock. With {@link RedisLock#atLeast} the
-   * lock is free at once. Does not throw; waits for a second at most, and goes on beside the
-   * caller.
+   * Releases the hold and reports that the work was not done: the next waiting caller of {@link
+   * Mutex#once} or {@link Mutex#acquireOrDone} is granted the lock. The lock is free at once, even
+   * with {@link RedisLock#atLeast}. Does not throw. Waits for a second at most; the release then
+   * goes on in the background.
    */
   public void releaseFailed() {
     releaseBeside(Release.How.FAILED);
   }
 
   /**
-   * Releases the hold, at the end of a block whose body may have thrown: waits for a second at
-   * most, and goes on beside the caller until the lease is over. Where no release was confirmed by
-   * then, the hold counts as lost.
+   * Releases the hold at the end of a try block, whose body may have thrown. Waits for a second at
+   * most; the release then goes on in the background until the lease expires. If it is not
+   * confirmed by then, the hold counts as lost.
    *
-   * @throws LockLostException if the server has answered that it was lost before
+   * @throws LockLostException if the server has replied that the lock was lost before
    */
   @Override
   public void close() {
@@ -278,7 +297,7 @@ public final class Hold implements AutoCloseable {
   }
 
   /**
-   * For logs: the lock, the fence, the owner, and what is known here of its state.
+   * Returns the lock, the fence, the owner, and the state as this client knows it, for logs.
    *
    * @return such as {@code hold of "report", fence 7, host:1:2, held}
    */
@@ -288,21 +307,21 @@ public final class Hold implements AutoCloseable {
     return "hold of \"" + owner.lock + "\", fence " + fence() + ", " + token() + ", " + state;
   }
 
-  /** Never throws; lasts a second at most. */
+  /** Releases in the background. Never throws, and delays the caller for a second at most. */
   CompletableFuture<Boolean> releaseBeside(Release.How how) {
     CompletableFuture<Boolean> released = releaseOnce(how, Limits.KEPT_MS);
     Line session = owner.line;
     if (session != null && !released.isDone()) {
-      // The server releases what is bound to the connection.
+      // The server then releases the lock, which is bound to the connection.
       session.close();
     }
     return released;
   }
 
-  /** {@code keptMs}: its caller waits so long at most. */
+  /** {@code keptMs}: how long the caller waits at most. */
   private CompletableFuture<Boolean> releaseOnce(Release.How how, long keptMs) {
     CompletableFuture<Boolean> released = new CompletableFuture<>();
-    // A release that has failed may be tried again.
+    // A failed release may be tried again.
     CompletableFuture<Boolean> latest =
         releasing.updateAndGet(
             last ->
@@ -330,7 +349,7 @@ public final class Hold implements AutoCloseable {
       // From here on the lock is not renewed, even if the release fails.
       CompletableFuture<?> renewal = owner.keptBy(null);
       if (task.keptUntil > Clock.now() && !renewal.isDone()) {
-        // Another connection's renewal may be read later, and its lease would stand.
+        // The server may read a renewal on another connection later, which would replace this one.
         renewal
             .copy()
             .completeOnTimeout(null, Limits.LATE_MS, TimeUnit.MILLISECONDS)
@@ -355,14 +374,14 @@ public final class Hold implements AutoCloseable {
       @Nullable Boolean held,
       @Nullable Throwable error) {
     if (error != null) {
-      // Behind the end of the locks no release can be sent, and the loss is what it would find.
+      // After close() no release can be sent, and it would only find the loss.
       boolean isKnown = owner.lost.isDone() && context.driver().isClosed();
       if (task.isLast && owner.line != null) {
         // The end of a session's connection releases it.
         owner.line.close();
       }
       if (task.isLast && task.how != Release.How.DONE) {
-        // No caller tries again: without a confirmed release the lock counts as lost.
+        // No caller will retry, so without a confirmed release the lock counts as lost.
         owner.lose();
       }
       result.completeExceptionally(isKnown ? lostBefore() : Futures.cause(error));

@@ -5,16 +5,16 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What happens to the locks of a client, for its {@link LockObserver}.
+ * An event of a lock, for a {@link LockObserver}.
  *
- * @param type what has happened
- * @param kind the family of the lock
+ * @param type what happened
+ * @param kind the lock type
  * @param keys the keys on the server
- * @param owner the token; bytes that are not UTF-8 are shown as {@code \xNN}
- * @param fence of the hold; 0 with QUEUED and NOT_GRANTED
- * @param duration since the call of the acquire (GRANTED, NOT_GRANTED), or since the grant (LOST,
- *     RELEASED); else zero
- * @param error why it was not granted; null: it was, or the time was over
+ * @param owner the owner ID; bytes that are not UTF-8 are shown as {@code \xNN}
+ * @param fence the fencing token of the hold; 0 for QUEUED and NOT_GRANTED
+ * @param duration the time since the call (GRANTED, NOT_GRANTED) or since the grant (LOST,
+ *     RELEASED); otherwise zero
+ * @param error why the lock was not granted; null if it was granted or the wait timed out
  */
 public record LockEvent(
     Type type,
@@ -24,35 +24,35 @@ public record LockEvent(
     long fence,
     Duration duration,
     @Nullable Throwable error) {
-  /** What has happened. */
+  /** The kinds of events. */
   public enum Type {
     /** The request waits in the server's queue. */
     QUEUED,
-    /** The lock was acquired. */
+    /** The lock was granted. */
     GRANTED,
-    /** The acquire has ended without a hold. */
+    /** The acquire ended without a hold. */
     NOT_GRANTED,
-    /** The lease has begun again. */
+    /** The lease was restarted. */
     RENEWED,
-    /** The hold was lost, or a release that was given up not confirmed; told once. */
+    /** The hold was lost, or its release was never confirmed. Reported once. */
     LOST,
-    /** The hold was released, as the server has answered. */
+    /** The server has confirmed the release. */
     RELEASED
   }
 
-  /** The family of a lock; each mode of a read/write lock is one. */
+  /** The lock types. Each mode of a read/write lock is one. */
   public enum Kind {
-    /** {@link RedisLocks#mutex}. */
+    /** A lock of {@link RedisLocks#mutex}. */
     MUTEX,
-    /** {@link RedisLocks#reentrant}. */
+    /** A lock of {@link RedisLocks#reentrant}. */
     REENTRANT,
-    /** {@link ReadWriteLocks#read}. */
+    /** The read view of {@link RedisLocks#readWrite}. */
     READ,
-    /** {@link ReadWriteLocks#write}. */
+    /** The write view of {@link RedisLocks#readWrite}. */
     WRITE,
-    /** {@link RedisLocks#semaphore}. */
+    /** A lock of {@link RedisLocks#semaphore}. */
     SEMAPHORE,
-    /** {@link RedisLocks#all}. */
+    /** A lock of {@link RedisLocks#all}. */
     MULTI
   }
 }

@@ -1,13 +1,13 @@
 package redislock;
 
 /**
- * A lock could not be acquired, kept or released. Failures of the connection, and errors of the
- * server that do not concern locks, are thrown as the Redis library throws them.
+ * Thrown if a lock could not be acquired, renewed or released. Connection failures, and errors of
+ * the server that do not concern locks, are exceptions of the Redis library.
  */
 public class LockException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
-  /** The name. */
+  /** The name of the lock. */
   private final String lock;
 
   LockException(String message, String lock) {
@@ -16,9 +16,9 @@ public class LockException extends RuntimeException {
   }
 
   /**
-   * The name of the lock; of several locks, all names.
+   * Returns the name of the lock, without a prefix.
    *
-   * @return the name, not a key with a prefix
+   * @return the name; of a {@link MultiMutex}, all names
    */
   public String lock() {
     return lock;

@@ -12,15 +12,15 @@ import java.util.OptionalLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A lock that is held, or free but waited for (LOCK.INFO).
+ * The state of a lock that is held or has waiters, as {@link RedisLock#info()} returns it.
  *
  * @param kind mutex, reentrant, rw or semaphore
- * @param limit the permits of a semaphore; 0 of a read/write lock, 1 of others
- * @param fence of the latest grant
- * @param timeToLive until the key expires; empty: it does not
+ * @param limit the number of permits of a semaphore; 0 for a read/write lock, 1 for the other types
+ * @param fence the fencing token of the latest grant
+ * @param timeToLive the time until the key expires; empty if it does not, zero if the lock is free
  * @param holders the oldest first, a hundred at most
- * @param waiters how many requests wait
- * @param holding how many owners hold it
+ * @param waiters the number of waiting requests
+ * @param holding the number of owners that hold the lock
  */
 public record LockInfo(
     String kind,
@@ -30,30 +30,30 @@ public record LockInfo(
     List<Holder> holders,
     long waiters,
     long holding) {
-  /** How it is held. */
+  /** The mode in which a lock is held. */
   public enum Mode {
-    /** By one owner. */
+    /** A mutex or reentrant mutex, held by one owner. */
     EXCLUSIVE,
-    /** Among other readers. */
+    /** A read/write lock, held by a reader. */
     READ,
-    /** By the one writer. */
+    /** A read/write lock, held by the writer. */
     WRITE,
-    /** Some of a semaphore's permits. */
+    /** One or more permits of a semaphore. */
     PERMITS
   }
 
   /**
-   * The owner of a hold, or of one mode of a read/write lock.
+   * A holder of a lock, or of one mode of a read/write lock.
    *
-   * @param owner its token; bytes that are not UTF-8 are shown as {@code \xNN}
-   * @param mode how it holds
-   * @param holds how often, or how many permits
-   * @param fence of its grant
-   * @param timeToLive until its lease ends; empty: it does not
-   * @param lease the length of its lease; empty: it has no end
-   * @param age since its grant
-   * @param session the client id of the connection that it is bound to; empty: none
-   * @param slot the number of its permit; empty: none
+   * @param owner the owner ID; bytes that are not UTF-8 are shown as {@code \xNN}
+   * @param mode the mode in which it holds the lock
+   * @param holds how many times it holds the lock; of a semaphore, its permits
+   * @param fence the fencing token of its grant
+   * @param timeToLive the remaining time of its lease; empty if it has no deadline
+   * @param lease the length of its lease; empty if it has none
+   * @param age the time since its grant
+   * @param session the client ID of the connection that its session is bound to; empty without one
+   * @param slot the number of its permit; empty if the semaphore has no slots
    */
   public record Holder(
       String owner,
@@ -85,7 +85,7 @@ public record LockInfo(
             number(lock, "holding")));
   }
 
-  /** The owner; null: it is free. */
+  /** The owner ID of the oldest holder; null if the lock is free. */
   static @Nullable String firstHolder(@Nullable Object reply) {
     return of(reply)
         .flatMap(info -> info.holders.stream().findFirst())
@@ -116,7 +116,7 @@ public record LockInfo(
     return Words.number(fields.get(name));
   }
 
-  /** Of a list of names and values. */
+  /** Reads a list of names and values. */
   private static Map<String, Object> fields(Object reply) {
     Map<String, Object> fields = new HashMap<>();
     for (Iterator<?> words = ((List<?>) reply).iterator(); words.hasNext(); ) {

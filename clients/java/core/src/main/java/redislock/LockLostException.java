@@ -2,12 +2,14 @@ package redislock;
 
 import org.jspecify.annotations.Nullable;
 
-/** The hold is lost: its lease ended, an operator broke it, or the key became something else. */
+/**
+ * Thrown if the lock was lost: its lease expired, an operator broke it, or its key was overwritten.
+ */
 public class LockLostException extends LockException {
   private static final long serialVersionUID = 1;
 
   /**
-   * A loss; the client makes it, and so does what holds its locks for others.
+   * Creates an exception. Public for adapters that hold locks on behalf of others.
    *
    * @param message what was lost
    * @param lock the name of the lock

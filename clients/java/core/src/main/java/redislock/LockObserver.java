@@ -1,15 +1,15 @@
 package redislock;
 
 /**
- * Receives the events of a client's locks, on the thread where they happen: return soon, and do not
- * block. What it throws is logged, and changes no outcome.
+ * Receives the events of a client's locks, on the thread where they happen, so it must not block.
+ * An exception that it throws is logged and changes no outcome.
  */
 @FunctionalInterface
 public interface LockObserver {
   /**
-   * Something has happened to a lock.
+   * Handles an event of a lock.
    *
-   * @param event what
+   * @param event what happened
    */
   void on(LockEvent event);
 }

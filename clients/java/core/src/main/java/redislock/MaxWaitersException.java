@@ -1,6 +1,9 @@
 package redislock;
 
-/** The server has as many waiters as lock.max-waiters or lock.max-waiters-per-key allow. */
+/**
+ * Thrown if the queue is full: the server has as many waiters as lock.max-waiters or
+ * lock.max-waiters-per-key allows.
+ */
 public class MaxWaitersException extends LockException {
   private static final long serialVersionUID = 1;
 

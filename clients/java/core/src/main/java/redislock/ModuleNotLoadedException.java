@@ -1,6 +1,6 @@
 package redislock;
 
-/** The server does not know the lock commands. The message says how to load the module. */
+/** Thrown if the server has not loaded the module. The message says how to load it. */
 public class ModuleNotLoadedException extends LockException {
   private static final long serialVersionUID = 1;
 

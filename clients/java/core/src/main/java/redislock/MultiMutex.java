@@ -1,6 +1,6 @@
 package redislock;
 
-/** Several mutexes at once, all or none of them, with one fence. Immutable. */
+/** Multiple mutexes that are acquired together, all or none, with one fencing token. Immutable. */
 public final class MultiMutex extends RedisLock<MultiMutex> {
   MultiMutex(Context context, String name, Family family, Settings settings) {
     super(context, name, family, settings);

@@ -5,9 +5,10 @@ import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A lock with one holder. Immutable. Not reentrant: each acquire has an owner of its own, so one by
- * a thread that holds the lock waits for its own hold, without end by default. For nested calls see
- * {@link #asLock()}, which is owned by threads, and {@link ReentrantMutex#within}.
+ * A lock with one holder at a time. Immutable. Not reentrant: each acquire is a new owner, so a
+ * thread that holds the lock and acquires it again waits for its own hold, indefinitely by default.
+ * For nested calls use {@link #asLock()}, which is owned by threads, or {@link
+ * ReentrantMutex#within}.
  */
 public final class Mutex extends RedisLock<Mutex> {
   Mutex(Context context, String name, Family family, Settings settings) {
@@ -20,19 +21,20 @@ public final class Mutex extends RedisLock<Mutex> {
   }
 
   /**
-   * Beside old clients, which hold the key as a string (SET NX): never waits in the queue, but
-   * polls, so that both sides progress. Polls come after half to one and a half of the interval.
-   * Replaces {@link #session}.
+   * Shares the key with clients that hold it as a string (SET NX), for a migration. Acquiring then
+   * polls after 0.5 to 1.5 times the interval and never waits in the queue, so that both sides make
+   * progress. Removes {@link #session}.
    *
    * @param interval longer than zero; 100 ms is usual
-   * @return a lock
+   * @return a lock that polls
+   * @throws IllegalArgumentException if the interval is zero or negative
    */
   public Mutex mixed(Duration interval) {
     return with(settings.with(copy -> copy.mixed(Clock.positive("an interval", interval))));
   }
 
   /**
-   * Looks for a shared value.
+   * Looks for the shared value of {@link #once}.
    *
    * @param <T> the type of the value
    * @param <E> what it throws
@@ -40,16 +42,16 @@ public final class Mutex extends RedisLock<Mutex> {
   @FunctionalInterface
   public interface Read<T, E extends Exception> {
     /**
-     * Looks.
+     * Looks for the value.
      *
-     * @return null: it is not there
-     * @throws E passed on to the caller
+     * @return the value, or null if there is none
+     * @throws E propagated to the caller
      */
     @Nullable T get() throws E;
   }
 
   /**
-   * Makes a shared value, and stores it where the {@link Read} finds it.
+   * Computes the shared value of {@link #once}, and stores it where {@link Read} finds it.
    *
    * @param <T> the type of the value
    * @param <E> what it throws
@@ -57,28 +59,30 @@ public final class Mutex extends RedisLock<Mutex> {
   @FunctionalInterface
   public interface Make<T, E extends Exception> {
     /**
-     * Makes the value.
+     * Computes and stores the value.
      *
-     * @param hold under which it is made
+     * @param hold the lock under which it is computed
      * @return the value
-     * @throws E passed on to the caller; the next caller makes the value
+     * @throws E propagated to the caller; the next caller computes the value
      */
     T get(Hold hold) throws E;
   }
 
   /**
-   * Single-flight: of all callers that miss one value, one makes it, and the others wait until it
-   * is there. The hold is renewed meanwhile.
+   * Returns the value that {@code read} finds. If there is none, one caller computes it with {@code
+   * make} and the others wait: single-flight, or request coalescing. The lock is renewed meanwhile.
    *
    * @param <T> the type of the value
    * @param <E> what {@code read} and {@code make} throw
-   * @param read looks for the value; called again after each answer
-   * @param make makes and stores it
-   * @param wait limits the wait, not {@code read} and {@code make}; zero or less: none
-   * @return the value that is stored
-   * @throws E what {@code read} or {@code make} has thrown, as it is
+   * @param read looks for the value; called again after each wait
+   * @param make computes and stores the value
+   * @param wait limits the wait for another caller, but not {@code read} and {@code make}; zero or
+   *     less: do not wait
+   * @return the value
+   * @throws E an exception of {@code read} or {@code make}, unchanged
    * @throws InterruptedException if the thread was interrupted; nothing is left behind
-   * @throws NotMadeException if the value was not there in time
+   * @throws NotMadeException if there was no value in time
+   * @throws IllegalArgumentException with {@link #atLeast}, {@link #mixed} or {@link #withoutLease}
    */
   public <T, E extends Exception> T once(Read<T, E> read, Make<T, E> make, Duration wait)
       throws E, InterruptedException {
@@ -95,7 +99,7 @@ public final class Mutex extends RedisLock<Mutex> {
         return made(attempt.hold, read, make);
       }
       value = read.get();
-      // Done but not there (it was evicted, or the lock was held for something else): asked again.
+      // Done, but no value (evicted, or the lock was held for something else): try again.
       if (value == null && attempt.grant == null) {
         throw new NotMadeException(
             "no value after " + waitMs + " ms: another caller holds the lock \"" + name + "\"",
@@ -110,8 +114,7 @@ public final class Mutex extends RedisLock<Mutex> {
       throws E, InterruptedException {
     T value;
     try {
-      // It may have been made while this caller asked for the lock, which may be cancelled
-      // meanwhile.
+      // Another caller may have stored it while this one was acquiring the lock.
       value = read.get();
       if (value == null) {
         if (Thread.interrupted()) {
@@ -121,7 +124,7 @@ public final class Mutex extends RedisLock<Mutex> {
       }
     } catch (Throwable e) {
       hold.releaseBeside(Release.How.FAILED);
-      // Refused by exec: another caller makes the value.
+      // exec refused because the lock was lost, so another caller computes the value.
       T found = e instanceof LockLostException && hold.isLost() ? read.get() : null;
       if (found == null) {
         throw e;
@@ -131,11 +134,11 @@ public final class Mutex extends RedisLock<Mutex> {
     try {
       hold.release();
     } catch (LockLostException e) {
-      // Another caller may have made the value too: what all others read is returned.
+      // Another caller may have computed the value as well: return what all others read.
       T found = read.get();
       return found == null ? value : found;
     } catch (RuntimeException e) {
-      // The value is made. Renewal has stopped, so the lease ends the hold.
+      // The value is stored. Renewal has stopped, so the lease ends the hold.
       Context.LOG.log(
           System.Logger.Level.WARNING, "the lock \"" + name + "\" could not be released", e);
     }
@@ -143,7 +146,8 @@ public final class Mutex extends RedisLock<Mutex> {
   }
 
   /**
-   * The parts of {@link #once}: an acquire that a release by the holder answers too.
+   * Acquires the lock, but stops waiting once the holder has released it with its work done. {@link
+   * #once} is built on it.
    *
    * @param wait how long to wait; zero or less: not at all
    * @return granted, done by another holder, or neither
@@ -161,25 +165,25 @@ public final class Mutex extends RedisLock<Mutex> {
   }
 
   /**
-   * The answer to an acquire with coalescing.
+   * The result of {@link #acquireOrDone}.
    *
-   * @param hold the hold; null: not granted
-   * @param doneBy the fence of the hold that did the work; 0: it was not done
+   * @param hold the hold; null if the lock was not granted
+   * @param doneBy the fencing token of the hold that did the work; 0 if it was not done
    */
   public record Outcome(@Nullable Hold hold, long doneBy) {
     /**
-     * The hold, if it was granted.
+     * Returns the hold if the lock was granted.
      *
-     * @return empty: not granted
+     * @return the hold; empty if the lock was not granted
      */
     public Optional<Hold> granted() {
       return Optional.ofNullable(hold);
     }
 
     /**
-     * Whether another hold did the work.
+     * Returns whether another holder did the work.
      *
-     * @return false: granted, or the time was over
+     * @return false if the lock was granted, or the wait timed out
      */
     public boolean isDone() {
       return doneBy != 0;

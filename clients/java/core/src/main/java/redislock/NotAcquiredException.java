@@ -3,11 +3,11 @@ package redislock;
 import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
-/** The time to wait was over before the lock was granted. */
+/** Thrown if the lock was not granted in time. */
 public class NotAcquiredException extends LockException {
   private static final long serialVersionUID = 1;
 
-  /** null: not known. */
+  /** Null if unknown. */
   private final @Nullable String holder;
 
   NotAcquiredException(String message, String lock, @Nullable String holder) {
@@ -16,9 +16,9 @@ public class NotAcquiredException extends LockException {
   }
 
   /**
-   * The owner that holds the lock.
+   * Returns the owner ID of the holder.
    *
-   * @return empty without {@link RedisLock#tellHolder()}, and where it is not known
+   * @return the owner ID; empty without {@link RedisLock#tellHolder()}, or if it is unknown
    */
   public Optional<String> holder() {
     return Optional.ofNullable(holder);

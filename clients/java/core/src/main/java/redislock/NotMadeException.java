@@ -2,10 +2,7 @@ package redislock;
 
 import org.jspecify.annotations.Nullable;
 
-/**
- * The time to wait was over, and the value that another caller makes was not there yet ({@link
- * Mutex#once}).
- */
+/** Thrown if {@link Mutex#once} timed out while another caller was still computing the value. */
 public class NotMadeException extends NotAcquiredException {
   private static final long serialVersionUID = 1;
 

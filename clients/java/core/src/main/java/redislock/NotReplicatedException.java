@@ -1,6 +1,6 @@
 package redislock;
 
-/** Fewer replicas than asked for confirmed the grant in time; it was given back. */
+/** Thrown if too few replicas confirmed the grant in time. The lock was released again. */
 public class NotReplicatedException extends LockException {
   private static final long serialVersionUID = 1;
 

@@ -11,11 +11,12 @@ import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What all families of locks share. Immutable: each option gives another lock of the same name. A
- * later option replaces earlier ones that it excludes. Any method that asks the server may throw
- * what the Redis library throws, when the server cannot be asked.
+ * The options and methods of all lock types. Locks are immutable and thread-safe: each option
+ * returns a new lock with the same name. A later option replaces an earlier one, and removes the
+ * options that it excludes. Any method that asks the server may throw an exception of the Redis
+ * library if the server cannot be reached.
  *
- * @param <L> the family
+ * @param <L> the lock type
  */
 public abstract sealed class RedisLock<L extends RedisLock<L>>
     permits Mutex, ReentrantMutex, Semaphore, MultiMutex {
@@ -36,108 +37,110 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   abstract L with(Settings settings);
 
   /**
-   * The name of the lock; of several locks, all names.
+   * Returns the name of the lock, as it was given, without a prefix.
    *
-   * @return the name
+   * @return the name; of a {@link MultiMutex}, all names separated by blanks
    */
   public final String name() {
     return name;
   }
 
   /**
-   * How long it is held without a renewal; 30 s without this option.
+   * Sets the lease: how long the lock is held without a renewal. The default is 30 s.
    *
    * @param lease longer than zero, up to the server's lock.max-lease; fractions of a millisecond
    *     round up
-   * @return a lock
+   * @return a lock with this lease
+   * @throws IllegalArgumentException if the lease is zero or negative
    */
   public final L lease(Duration lease) {
     return with(settings.with(copy -> copy.leaseMs = Clock.positive("a lease", lease)));
   }
 
   /**
-   * No lease: held until it is released, also when this process dies. Replaces {@link #autoRenew},
-   * {@link #session} and {@link #atLeast}.
+   * Removes the lease: the lock is held until it is released, even if this process dies. Removes
+   * {@link #autoRenew}, {@link #session} and {@link #atLeast}.
    *
-   * @return a lock
+   * @return a lock without a lease
    */
   public final L withoutLease() {
     return with(settings.with(Settings::withoutLease));
   }
 
   /**
-   * Renews after each third of the lease until the release, or until the hold was forgotten.
-   * Replaces {@link #session} and {@link #withoutLease}.
+   * Renews the lease after each third of it, until the release, or until the {@link Hold} was
+   * garbage collected. Removes {@link #session} and {@link #withoutLease}.
    *
-   * @return a lock
+   * @return a lock whose holds are renewed
    */
   public final L autoRenew() {
     return with(settings.with(Settings::autoRenew));
   }
 
   /**
-   * Binds each hold to a connection of its own: the server renews it, and releases it when the
-   * connection ends. Replaces {@link #autoRenew}, {@link #withoutLease}, {@link #atLeast} and
-   * {@link Mutex#mixed}.
+   * Binds each hold to a dedicated connection: the server renews the lease while the connection
+   * lives, and releases the lock when it ends. Removes {@link #autoRenew}, {@link #withoutLease},
+   * {@link #atLeast} and {@link Mutex#mixed}.
    *
-   * @return a lock
+   * @return a lock whose holds are bound to a connection
    */
   public final L session() {
     return with(settings.with(Settings::session));
   }
 
   /**
-   * At most once per interval: a release earlier than this after the grant does not free the lock,
-   * but sets its lease to the rest of the time. Replaces {@link #session}, {@link #token(String)}
-   * and {@link #withoutLease}.
+   * Limits work to once per interval: a release within this time of the grant does not free the
+   * lock, but sets its lease to the rest of that time. Removes {@link #session}, {@link
+   * #token(String)} and {@link #withoutLease}.
    *
-   * @param time longer than zero, up to the server's lock.max-lease: an acquire with a longer one
+   * @param time longer than zero, up to the server's lock.max-lease; with a longer one, acquiring
    *     throws an IllegalArgumentException
-   * @return a lock
+   * @return a lock that stays held for at least this time
+   * @throws IllegalArgumentException if the time is zero or negative
    */
   public final L atLeast(Duration time) {
     return with(settings.with(copy -> copy.atLeast(Clock.positive("atLeast", time))));
   }
 
   /**
-   * The owner, in place of a new one for each hold. Replaces {@link #atLeast} and {@link
+   * Sets the owner ID. The default is a new one for each hold. Removes {@link #atLeast} and {@link
    * ReentrantMutex#within}.
    *
    * @param token 1 to 1,024 bytes in UTF-8
-   * @return a lock
+   * @return a lock with this owner
    */
   public final L token(String token) {
     return token(Words.bytes(token));
   }
 
   /**
-   * The owner, in place of a new one for each hold. Replaces {@link #atLeast} and {@link
-   * ReentrantMutex#within}.
+   * Sets the owner ID, as bytes. The default is a new one for each hold. Removes {@link #atLeast}
+   * and {@link ReentrantMutex#within}.
    *
    * @param token 1 to 1,024 bytes
-   * @return a lock
+   * @return a lock with this owner
    */
   public final L token(byte[] token) {
     return with(settings.with(copy -> copy.token(token.clone())));
   }
 
   /**
-   * A {@link NotAcquiredException} names the holder: one more request, only where the lock was not
-   * granted.
+   * Names the holder in a {@link NotAcquiredException}. That takes one more request, only if the
+   * lock was not granted.
    *
-   * @return a lock
+   * @return a lock that reports its holder
    */
   public final L tellHolder() {
     return with(settings.with(copy -> copy.tellHolder = true));
   }
 
   /**
-   * So many replicas must confirm each grant in time; otherwise it is given back, and the acquire
-   * fails.
+   * Requires that this many replicas confirm each grant in time. If fewer do, the lock is released
+   * and acquiring throws a {@link NotReplicatedException}.
    *
    * @param count 1 or more
    * @param timeout longer than zero
-   * @return a lock
+   * @return a lock whose grants are confirmed by replicas
    */
   public final L replicas(int count, Duration timeout) {
     return with(
@@ -149,10 +152,10 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Waits in the server's queue, first come, first served, until the lock is granted.
+   * Acquires the lock. Waits indefinitely in the server's queue, first come, first served.
    *
-   * @return the hold; close it
-   * @throws InterruptedException if the thread was interrupted: neither a queued request nor a hold
+   * @return the hold, which must be closed
+   * @throws InterruptedException if the thread was interrupted; neither a queued request nor a hold
    *     is left behind
    * @throws LockException if waiting cannot help: a deadlock, a key of another type, too many
    *     waiters
@@ -162,12 +165,13 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * As {@link #acquire()}, for so long at most.
+   * Acquires the lock, and waits for it for a limited time.
    *
-   * @param wait zero or less: not at all
-   * @return the hold; close it
-   * @throws InterruptedException as {@link #acquire()}
-   * @throws NotAcquiredException if the time was over
+   * @param wait how long to wait; zero or less: not at all
+   * @return the hold, which must be closed
+   * @throws InterruptedException if the thread was interrupted; nothing is left behind
+   * @throws NotAcquiredException if the lock was not granted in time
+   * @throws LockException if waiting cannot help
    */
   public final Hold acquire(Duration wait) throws InterruptedException {
     Attempt attempt = ask(wait, false);
@@ -178,34 +182,37 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Acquires the lock if it is free.
+   * Acquires the lock if it is free, without waiting.
    *
-   * @return empty: it is held
-   * @throws InterruptedException as {@link #acquire()}
+   * @return the hold, which must be closed; empty if the lock was not granted
+   * @throws InterruptedException if the thread was interrupted; nothing is left behind
+   * @throws LockException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire() throws InterruptedException {
     return Optional.ofNullable(ask(Duration.ZERO, false).hold);
   }
 
   /**
-   * As {@link #acquire(Duration)}, without an exception where the time was over.
+   * Acquires the lock like {@link #acquire(Duration)}, but returns an empty Optional if the wait
+   * timed out.
    *
-   * @param wait zero or less: not at all
-   * @return empty: it was not granted in time
-   * @throws InterruptedException as {@link #acquire()}
+   * @param wait how long to wait; zero or less: not at all
+   * @return the hold, which must be closed; empty if the lock was not granted in time
+   * @throws InterruptedException if the thread was interrupted; nothing is left behind
+   * @throws LockException as {@link #acquire()}
    */
   public final Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
     return Optional.ofNullable(ask(wait, false).hold);
   }
 
   /**
-   * As {@link #acquire(Duration)}, beside the caller: over Lettuce no thread waits, over Jedis one
-   * does. Cancelling the future, or completing it in any other way, withdraws the request and
-   * releases what was granted. What depends on the future runs on a thread of this client's own,
-   * and may block; {@link Hold#releaseAsync()} does not.
+   * Acquires the lock in the background. Over Lettuce no thread waits; over Jedis one does.
+   * Cancelling the future, or completing it in any other way, withdraws the request and releases a
+   * grant. Dependent stages run on a thread of this client, and may block; {@link
+   * Hold#releaseAsync()} does not block.
    *
-   * @param wait zero or less: not at all
-   * @return the hold; fails with what {@link #acquire(Duration)} throws
+   * @param wait how long to wait; zero or less: not at all
+   * @return a future of the hold; it fails with the exceptions of {@link #acquire(Duration)}
    */
   public final CompletableFuture<Hold> acquireAsync(Duration wait) {
     CompletableFuture<Hold> result = new CompletableFuture<>();
@@ -214,21 +221,22 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an
-   * owner of its own. A lock that is held: waits as {@link #acquire()}, for ever. With {@link
-   * #session()} the lock is free as soon as the connection ends, even if the packet arrives in
-   * part.
+   * Acquires the lock, runs one command on the server, and releases the lock, all in one packet and
+   * as a new owner. If the lock is held, this waits indefinitely, as {@link #acquire()} does. With
+   * {@link #session()} the lock becomes free as soon as the connection ends, even if only a part of
+   * the packet arrived.
    *
-   * <p>Where the connection ends before the command's reply, or the thread is interrupted while it
-   * waits, the command may have run. It is not sent again, and nothing is left held. Not with
-   * {@link #token(String)}, {@link #atLeast}, {@link #replicas}, slots, and within a hold.
+   * <p>If the connection ends before the command's reply, or the thread is interrupted while it
+   * waits, the command may have run. It is not sent again, and the lock is released. Cannot be
+   * combined with {@link #token(String)}, {@link #atLeast}, {@link #replicas}, {@link
+   * Semaphore#slots()} or {@link ReentrantMutex#within}.
    *
-   * @param command its name
-   * @param arguments of the command
-   * @return its reply, as of {@link Hold#exec(String, String...)}
+   * @param command the name of the command
+   * @param arguments the arguments of the command
+   * @return the reply of the command, in the form that {@link Hold#exec(String, String...)} returns
    * @throws InterruptedException if the thread was interrupted
    * @throws LockLostException if the lock was lost before the command, which did not run
-   * @throws LockException as {@link #acquire()}: the command did not run
+   * @throws LockException as {@link #acquire()}; the command did not run
    */
   public final @Nullable Object run(String command, String... arguments)
       throws InterruptedException {
@@ -236,14 +244,15 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * As {@link #run(String, String...)}, waiting for so long at most.
+   * Runs one command under the lock like {@link #run(String, String...)}, but waits for the lock
+   * for a limited time.
    *
-   * @param wait zero or less: not at all
-   * @param command its name
-   * @param arguments of the command
-   * @return its reply
+   * @param wait how long to wait; zero or less: not at all
+   * @param command the name of the command
+   * @param arguments the arguments of the command
+   * @return the reply of the command
    * @throws InterruptedException if the thread was interrupted
-   * @throws NotAcquiredException if the time was over: the command did not run
+   * @throws NotAcquiredException if the lock was not granted in time; the command did not run
    */
   public final @Nullable Object run(Duration wait, String command, String... arguments)
       throws InterruptedException {
@@ -251,13 +260,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * As {@link #run(Duration, String, String...)}, with bytes.
+   * Runs one command under the lock like {@link #run(Duration, String, String...)}, with binary
+   * arguments and replies.
    *
-   * @param wait zero or less: not at all
-   * @param command its name, then its arguments
-   * @return its reply, with bytes in place of strings
+   * @param wait how long to wait; zero or less: not at all
+   * @param command the name of the command, then its arguments
+   * @return the reply of the command, with byte arrays instead of strings
    * @throws InterruptedException if the thread was interrupted
-   * @throws NotAcquiredException if the time was over: the command did not run
+   * @throws NotAcquiredException if the lock was not granted in time; the command did not run
    */
   public final @Nullable Object run(Duration wait, byte[]... command) throws InterruptedException {
     return run(Clock.wait(wait), List.of(command));
@@ -274,7 +284,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
           "run needs a command, and cannot be combined with token, atLeast, replicas, slots or"
               + " within: its owner holds for one command only");
     }
-    // Without a deadline, a process that dies meanwhile would leave the lock held for ever.
+    // Without a lease, a process that dies meanwhile would leave the lock held indefinitely.
     RedisLock<L> lock = settings.leaseMs == Family.PERSIST ? lease(Duration.ofSeconds(30)) : this;
     RedisLock<L>.Attempt attempt = lock.new Attempt(waitMs, false, command).run();
     if (!(attempt.task instanceof Run run) || attempt.grant == null) {
@@ -291,25 +301,30 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * A hold for a token that was granted elsewhere, to extend, use or release here. Its release
-   * gives all back that the token holds. With {@link #autoRenew()} the lease begins again.
+   * Returns a hold for a token that was granted elsewhere, to extend, use or release it here. Its
+   * release returns everything that the token holds. With {@link #autoRenew()} the lease is
+   * restarted.
    *
-   * @param token as it was given, or as {@link Hold#token()} shows it
+   * @param token the owner ID, as it was given or as {@link Hold#token()} shows it
    * @return the hold
    * @throws InterruptedException if the thread was interrupted
    * @throws LockLostException if the token does not hold the lock
+   * @throws IllegalArgumentException with {@link #session} or {@link #atLeast}, which start at the
+   *     grant
    */
   public final Hold fromToken(String token) throws InterruptedException {
     return fromToken(Words.bytes(token));
   }
 
   /**
-   * As {@link #fromToken(String)}.
+   * Returns a hold for a token like {@link #fromToken(String)}, given as bytes.
    *
-   * @param token its bytes
+   * @param token the owner ID
    * @return the hold
    * @throws InterruptedException if the thread was interrupted
    * @throws LockLostException if the token does not hold the lock
+   * @throws IllegalArgumentException with {@link #session} or {@link #atLeast}, which start at the
+   *     grant
    */
   public final Hold fromToken(byte[] token) throws InterruptedException {
     if (settings.session || settings.atLeastMs > 0) {
@@ -328,9 +343,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Whether any owner holds it, or its key holds something else.
+   * Asks the server whether any owner holds the lock.
    *
-   * @return true if the key exists
+   * @return true if the key exists, even if it holds another value
    * @throws InterruptedException if the thread was interrupted
    */
   public final boolean isLocked() throws InterruptedException {
@@ -338,9 +353,10 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * Its holders, and the number of its waiters; of several locks, those of the first.
+   * Asks the server for the holders and the number of waiters (LOCK.INFO). A {@link MultiMutex}
+   * reports its first key.
    *
-   * @return empty: it is free, and no request waits for it
+   * @return the state of the lock; empty if it is free and has no waiters
    * @throws InterruptedException if the thread was interrupted
    */
   public final Optional<LockInfo> info() throws InterruptedException {
@@ -352,17 +368,17 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   }
 
   /**
-   * This lock for code that takes a {@code java.util.concurrent.locks.Lock}: owned by threads, and
-   * reentrant within one of them.
+   * Returns this lock as a {@code java.util.concurrent.locks.Lock}, which is owned by a thread and
+   * reentrant within it.
    *
-   * @return a lock
+   * @return a view of this lock
    */
   public final ThreadLock asLock() {
     return new ThreadLock(this, context.threads());
   }
 
   /**
-   * For logs: what it is, its name and its options.
+   * Returns the type, name and options of the lock, for logs.
    *
    * @return such as {@code mutex "report" (lease PT30S, autoRenew)}
    */
@@ -371,14 +387,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return family.kind().name().toLowerCase(Locale.ROOT) + " \"" + name + "\" (" + settings + ")";
   }
 
-  /** Of a caller's own token. */
+  /** The owner for a token that the caller provides. */
   private Owner owner(byte[] token) {
     return family.counts()
         ? context.owner(family, name, token, settings.leaseMs)
         : new Owner(name, token, settings.leaseMs);
   }
 
-  /** Registers a grant, and starts its keeper. {@code line}: the connection that it is bound to. */
+  /** Registers a grant and starts its renewal. {@code line}: the connection that it is bound to. */
   private Hold keep(Owner owner, Grant grant, boolean autoRenew, @Nullable Line line, int perHold) {
     Driver driver = context.driver();
     boolean isFirst = owner.holds(family.mode()) == 0;
@@ -403,7 +419,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return new Hold(context, family, owner, settings.leaseMs, grant, perHold);
   }
 
-  /** One acquire, from its turn behind the owner's earlier requests to its hold. */
+  /** One acquire, from waiting for the owner's earlier requests to the hold. */
   final class Attempt {
     private final long began = Clock.now();
     private final Patience patience;
@@ -413,11 +429,12 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     private final boolean isNew;
 
     /**
-     * Completes when this request is over; of a family that counts, the owner's next waits for it.
+     * Completes when this request has ended. If the lock type counts holds, the owner's next
+     * request waits for it.
      */
     private final CompletableFuture<@Nullable Void> over = new CompletableFuture<>();
 
-    /** When its turn has come, and no earlier request of the owner can end this one. */
+    /** Completes when no earlier request of the owner is outstanding that could end this one. */
     private final CompletableFuture<?> begins;
 
     private @Nullable Acquire task;

@@ -3,8 +3,8 @@ package redislock;
 import java.util.Arrays;
 
 /**
- * Distributed locks over a Redis client of Lettuce or Jedis; the server needs the redis-lock
- * module. One per client is enough, and it is thread-safe.
+ * Distributed locks over a Redis client of Lettuce or Jedis. The server needs the redis-lock
+ * module. Thread-safe; one instance per client is enough.
  *
  * <pre>{@code
  * RedisLocks locks = RedisLocks.over(RedisClient.create("redis://localhost"));
@@ -13,8 +13,8 @@ import java.util.Arrays;
  * }
  * }</pre>
  *
- * <p>Each lock is an immutable builder: keep it, share it, derive others from it. The owner of a
- * hold is the {@link Hold}, and not the thread.
+ * <p>Each lock is an immutable builder: keep it, share it, or derive others from it. The owner of a
+ * lock is the {@link Hold}, not the thread.
  */
 public final class RedisLocks implements AutoCloseable {
   private final Context context;
@@ -24,20 +24,20 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Locks over this client. Nothing is sent before the first lock; {@link #close()} leaves the
-   * client open.
+   * Creates locks over a Redis client. Nothing is sent before the first lock is acquired, and
+   * {@link #close()} leaves the client open.
    *
    * @param client of Lettuce: {@code RedisClient} or {@code RedisClusterClient}; of Jedis: {@code
    *     RedisClient}, {@code RedisSentinelClient}, {@code RedisClusterClient}, or one of their
-   *     forerunners ({@code JedisPooled}, {@code JedisSentineled}, {@code JedisCluster})
+   *     predecessors ({@code JedisPooled}, {@code JedisSentineled}, {@code JedisCluster})
    * @return the locks
-   * @throws IllegalArgumentException if it is something else
+   * @throws IllegalArgumentException if the client is of another class
    */
   public static RedisLocks over(AutoCloseable client) {
     return new RedisLocks(Context.of(driver(client)));
   }
 
-  /** By name: each driver is loaded only where its library is there. */
+  /** Compares by name, so that each driver is loaded only if its library is present. */
   private static Driver driver(AutoCloseable client) {
     for (Class<?> each = client.getClass(); each != null; each = each.getSuperclass()) {
       if (each.getName().equals("io.lettuce.core.AbstractRedisClient")) {
@@ -53,7 +53,7 @@ public final class RedisLocks implements AutoCloseable {
             + client.getClass().getName());
   }
 
-  /** Apart from {@link RedisLocks}: a verifier of that class would load both libraries. */
+  /** A separate class, because the verifier of {@link RedisLocks} would load both libraries. */
   private static final class Drivers {
     static Driver lettuce(AutoCloseable client) {
       return new LettuceDriver((io.lettuce.core.AbstractRedisClient) client);
@@ -65,9 +65,9 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * These locks, with their events told to an observer.
+   * Returns these locks with an observer of their events.
    *
-   * @param observer in place of an earlier one
+   * @param observer receives the events; replaces an earlier one
    * @return locks over the same connections
    */
   public RedisLocks observedBy(LockObserver observer) {
@@ -75,9 +75,9 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * These locks, with keys that begin so.
+   * Returns these locks with a prefix of their keys.
    *
-   * @param prefix before each name; replaces an earlier one
+   * @param prefix goes before each name; replaces an earlier one
    * @return locks over the same connections
    */
   public RedisLocks withPrefix(String prefix) {
@@ -85,9 +85,9 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * A lock with one holder.
+   * Returns a mutex, which has one holder at a time.
    *
-   * @param name of the lock: the key on the server
+   * @param name the name of the lock, which is the key on the server
    * @return the lock
    */
   public Mutex mutex(String name) {
@@ -95,9 +95,10 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * A lock that its owner may acquire again while it holds it ({@link ReentrantMutex#within}).
+   * Returns a reentrant mutex, which its owner may acquire again with {@link
+   * ReentrantMutex#within}.
    *
-   * @param name of the lock
+   * @param name the name of the lock
    * @return the lock
    */
   public ReentrantMutex reentrant(String name) {
@@ -105,10 +106,10 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Many readers or one writer, first come, first served; the writer may read, and a reader may
-   * become the writer.
+   * Returns a read/write lock: many readers or one writer, first come, first served. The writer may
+   * read as well, and a reader may become the writer.
    *
-   * @param name of the lock
+   * @param name the name of the lock
    * @return its two views
    */
   public ReadWriteLocks readWrite(String name) {
@@ -125,11 +126,12 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * At most so many permits at once.
+   * Returns a semaphore, each acquire of which takes one permit.
    *
-   * @param name of the semaphore
-   * @param limit 1 to 1,000,000
-   * @return the semaphore; each acquire takes one permit
+   * @param name the name of the semaphore
+   * @param limit how many permits may be held at once, 1 to 1,000,000
+   * @return the semaphore
+   * @throws IllegalArgumentException if the limit is less than 1
    */
   public Semaphore semaphore(String name, int limit) {
     if (limit < 1) {
@@ -140,10 +142,12 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Several mutexes at once, all or none of them; in a cluster all keys share one slot.
+   * Returns multiple mutexes as one lock, which is acquired as a whole or not at all. In a cluster
+   * all keys must hash to one slot.
    *
-   * @param names of the locks, each once
+   * @param names the names of the locks, each once
    * @return the lock
+   * @throws IllegalArgumentException if there is no name
    */
   public MultiMutex all(String... names) {
     if (names.length == 0) {
@@ -154,16 +158,17 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   /**
-   * Closes the connections that were made for these locks, and ends their renewals and waits. The
-   * client stays open. What is held is lost: with a session at once; a hold that is renewed is
-   * released now, for which this waits a second at most; any other ends with its lease.
+   * Closes the connections that were opened for these locks, and ends their renewals and waits. The
+   * client stays open. Locks that are still held are lost: those of a session at once; those with
+   * {@link RedisLock#autoRenew()} are released now, for which this waits a second at most; all
+   * others expire with their lease.
    */
   @Override
   public void close() {
     context.driver().close();
   }
 
-  /** True if no withdrawal or release is under way beside its caller. */
+  /** True if no withdrawal or release is running in the background. */
   boolean endingsAreOver() {
     return context.driver().endings.areOver();
   }

@@ -1,7 +1,7 @@
 package redislock;
 
 /**
- * A lock, or one view of a read/write lock, that its owner may acquire again while it holds it.
+ * A mutex, or one view of a read/write lock, that its owner may acquire again while it holds it.
  * Immutable.
  */
 public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
@@ -15,12 +15,12 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
   }
 
   /**
-   * The same lock for the owner of this hold: it acquires again what it holds. One owner is one
-   * line of execution. Replaces {@link #token(String)}.
+   * Returns this lock for the owner of an existing hold, so that the same owner acquires it again.
+   * One owner must be one thread, task or request. Removes {@link #token(String)}.
    *
-   * @param hold of this lock, or of the other view of the same read/write lock
-   * @return a lock whose acquires add holds to that owner's
-   * @throws IllegalArgumentException if the hold is of another lock
+   * @param hold a hold of this lock, or of the other view of the same read/write lock
+   * @return a lock whose acquires add holds to that owner
+   * @throws IllegalArgumentException if the hold belongs to another lock
    */
   public ReentrantMutex within(Hold hold) {
     if (!hold.family.nests(family)) {

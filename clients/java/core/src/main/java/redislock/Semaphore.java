@@ -1,6 +1,6 @@
 package redislock;
 
-/** At most so many permits at once, for several owners. Immutable. */
+/** A semaphore, of which a limited number of permits is held at once. Immutable. */
 public final class Semaphore extends RedisLock<Semaphore> {
   Semaphore(Context context, String name, Family family, Settings settings) {
     super(context, name, family, settings);
@@ -12,10 +12,11 @@ public final class Semaphore extends RedisLock<Semaphore> {
   }
 
   /**
-   * Each acquire takes so many permits, all or none.
+   * Sets how many permits each acquire takes, all or none. The default is 1.
    *
    * @param count 1 to the limit
-   * @return a semaphore
+   * @return a semaphore whose acquires take this many permits
+   * @throws IllegalArgumentException if the count is out of range, or with {@link #slots()}
    */
   public Semaphore permits(int count) {
     if (count < 1 || count > family.limit() || family.hasSlots()) {
@@ -25,9 +26,10 @@ public final class Semaphore extends RedisLock<Semaphore> {
   }
 
   /**
-   * Each acquire takes one permit, and is told which: {@link Hold#slot()}.
+   * Numbers the permits: each acquire takes one, and {@link Hold#slot()} is its number, which no
+   * other holder has.
    *
-   * @return a semaphore
+   * @return a semaphore with slots
    */
   public Semaphore slots() {
     Family slots = new Family(family.kind(), family.keys(), family.limit(), true);

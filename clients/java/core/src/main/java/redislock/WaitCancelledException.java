@@ -1,8 +1,8 @@
 package redislock;
 
 /**
- * An operator ended the wait (LOCK.CANCEL or CLIENT UNBLOCK), or the same token asked again
- * elsewhere.
+ * Thrown if an operator ended the wait (LOCK.CANCEL or CLIENT UNBLOCK), or a newer request with the
+ * same token did.
  */
 public class WaitCancelledException extends LockException {
   private static final long serialVersionUID = 1;

@@ -1,6 +1,6 @@
 package redislock;
 
-/** The key is a lock of another family. */
+/** Thrown if the key is a lock of another type. */
 public class WrongKindException extends LockException {
   private static final long serialVersionUID = 1;
 

@@ -1,6 +1,6 @@
 package redislock;
 
-/** The key holds something that is no lock, such as the string that a SET NX client leaves. */
+/** Thrown if the key holds a value that is not a lock, such as the string of a SET NX client. */
 public class WrongTypeException extends LockException {
   private static final long serialVersionUID = 1;
 

@@ -1,6 +1,6 @@
 /**
- * Distributed locks that Redis serves natively: fair queues without polling, fencing tokens,
- * leases, and no hold left behind by a lost reply. Start with {@link redislock.RedisLocks}.
+ * Distributed locks as a native data type of Redis: fair queues without polling, fencing tokens,
+ * leases, and retries that leave no hold behind. Start with {@link redislock.RedisLocks}.
  */
 @NullMarked
 package redislock;
