@@ -5,14 +5,13 @@ import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Asks for a lock until it is granted or the caller's time is over. The result is null if it was
- * not granted.
+ * Requests a lock until it is granted or the acquire timeout has passed. The result is null if it
+ * was not granted.
  *
- * <pre>
- *   PROVED, if a time of atLeast may be too long ──▶ ASKED …
- *   ASKED ──queued──▶ QUEUED ──message, or a slice later──▶ ASKED …        (by message)
- *   ASKED ──nil, time left──▶ ASKED …                                      (blocking, or polling)
- *   ASKED ──granted──▶ RESTARTED, if it waited long ──▶ COMPARED, if another mode is held ──▶ CONFIRMED by replicas
+ * <pre> PROVED, if a time of atLeast may be too long ──▶ ASKED … ASKED ──queued──▶ QUEUED
+ * ──message, or a slice later──▶ ASKED …        (by message) ASKED ──nil, time left──▶ ASKED …
+ * (blocking, or polling) ASKED ──granted──▶ RESTARTED, if it waited long ──▶ COMPARED, if another
+ * mode is held ──▶ CONFIRMED by replicas
  * </pre>
  *
  * It must never end with an outcome that is unknown: {@link #undo()} withdraws what was sent and
@@ -41,31 +40,33 @@ class Acquire extends Task<@Nullable Grant> {
   private long sent;
 
   /**
-   * True if the outcome of a request is unknown, or if it was granted: giving up has to withdraw
+   * True if the outcome of a request is unknown, or it was granted: cancelling then has to withdraw
    * it.
    */
   boolean open;
 
-  /** False while the server may refuse the time of atLeast, which only the release sends. */
+  /**
+   * False while the server might still refuse the time of atLeast, which only the release sends.
+   */
   private boolean isProven;
 
   private boolean wasOpen;
   private boolean isFirst = true;
   private boolean toldQueued;
 
-  /** True if a message that tells a grant may be about an earlier request of the token. */
+  /** True if a message about a grant may concern an earlier request of the token. */
   boolean tokenUsedBefore;
 
   /**
-   * True if an earlier request was queued, and its outcome not received: a late message may be
-   * about that request.
+   * True if an earlier request was queued and its outcome not received, so a late message may
+   * concern that request.
    */
   private boolean untold;
 
-  /** The latest request's failure; null: it was answered. */
+  /** The failure of the latest request; null if it got its reply. */
   private @Nullable Trouble unanswered;
 
-  /** The latest failure since the last answer, of a subscription too. */
+  /** The latest failure since the last reply, including that of a subscription. */
   private @Nullable Trouble failure;
 
   private boolean toldRetry;
@@ -76,17 +77,17 @@ class Acquire extends Task<@Nullable Grant> {
   private long queuedUntil;
   private long movingUntil;
 
-  /** The holder, where it was not granted, and the caller wants to be told; null: not known. */
+  /** The holder, if the lock was not granted and the caller asked for it; null if unknown. */
   @Nullable String holder;
 
-  /** {@code runs}: a command is sent with each request. */
+  /** {@code runs}: each request is sent together with a command. */
   Acquire(Request request, boolean runs) {
     super(request.family().key());
     this.request = request;
     this.patience = request.patience();
     this.runs = runs;
     this.tokenUsedBefore = request.tokenUsedBefore();
-    // A time up to the lease is proven by the request itself.
+    // If the time is not above the lease, the request itself proves it.
     this.isProven = request.settings().atLeastMs <= request.settings().leaseMs;
   }
 
@@ -102,7 +103,7 @@ class Acquire extends Task<@Nullable Grant> {
       return new Step.Send(words, within(Limits.LATE_MS));
     }
     boolean isSubscribed = channel != null && !(runs && isFirst);
-    // Most locks are free: the first request is sent without a subscription.
+    // Most locks are free, so the first request is sent without a subscription.
     boolean isAtOnce = isFirst && request.byMessage() && !isSubscribed;
     isFirst = false;
     if (!patience.queues() || isAtOnce) {
@@ -116,7 +117,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (channel == null) {
       return listen();
     }
-    // Twice the slice: a client that is held up would miss lock.keep-place.
+    // Twice the slice, because a client that is paused would otherwise miss lock.keep-place.
     long blockMs = Math.min(2 * Limits.SLICE_MS, leftMs);
     queuedUntil = Clock.now() + blockMs;
     return send(State.ASKED, Words.of(blocking(blockMs), "NOTIFY", channel), Limits.LATE_MS, false);
@@ -131,7 +132,7 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, patience.ends() - Clock.now())));
   }
 
-  /** What to send of a request with these words. {@code isNotified}: it waits by message. */
+  /** The packet for a request with these words. {@code isNotified}: it waits by message. */
   List<List<byte[]>> packet(List<byte[]> words, boolean isNotified) {
     return List.of(words);
   }
@@ -151,7 +152,9 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Send(packet(words, isNotified), within(longestMs), blocks);
   }
 
-  /** The last attempt of an acquire that waits ends so that the caller is told in time. */
+  /**
+   * Limits the last attempt of an acquire that waits, so that the caller gets its result in time.
+   */
   private long within(long longestMs) {
     long leftMs = patience.ends() + Limits.LATE_REPLY_MS - Clock.now();
     return patience.waitMs() == 0 ? longestMs : Math.max(1, Math.min(longestMs, leftMs));
@@ -163,8 +166,8 @@ class Acquire extends Task<@Nullable Grant> {
       case PROVED:
         return proven();
       case COMPARED:
-        // The holds of both modes together: no more than those of the grant if the other mode was
-        // lost.
+        // This counts the holds of both modes, so if there are no more than the grant's, the other
+        // mode was lost.
         boolean wasLost =
             !(reply instanceof List<?> list) || Words.number(list.get(1)) <= grant.holds();
         return wasLost ? lostBefore() : confirm();
@@ -192,13 +195,13 @@ class Acquire extends Task<@Nullable Grant> {
 
   private Step answered(@Nullable Object reply) {
     if (!runs) {
-      // The command behind a grant may be refused all the same, and is asked for again.
+      // Even after a grant the command may be refused, and is sent again.
       resend.answered();
     }
     unanswered = null;
     failure = null;
     if (!(reply instanceof List<?> list)) {
-      // A request that was queued stays queued when a later one that does not wait is answered nil.
+      // A queued request stays queued even if a later one that does not wait gets nil.
       open = wasOpen && request.byMessage() && channel == null;
       return notGranted();
     }
@@ -210,7 +213,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (fence == 0) {
       tellQueued();
       state = State.QUEUED;
-      // At random: spreads the retries of requests that began to wait together.
+      // Random, to spread the retries of requests that started to wait together.
       long slice =
           Clock.now() < movingUntil
               ? Limits.MOVING_SLICE_MS
@@ -221,7 +224,7 @@ class Acquire extends Task<@Nullable Grant> {
     grant = Grant.of(list, deadline(sent));
     if (state == State.ASKED && !runs && isLate()) {
       // The lease began with the grant, which may be later than the request by a slice, or by the
-      // making of a connection: asking again restarts it.
+      // time to connect. Asking again restarts it.
       return send(State.RESTARTED, List.of(), Limits.LATE_MS, false);
     }
     return granted();
@@ -266,14 +269,14 @@ class Acquire extends Task<@Nullable Grant> {
       if (!request.otherMode()) {
         return lostBefore();
       }
-      // An upgrade has a fence of its own. Only the server knows whether READ lasted until then.
+      // An upgrade has a new fence, so only the server knows whether READ lasted until then.
       state = State.COMPARED;
       return new Step.Send(request.family().held(request.owner().token), within(Limits.LATE_MS));
     }
     return confirm();
   }
 
-  /** The last step of a grant. */
+  /** Completes a grant. */
   Step confirm() {
     Settings settings = request.settings();
     if (settings.replicas == 0) {
@@ -299,7 +302,7 @@ class Acquire extends Task<@Nullable Grant> {
             request.owner().lock));
   }
 
-  /** The time is over. */
+  /** The acquire timeout has passed. */
   private Step notInTime() {
     if (!request.settings().tellHolder) {
       return new Step.Done(null);
@@ -313,8 +316,7 @@ class Acquire extends Task<@Nullable Grant> {
       return notInTime();
     }
     if (patience.pollMs() > 0) {
-      // Half to one and a half of the interval: old and new clients that poll in step would starve
-      // each other.
+      // Jittered, because old and new clients that poll in step would starve each other.
       long ms = Clock.random(patience.pollMs(), 0.5, 1.5);
       return Clock.now() + ms > patience.ends() ? notInTime() : new Step.Sleep(ms);
     }
@@ -332,7 +334,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (unanswered != null) {
       return failed(unanswered, null);
     }
-    // The message that says so may be lost: then the request is withdrawn.
+    // The message that it timed out may be lost. The request is then withdrawn.
     return open ? new Step.GivenUp(null) : notInTime();
   }
 
@@ -351,7 +353,7 @@ class Acquire extends Task<@Nullable Grant> {
         break;
       case PROVED:
         if (trouble.meansLost()) {
-          // The request itself says what the key is.
+          // The acquire itself reports a key of another type.
           return proven();
         }
         unanswered = trouble;
@@ -395,7 +397,10 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Sleep(isOnce ? resend.pause() : resend.pause(patience.ends()));
   }
 
-  /** {@code earlier}: a last attempt that was cut short says less than the one before. */
+  /**
+   * {@code earlier}: the failure of the previous attempt, because that of a last attempt that was
+   * cut short says less.
+   */
   private Step failed(Trouble trouble, @Nullable Trouble earlier) {
     RuntimeException error = trouble.translated(request.owner().lock);
     if (earlier != null && trouble.stage != Trouble.Stage.REFUSED && earlier.error != error) {
@@ -404,7 +409,7 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.GivenUp(error);
   }
 
-  /** What has kept it from asking, or from hearing of its grant; null: nothing. */
+  /** What prevented the request, or the message about its grant; null if nothing did. */
   @Nullable RuntimeException hindrance() {
     return failure == null ? null : failure.error;
   }
@@ -441,7 +446,7 @@ class Acquire extends Task<@Nullable Grant> {
         open = false;
         return new Step.Done(Grant.done(notice.fence()));
       case "timeout":
-        // Too early for this request: the message belongs to an earlier one.
+        // Too early for this request, so the message belongs to an earlier one.
         if (Clock.now() < queuedUntil - 5) {
           return new Step.Await(askAgain);
         }
@@ -457,11 +462,12 @@ class Acquire extends Task<@Nullable Grant> {
         return new Step.Sleep(
             Math.min(Clock.random(250, 0.5, 1), Math.max(0, patience.ends() - Clock.now())));
       case "interrupted", "moved":
-        // The subscription may have ended: the next request asks for it again.
+        // The subscription may have ended. The next request subscribes again.
         channel = null;
         return again();
       default:
-        // A key of another type, a lost permission: the reply to the next request says more.
+        // A key of another type, or a lost permission: the reply to the next request has the
+        // reason.
         return ask();
     }
   }
@@ -477,14 +483,15 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   /**
-   * Leaves neither a queued request nor a hold of it behind: LOCK.CANCEL, then the release, one
-   * after the other. In this order: a release alone could arrive just before the grant.
+   * Removes the request from the queue, then releases its grant. LOCK.CANCEL comes first, because a
+   * release alone could arrive just before the grant.
    */
   List<Repeat<@Nullable Object>> undo() {
     Family family = request.family();
     Owner owner = request.owner();
     int left = givesBack ? 0 : request.before();
-    // A report of done work would keep the waiting callers from doing it: the release says FAILED.
+    // The release says FAILED, because reporting the work as done would keep the waiting callers
+    // from doing it.
     List<byte[]> release = family.release(owner.token, left, request.coalesce());
     Repeat.Result<@Nullable Object> held =
         (reply, sent) -> {
@@ -497,7 +504,7 @@ class Acquire extends Task<@Nullable Grant> {
     return Stream.of(
             undo(family.cancel(owner.token), (reply, sent) -> reply),
             undo(release, (reply, sent) -> reply),
-            // READ keeps the fence of an upgrade that was given back.
+            // READ keeps the fence of an upgrade that was released.
             undo(family.held(owner.token), held))
         .limit(request.otherMode() ? 3 : 2)
         .toList();
@@ -510,7 +517,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   @Override
   long keptMs() {
-    // What was tried since the time was over counts for the time that the caller is kept.
+    // The time that has passed since the timeout counts towards the delay of the caller.
     long ms =
         patience.waitMs() == 0 ? Limits.KEPT_MS : patience.ends() + Limits.KEPT_MS - Clock.now();
     return Math.max(0, Math.min(Limits.KEPT_MS, ms));

@@ -3,12 +3,12 @@ package redislock;
 import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
 
-/** Milliseconds by the monotonic clock, and the pauses between retries. */
+/** Milliseconds of the monotonic clock, and the pauses between retries. */
 final class Clock {
-  /** Later than any other time; still far from an overflow. */
+  /** Later than any other time, but far from an overflow. */
   static final long NEVER = Long.MAX_VALUE / 4;
 
-  /** The longest time that a duration stands for: a server refuses such a lease as too long. */
+  /** Longer durations saturate here. The server refuses a lease that long. */
   private static final long LONGEST = NEVER - 1;
 
   private static final long ORIGIN = System.nanoTime();
@@ -19,7 +19,7 @@ final class Clock {
     return (System.nanoTime() - ORIGIN) / 1_000_000;
   }
 
-  /** The time so many milliseconds after another. */
+  /** Adds milliseconds to a time. */
   static long after(long time, long ms) {
     return ms >= NEVER ? NEVER : time + ms;
   }
@@ -45,21 +45,21 @@ final class Clock {
     return ms(duration);
   }
 
-  /** Whole milliseconds to wait, rounded up; zero or less: 0; centuries: {@link #NEVER} ends. */
+  /** Whole milliseconds to wait, rounded up; zero or less: 0; for centuries: {@link #NEVER}. */
   static long wait(Duration duration) {
     long ms = ms(duration);
     return ms == LONGEST ? NEVER : ms;
   }
 
-  /** So many milliseconds, times a random number between these two. */
+  /** The milliseconds, multiplied by a random number between these two. */
   static long random(long ms, double from, double to) {
     return (long) Math.ceil(ms * ThreadLocalRandom.current().nextDouble(from, to));
   }
 
   /**
-   * Sends again for so long after the first failure; there is a second try, however late the first
-   * one failed. The pauses stay far below lock.keep-place (1 s): a waiter keeps its place in the
-   * queue.
+   * Retries for a limited time after the first failure. A request is always tried twice, however
+   * late the first attempt failed. The pauses stay far below lock.keep-place (1 s), so that a
+   * waiter keeps its queue position.
    */
   static final class Resend {
     private static final long LONGEST_MS = 250;
@@ -88,7 +88,7 @@ final class Clock {
       return Math.max(0, Math.min(ms, until - now()));
     }
 
-    /** It was answered: the next failure is a first one. */
+    /** It got a reply, so the next failure is a first one again. */
     void answered() {
       pauseMs = 10;
     }

@@ -12,8 +12,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the locks of one client share: its connections, its known owners, and its observer, which is
- * told their events, as the debug log ({@code redislock}) is.
+ * What the locks of one client share: its connections, its known owners, and its observer. Events
+ * also go to the debug log ({@code redislock}).
  */
 record Context(
     Driver driver,
@@ -33,7 +33,7 @@ record Context(
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final String HOST = host();
 
-  /** host:pid:random, 38 bytes at most: so many are stored without a second object. */
+  /** host:pid:random, at most 38 bytes, which the server stores without a second object. */
   static byte[] newToken() {
     String tail =
         ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(RANDOM.nextLong());
@@ -60,11 +60,11 @@ record Context(
   }
 
   /**
-   * The state of a caller's own token on a lock that counts: one, so that its holds are counted in
-   * one place.
+   * The state of a token that the caller provides, on a lock that counts holds. All of its acquires
+   * share one.
    */
   Owner owner(Family family, String lock, byte[] token, long leaseMs) {
-    String id = Words.told(family.key()) + ' ' + Words.told(token);
+    String id = Words.json(family.key()) + ' ' + Words.json(token);
     synchronized (owners) {
       owners.values().removeIf(ref -> ref.get() == null);
       WeakReference<Owner> ref = owners.get(id);
@@ -77,7 +77,7 @@ record Context(
     }
   }
 
-  /** A request that failed is sent again, maybe for long. */
+  /** Logs that a failed request is being retried, which may take long. */
   static void warn(String what, Throwable error) {
     Throwable root = error;
     while (root.getCause() != null) {
@@ -95,8 +95,8 @@ record Context(
     return observer != null || LOG.isLoggable(Level.DEBUG);
   }
 
-  /** An event of the owner's; {@code fence}: 0 without a hold. */
-  void tell(
+  /** Reports an event of the owner; {@code fence}: 0 without a hold. */
+  void emit(
       LockEvent.Type type,
       Family family,
       Owner owner,

@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Runs the protocol's tasks over a Redis library. {@link Acquire#undo()} follows an acquire that
- * fails, or that its caller gives up; the caller is kept for it a second at most.
+ * fails or is cancelled, and delays the caller for a second at most.
  */
 abstract class Driver implements AutoCloseable {
   static final Cleaner CLEANER = Cleaner.create();
@@ -24,34 +24,34 @@ abstract class Driver implements AutoCloseable {
   final ScheduledThreadPoolExecutor timer =
       new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
 
-  /** Opens when the locks are closed: pauses end there. */
+  /** Opens when the locks are closed, which ends all pauses. */
   final CountDownLatch closing = new CountDownLatch(1);
 
   private final Set<Line> lines = ConcurrentHashMap.newKeySet();
 
-  /** Those of the holds that are renewed. */
+  /** The keepers of the holds that are renewed. */
   final Set<Keeper> renewing = ConcurrentHashMap.newKeySet();
 
-  /** Virtual threads where there are any, else daemon threads. */
+  /** Virtual threads if available, otherwise daemon threads. */
   final Executor workers = workers();
 
   Driver() {
     timer.setRemoveOnCancelPolicy(true);
-    // Without a shutdown its thread ends all the same: losses are told behind close() too.
+    // Not shut down, because losses are reported even after close(). Its thread ends by itself.
     timer.setKeepAliveTime(1, TimeUnit.SECONDS);
     timer.allowCoreThreadTimeOut(true);
   }
 
-  /** True if requests wait by messages, over a shared connection. */
+  /** True if requests wait for messages over a shared connection. */
   abstract boolean waitsByMessage();
 
-  /** True if it asks the node of a key, and follows redirections. */
+  /** True if it sends to the node of the key, and follows redirections. */
   abstract boolean isCluster();
 
   /** The longest BLOCK that the connections allow. */
   abstract long sliceMs();
 
-  /** A connection of its own for requests about this key, made with its first command. */
+  /** A dedicated connection for requests about this key, opened with its first command. */
   final Line line(byte[] key) {
     Line line = newLine(key);
     lines.add(line);
@@ -64,7 +64,7 @@ abstract class Driver implements AutoCloseable {
     lines.remove(line);
   }
 
-  /** Ends the tasks that are under way, then the connections. */
+  /** Ends the running tasks, then the connections. */
   abstract void end();
 
   final boolean isClosed() {
@@ -79,13 +79,13 @@ abstract class Driver implements AutoCloseable {
   abstract <T extends @Nullable Object> T run(Task<T> task, @Nullable Line line)
       throws InterruptedException;
 
-  /** Runs the task beside its caller. Cancelling the future ends it. */
+  /** Runs the task in the background. Cancelling the future ends it. */
   abstract <T extends @Nullable Object> CompletableFuture<T> start(
       Task<T> task, @Nullable Line line);
 
   /**
-   * Runs the task; its caller waits for it so long at most, and it goes on beside it. An interrupt
-   * does not end it.
+   * Runs the task. The caller waits for a limited time, after which it goes on in the background.
+   * An interrupt does not end it.
    */
   <T extends @Nullable Object> CompletableFuture<T> runFor(Task<T> task, long ms) {
     CompletableFuture<T> running = start(task, null);
@@ -98,8 +98,8 @@ abstract class Driver implements AutoCloseable {
   }
 
   /**
-   * Undoes what the task may have left, behind its latest request; the owner's next acquire waits
-   * for it.
+   * Undoes what the task may have left on the server, after its latest request. The owner's next
+   * acquire waits for this.
    */
   final CompletableFuture<?> undo(Task<?> task, @Nullable Line line, CompletableFuture<?> request) {
     if (line != null) {
@@ -139,7 +139,7 @@ abstract class Driver implements AutoCloseable {
 
   private static Executor workers() {
     try {
-      // Java 21 and later. This is compiled for 17.
+      // By reflection: Java 21 and later have it, and this is compiled for 17.
       return (Executor) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
     } catch (ReflectiveOperationException e) {
       return Executors.newCachedThreadPool(daemons("redislock"));

@@ -6,9 +6,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 
 /**
- * The requests of each owner, by key and token: those that count come one after another, and an
- * acquire waits for the withdrawals and releases before it. Otherwise one that arrives late, or is
- * sent again, would end that acquire's grant.
+ * The outstanding requests of each owner, by key and token. Requests that count holds are sent one
+ * after another, and an acquire waits for the withdrawals and releases before it. Otherwise one
+ * that arrives late, or is sent again, would end that acquire's grant.
  */
 final class Endings {
   private static final CompletableFuture<?> NONE = CompletableFuture.completedFuture(null);
@@ -16,7 +16,7 @@ final class Endings {
   private final ConcurrentHashMap<String, CompletableFuture<?>> last = new ConcurrentHashMap<>();
   private final ConcurrentHashMap<String, Long> distrust = new ConcurrentHashMap<>();
 
-  /** Adds a request; completes when the earlier ones are over, and never fails. */
+  /** Adds a request. Completes when the earlier ones have ended, and never fails. */
   CompletableFuture<?> add(List<byte[]> keys, byte[] token, CompletableFuture<?> request) {
     CompletableFuture<?> over = request.handle((result, error) -> null);
     return all(keys, token, id -> add(id, over));
@@ -39,7 +39,7 @@ final class Endings {
     return last.isEmpty();
   }
 
-  /** Completes when all of the owner's are over; never fails. */
+  /** Completes when all requests of the owner have ended; never fails. */
   CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
     return last.isEmpty() ? NONE : all(keys, token, id -> last.getOrDefault(id, NONE));
   }
@@ -51,7 +51,7 @@ final class Endings {
   }
 
   /**
-   * A request of this token that waits by message is withdrawn: a message about it may come late.
+   * Records that a request of this token was withdrawn, so that a message about it may come late.
    */
   void distrust(List<byte[]> keys, byte[] token) {
     long now = Clock.now();
@@ -65,6 +65,6 @@ final class Endings {
   }
 
   private static String id(byte[] key, byte[] token) {
-    return Words.told(key) + ' ' + Words.told(token);
+    return Words.json(key) + ' ' + Words.json(token);
   }
 }

@@ -4,14 +4,14 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * The commands of a family of locks, and the meaning of its replies. {@code holds} is always what
- * the owner holds after the command, so that every command can be sent again. No I/O, no state.
+ * The commands of a lock type, and the meaning of their replies. {@code holds} is always the
+ * owner's count after the command, so that every command can be sent again. No I/O, no state.
  *
- * @param limit the permits of a semaphore; 0 of other families
+ * @param limit the number of permits of a semaphore; 0 for other lock types
  * @param hasSlots each holder has one permit, and its number
  */
 record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlots) {
-  /** A lease without a deadline. */
+  /** The lease of a lock without a deadline. */
   static final long PERSIST = Clock.NEVER;
 
   private String commands() {
@@ -24,12 +24,15 @@ record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlot
     };
   }
 
-  /** READ or WRITE; of other families the empty string. Each mode has its own count of holds. */
+  /**
+   * READ or WRITE; for other lock types the empty string. The holds of each mode are counted
+   * separately.
+   */
   String mode() {
     return commands().equals("RWLOCK") ? kind.name() : "";
   }
 
-  /** Of a read/write lock both views, else itself. */
+  /** Both modes of a read/write lock; otherwise the mode itself. */
   List<Family> modes() {
     return mode().isEmpty()
         ? List.of(this)
@@ -47,7 +50,7 @@ record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlot
     return kind != LockEvent.Kind.MUTEX && kind != LockEvent.Kind.MULTI;
   }
 
-  /** True if the owner of one may acquire the other while it holds it. */
+  /** True if the owner of a hold of one may acquire the other. */
   boolean nests(Family other) {
     return counts()
         && kind != LockEvent.Kind.SEMAPHORE

@@ -8,11 +8,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.jspecify.annotations.Nullable;
 
-/** Waits for futures, and tells their failures as exceptions of a caller. */
+/** Waits for futures, and throws their failures as exceptions of the caller. */
 final class Futures {
   private Futures() {}
 
-  /** Waits so long at most, whatever the outcome; an interrupt is kept for later. */
+  /** Waits for a limited time, whatever the outcome. An interrupt is kept for later. */
   static void await(CompletableFuture<?> future, long ms) {
     boolean interrupted = false;
     long ends = Clock.after(Clock.now(), ms);
@@ -40,7 +40,7 @@ final class Futures {
     }
   }
 
-  /** The failure itself, without what a future wraps around it. */
+  /** The failure itself, without the exceptions that futures wrap around it. */
   static Throwable cause(Throwable error) {
     return error instanceof CompletionException && error.getCause() != null
         ? error.getCause()
@@ -53,7 +53,7 @@ final class Futures {
         : new IllegalStateException(error);
   }
 
-  /** Throws an error; returns an exception to throw, with the stack of this caller too. */
+  /** Throws an Error. Returns an exception to throw, which has the stack of this caller as well. */
   static RuntimeException rethrown(Throwable error) {
     if (error instanceof Error fatal) {
       throw fatal;

@@ -178,7 +178,7 @@ public final class Hold implements AutoCloseable {
           "the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
     }
     owner.renewed(ms, deadline);
-    context.tell(LockEvent.Type.RENEWED, family, owner, grant.fence(), 0, null);
+    context.emit(LockEvent.Type.RENEWED, family, owner, grant.fence(), 0, null);
   }
 
   /**
@@ -278,7 +278,7 @@ public final class Hold implements AutoCloseable {
    * goes on in the background.
    */
   public void releaseFailed() {
-    releaseBeside(Release.How.FAILED);
+    releaseInBackground(Release.How.FAILED);
   }
 
   /**
@@ -290,7 +290,7 @@ public final class Hold implements AutoCloseable {
    */
   @Override
   public void close() {
-    CompletableFuture<Boolean> released = releaseBeside(Release.How.ENDED);
+    CompletableFuture<Boolean> released = releaseInBackground(Release.How.ENDED);
     if (released.isCompletedExceptionally()) {
       Futures.result(released);
     }
@@ -308,7 +308,7 @@ public final class Hold implements AutoCloseable {
   }
 
   /** Releases in the background. Never throws, and delays the caller for a second at most. */
-  CompletableFuture<Boolean> releaseBeside(Release.How how) {
+  CompletableFuture<Boolean> releaseInBackground(Release.How how) {
     CompletableFuture<Boolean> released = releaseOnce(how, Limits.KEPT_MS);
     Line session = owner.line;
     if (session != null && !released.isDone()) {
@@ -365,10 +365,10 @@ public final class Hold implements AutoCloseable {
     context
         .driver()
         .runFor(task, keptMs)
-        .whenComplete((held, error) -> settle(result, task, held, error));
+        .whenComplete((held, error) -> finish(result, task, held, error));
   }
 
-  private void settle(
+  private void finish(
       CompletableFuture<Boolean> result,
       Release task,
       @Nullable Boolean held,
@@ -399,7 +399,7 @@ public final class Hold implements AutoCloseable {
     }
     if (held) {
       long heldMs = Clock.now() - since;
-      context.tell(LockEvent.Type.RELEASED, family, owner, grant.fence(), heldMs, null);
+      context.emit(LockEvent.Type.RELEASED, family, owner, grant.fence(), heldMs, null);
       result.complete(true);
     } else {
       result.completeExceptionally(lostBefore());

@@ -8,13 +8,13 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Finds the waiter that a message of the server is about. Delivery is at most once: a waiter that
- * may have missed a message is told that it was interrupted, and asks again. No I/O.
+ * Delivers messages of the server to their waiters. Messages are delivered at most once, so a
+ * waiter that may have missed one gets INTERRUPTED and asks again. No I/O.
  */
 final class Inbox {
   private final Map<String, Set<Waiter>> waiters = new ConcurrentHashMap<>();
 
-  /** The messages for one request: kept until they are asked for. */
+  /** Keeps the messages for one request until they are taken. */
   final class Waiter {
     private final String about;
     private final ArrayDeque<Task.Notice> notices = new ArrayDeque<>();
@@ -31,17 +31,17 @@ final class Inbox {
           });
     }
 
-    private void tell(Task.Notice notice) {
-      Consumer<Task.Notice> told;
+    private void push(Task.Notice notice) {
+      Consumer<Task.Notice> waiting;
       synchronized (this) {
-        told = taker;
+        waiting = taker;
         taker = null;
-        if (told == null) {
+        if (waiting == null) {
           notices.add(notice);
         }
       }
-      if (told != null) {
-        told.accept(notice);
+      if (waiting != null) {
+        waiting.accept(notice);
       }
     }
 
@@ -57,7 +57,7 @@ final class Inbox {
       }
     }
 
-    /** Forgets what was told: the reply to the request that follows says the same. */
+    /** Discards earlier messages, because the reply to the next request says the same. */
     synchronized void clear() {
       notices.clear();
       taker = null;
@@ -73,9 +73,9 @@ final class Inbox {
     }
   }
 
-  /** Registered before its request is sent: a message may come before the reply. */
+  /** Register before the request is sent, because a message may come before the reply. */
   Waiter waiter(byte[] key, byte[] token) {
-    return new Waiter(Words.told(key) + ' ' + Words.told(token));
+    return new Waiter(Words.json(key) + ' ' + Words.json(token));
   }
 
   void deliver(byte[] message) {
@@ -90,8 +90,8 @@ final class Inbox {
     if (found == null || outcome == null) {
       return;
     }
-    // One owner may wait twice for one key. The message does not say for which request: each asks
-    // again.
+    // One owner may wait twice for one key. The message does not say for which request, so each
+    // asks again.
     Task.Notice notice =
         found.size() > 1
             ? Task.Notice.INTERRUPTED
@@ -100,10 +100,10 @@ final class Inbox {
                 Long.parseLong(fields.getOrDefault("fence", "0")),
                 Integer.parseInt(fields.getOrDefault("holds", "1")),
                 Integer.parseInt(fields.getOrDefault("slot", "-1")));
-    found.forEach(waiter -> waiter.tell(notice));
+    found.forEach(waiter -> waiter.push(notice));
   }
 
   void interrupt() {
-    waiters.values().forEach(all -> all.forEach(waiter -> waiter.tell(Task.Notice.INTERRUPTED)));
+    waiters.values().forEach(all -> all.forEach(waiter -> waiter.push(Task.Notice.INTERRUPTED)));
   }
 }

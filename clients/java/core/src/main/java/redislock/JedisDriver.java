@@ -34,14 +34,14 @@ import redis.clients.jedis.util.JedisClusterCRC16;
 import redis.clients.jedis.util.Pool;
 
 /**
- * Jedis: each request on a connection of the pool, a wait in the server's queue too. At most half
- * of a pool waits; further waits have connections of their own: the release of the lock needs one
- * of the pool.
+ * The driver for Jedis. Each request, including one that waits in the server's queue, uses a
+ * connection of the pool. At most half of a pool waits, and further waits open separate
+ * connections, because the release of the lock needs one of the pool.
  */
 final class JedisDriver extends Driver {
   /**
-   * The time between two looks at the threads with requests under way: a socket does not hear an
-   * interrupt.
+   * How often to check the threads with outstanding requests for an interrupt, which does not end a
+   * socket read.
    */
   private static final long INTERRUPT_MS = 20;
 
@@ -52,7 +52,7 @@ final class JedisDriver extends Driver {
 
   JedisDriver(UnifiedJedis client) {
     try {
-      // In older versions no other thread can end a connection, which a wait needs.
+      // In older versions no other thread can close a connection, which is needed to end a wait.
       Connection.class.getMethod("forceDisconnect");
     } catch (NoSuchMethodException e) {
       throw new IllegalArgumentException(
@@ -61,8 +61,8 @@ final class JedisDriver extends Driver {
           e);
     }
     try {
-      // The client's own commands are sent again by it after a failure. Neither major tells its
-      // connections otherwise.
+      // The client resends its own commands after a failure, so use its connections. Neither major
+      // version offers them in another way.
       Field field = UnifiedJedis.class.getDeclaredField("provider");
       field.setAccessible(true);
       if (!(field.get(client) instanceof ConnectionProvider found)) {
@@ -88,7 +88,7 @@ final class JedisDriver extends Driver {
 
   @Override
   long sliceMs() {
-    // The socket's time-out is set for each request.
+    // The socket timeout is set for each request.
     return Limits.SLICE_MS;
   }
 
@@ -163,7 +163,7 @@ final class JedisDriver extends Driver {
     T run() throws InterruptedException;
   }
 
-  /** A task that runs on a thread of its own: cancelling interrupts that. */
+  /** A task on a dedicated thread, which cancelling interrupts. */
   private static final class Beside<T extends @Nullable Object> extends CompletableFuture<T> {
     private @Nullable Thread thread;
 
@@ -205,7 +205,7 @@ final class JedisDriver extends Driver {
     }
   }
 
-  /** A task on its way, over blocking connections. */
+  /** A running task, over blocking connections. */
   private final class Loop<T extends @Nullable Object> {
     private final Task<T> task;
     private final @Nullable JedisLine line;
@@ -232,7 +232,7 @@ final class JedisDriver extends Driver {
       return (T) (step instanceof Step.Done done ? done.result() : null);
     }
 
-    /** False: the time was over first. An interrupt leaves it at its next step. */
+    /** False: the time ran out first. After an interrupt the task stays at its next step. */
     boolean runUntil(long until) throws InterruptedException {
       while (!(step instanceof Step.Done)) {
         if (step instanceof Step.GivenUp given) {
@@ -274,7 +274,8 @@ final class JedisDriver extends Driver {
       Trouble trouble = Trouble.of(replies);
       asked = trouble == null ? null : trouble.asked();
       boolean failed = trouble != null && trouble.stage != Trouble.Stage.REFUSED;
-      // First of all the outcome: after an interrupt too, what may have run is not sent again.
+      // Take the outcome first: even after an interrupt, a command that may have run is not sent
+      // again.
       step = task.replies(failed && isClosed() ? List.of(closed()) : replies);
       if (failed && Thread.interrupted()) {
         throw new InterruptedException();
@@ -283,7 +284,7 @@ final class JedisDriver extends Driver {
   }
 
   /**
-   * To the node of {@link Trouble#asked()}, or to the one of the key. Throws if there was no
+   * Sends to the node of {@link Trouble#asked()}, or to that of the key. Throws if there was no
    * connection.
    */
   private List<@Nullable Object> send(
@@ -305,10 +306,10 @@ final class JedisDriver extends Driver {
         Trouble trouble = Trouble.of(replies);
         boolean isBroken = trouble != null && trouble.endsConnection();
         if (isBroken) {
-          // The others are most likely broken, too.
+          // The other idle connections are most likely broken as well.
           pool.clear();
         }
-        // A session that was not released is bound to it.
+        // A session that was not released is still bound to it.
         boolean isBound = packet.size() > 1 && replies.get(packet.size() - 1) instanceof Trouble;
         reusable = !isBroken && !isBound && !sending.isCut();
         if (trouble != null) {
@@ -323,7 +324,7 @@ final class JedisDriver extends Driver {
           pool.returnResource(connection);
         } else {
           quietly(connection);
-          // The pool makes another connection in its place at once, and a connect may take seconds.
+          // The pool replaces it at once, and connecting may take seconds.
           workers.execute(() -> giveBackBroken(pool, connection));
         }
       }
@@ -346,14 +347,14 @@ final class JedisDriver extends Driver {
     return new Semaphore(pool.getMaxTotal() < 0 ? Integer.MAX_VALUE : pool.getMaxTotal() / 2);
   }
 
-  /** Asks the nodes where the slots are now, if this failure says that some may have moved. */
+  /** Refreshes the map of slots if this failure means that some may have moved. */
   private Trouble failed(Trouble trouble) {
     if (provider instanceof ClusterConnectionProvider cluster
         && (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED)) {
       try {
         cluster.renewSlotCache();
       } catch (JedisException e) {
-        // The next request tries again.
+        // The next request will try again.
       }
     }
     return trouble;
@@ -369,7 +370,7 @@ final class JedisDriver extends Driver {
           asked == null ? cluster.getNode(JedisClusterCRC16.getSlot(key)) : HostAndPort.from(asked);
       Pool<Connection> pool = node == null ? null : cluster.getNodes().get(node.toString());
       if (pool == null && node != null) {
-        // Jedis does not list a new node while its first slots are on their way.
+        // Jedis does not know a new node while its first slots are still moving.
         cluster.getConnection(node).close();
         pool = cluster.getNodes().get(node.toString());
       }
@@ -404,14 +405,14 @@ final class JedisDriver extends Driver {
     }
   }
 
-  /** A connection of its own, with the pool's parameters. */
+  /** A separate connection, with the pool's parameters. */
   private Connection made(Pool<Connection> pool, long withinMs)
       throws Trouble, InterruptedException {
     Callable<Connection> made = () -> pool.getFactory().makeObject().getObject();
     return connecting(pool, made, JedisDriver::quietly, Math.min(withinMs, Limits.UNDO_MS));
   }
 
-  /** Makes a connection on another thread: neither an interrupt nor a time limit ends a connect. */
+  /** Connects on another thread, because neither an interrupt nor a time limit ends a connect. */
   private Connection connecting(
       Pool<Connection> pool,
       Callable<Connection> work,
@@ -449,7 +450,8 @@ final class JedisDriver extends Driver {
     if (made.cancel(false)) {
       pool.clear();
     } else {
-      // It came together with the interrupt, or just after the time: a pool must not lose it.
+      // It came together with the interrupt, or just after the timeout, and the pool must not lose
+      // it.
       made.thenAccept(abandoned);
     }
   }
@@ -460,7 +462,7 @@ final class JedisDriver extends Driver {
 
   private static Trouble notConnected(Pool<Connection> pool, Throwable error) {
     RuntimeException unchecked = Futures.unchecked(error);
-    // Of HELLO, AUTH or SELECT.
+    // The reply to HELLO, AUTH or SELECT.
     Trouble refusal = refusal(error);
     if (refusal != null) {
       return refusal;
@@ -477,7 +479,7 @@ final class JedisDriver extends Driver {
     try {
       connection.forceDisconnect();
     } catch (IOException | JedisException e) {
-      // It is closed all the same.
+      // It is closed anyway.
     }
   }
 
@@ -491,7 +493,7 @@ final class JedisDriver extends Driver {
       this.connection = connection;
     }
 
-    /** Ends the connection, unless this use of it is over: it may have another user. */
+    /** Closes the connection, unless this use has ended, after which it may have another user. */
     synchronized void cut() {
       if (!isOver) {
         isCut = true;
@@ -499,7 +501,7 @@ final class JedisDriver extends Driver {
       }
     }
 
-    /** True if it was cut, perhaps behind its last reply. */
+    /** True if it was closed by an interrupt, perhaps after its last reply. */
     synchronized boolean isCut() {
       return isCut;
     }
@@ -509,8 +511,8 @@ final class JedisDriver extends Driver {
     }
 
     /**
-     * {@code asking}: behind an ASKING, whose own reply is left out. {@code blocked}: called where
-     * the first reply takes long.
+     * {@code asking}: after an ASKING, whose own reply is omitted. {@code blocked}: called if the
+     * first reply takes long.
      */
     List<@Nullable Object> exchange(
         List<List<byte[]>> packet, boolean asking, long withinMs, @Nullable Runnable blocked) {
@@ -558,7 +560,7 @@ final class JedisDriver extends Driver {
     }
   }
 
-  /** Into the connection's buffer. */
+  /** Writes into the connection's buffer. */
   private static void write(Connection connection, List<byte[]> words) {
     byte[] name = words.get(0);
     ProtocolCommand command = () -> name;
@@ -585,8 +587,8 @@ final class JedisDriver extends Driver {
   }
 
   /**
-   * A connection of an acquire's own. A kept one is read by a thread of its own: it hears the end
-   * at once.
+   * A dedicated connection of one acquire. Once it is kept, a separate thread reads on it and
+   * notices its end at once.
    */
   private final class JedisLine implements Line {
     private final byte[] key;
@@ -616,7 +618,7 @@ final class JedisDriver extends Driver {
       List<@Nullable Object> replies = sending.exchange(packet, asked != null, withinMs, blocked);
       Trouble trouble = Trouble.of(replies);
       if (trouble == null && sending.isCut()) {
-        // Cut behind the last reply: what was granted over this connection has ended with it.
+        // Closed after the last reply: what was granted over this connection has ended with it.
         JedisException error = new JedisConnectionException("an interrupt ended the connection");
         trouble = new Trouble(error, Trouble.Stage.UNANSWERED);
         replies = List.of(trouble);

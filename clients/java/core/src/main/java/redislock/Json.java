@@ -7,8 +7,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The JSON of the server's messages: an object of strings, whole numbers, and {@code {"base64":…}}
- * for bytes that are not UTF-8.
+ * Parses the JSON of the server's messages: an object of strings, integers, and {@code
+ * {"base64":…}} for bytes that are not UTF-8.
  */
 final class Json {
   private static final String STRING = "\"((?:[^\"\\\\]|\\\\.)*+)\"";
@@ -19,7 +19,7 @@ final class Json {
   private Json() {}
 
   /**
-   * The fields, in the form of {@link Words#told}; a number as text.
+   * The fields, in the form of {@link Words#json}; a number as text.
    *
    * @throws IllegalArgumentException if it has an escape that the server does not write
    */

@@ -10,18 +10,23 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A task beside a hold: renews it, checks a session's connection, or tells the end of its lease.
- * Between two checks it does not refer to the hold: a hold that was dropped ends with its lease,
- * and is not renewed for ever.
+ * A background task of a hold, which renews it, checks a session's connection, or reports the end
+ * of its lease. Between two checks it does not refer to the hold, so that a hold that was dropped
+ * expires instead of being renewed indefinitely.
  */
 final class Keeper {
   private final Driver driver;
   private final WeakReference<Owner> ref;
 
-  /** Completes with true if the lock is held; null: the deadline is told, and nothing asked. */
+  /**
+   * Completes with true if the lock is held; null: only the deadline is reported, and nothing is
+   * sent.
+   */
   private final @Nullable Function<Owner, CompletableFuture<Boolean>> check;
 
-  /** Of a keeper that renews: what it renews; null: of a session, or one that only tells. */
+  /**
+   * What a keeper that renews is renewing; null for a session, or if it only reports the deadline.
+   */
   private final @Nullable Family renewed;
 
   private boolean stopped;
@@ -47,7 +52,7 @@ final class Keeper {
     return check != null;
   }
 
-  /** Completes when the check that is under way is over. */
+  /** Completes when the running check has ended. */
   synchronized CompletableFuture<?> stop() {
     stopped = true;
     driver.renewing.remove(this);
@@ -57,7 +62,7 @@ final class Keeper {
     return underWay;
   }
 
-  /** The lease begins again, maybe with another length. */
+  /** The lease was restarted, maybe with another length. */
   synchronized void again(Owner owner) {
     if (timer != null) {
       timer.cancel(false);
@@ -111,8 +116,8 @@ final class Keeper {
   }
 
   /**
-   * Nothing renews it from now on: tells the loss, and releases what is held, since that frees the
-   * lock before the end of its lease. Completes when the server has answered, and never fails.
+   * Stops renewing: reports the loss, and releases the hold, which frees the lock before its lease
+   * expires. Completes with the server's reply, and never fails.
    */
   CompletableFuture<?> end() {
     Owner owner = ref.get();
@@ -135,7 +140,7 @@ final class Keeper {
     return ended;
   }
 
-  /** Renews after each third of the lease; a loss is told within a third. */
+  /** Renews after each third of the lease, and so reports a loss within a third. */
   static void renew(Context context, Owner first, Family family) {
     Driver driver = context.driver();
     new Keeper(
@@ -150,17 +155,17 @@ final class Keeper {
                   (deadline, error) -> {
                     if (deadline != null && owner.leaseMs == leaseMs) {
                       owner.deadline = deadline;
-                      context.tell(LockEvent.Type.RENEWED, family, owner, owner.fence, 0, null);
+                      context.emit(LockEvent.Type.RENEWED, family, owner, owner.fence, 0, null);
                     }
-                    // What fails until the deadline was tried again until then.
+                    // It was retried until the deadline.
                     return error != null ? !owner.isLost() : deadline != null;
                   });
         });
   }
 
   /**
-   * The server renews. The lock is lost when the connection ends, or when a check after a third of
-   * the lease fails.
+   * Checks a session, whose lease the server renews. The lock is lost when the connection ends, or
+   * when a check after a third of the lease fails.
    */
   static void session(Driver driver, Owner first, Family family, Line line) {
     Keeper keeper =

@@ -21,15 +21,15 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A command that is written once. When a connection ends, Lettuce keeps the commands without a
- * reply, and writes them again on the next one: a LOCK.EXEC would run twice, and a release would
- * seem lost. A command that was written or given up is a PING here.
+ * A command that is written only once. When a connection ends, Lettuce keeps the commands without a
+ * reply and writes them again on the next one: a LOCK.EXEC would run twice, and a release would
+ * look like a loss. A command that was written before, or abandoned, is encoded as a PING instead.
  */
 final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
     implements CompleteableCommand<Object> {
   private static final byte[] PING = Words.bytes("*1\r\n$4\r\nPING\r\n");
 
-  /** A {@link Trouble} in place of a reply that does not come. Never fails. */
+  /** The reply, or a {@link Trouble} if none comes. Never fails. */
   final CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
 
   private volatile boolean sent;
@@ -76,7 +76,7 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
     return sent ? Trouble.Stage.UNANSWERED : Trouble.Stage.UNSENT;
   }
 
-  /** Its reply does not come. */
+  /** No reply will come. */
   void lost(String message) {
     reply.complete(new Trouble(new RedisConnectionException(message), stage()));
   }
@@ -92,7 +92,9 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
     }
   }
 
-  /** Lettuce cancels the timer of its time limit so; otherwise each command is kept until then. */
+  /**
+   * Lettuce then cancels the timer of its timeout; otherwise it would keep each command until then.
+   */
   @Override
   public void onComplete(BiConsumer<? super Object, Throwable> action) {
     reply.whenComplete((result, error) -> action.accept(result, error));

@@ -42,15 +42,15 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Lettuce: one connection to a node for all requests, one for the messages about waiting requests,
- * and one for each session. No thread waits.
+ * The driver for Lettuce. Each node has one connection for all requests, one for the messages about
+ * waiting requests, and one for each session. No thread waits.
  */
 final class LettuceDriver extends Driver {
   private final Nodes nodes;
   private final String id = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
   private final long sliceMs;
 
-  /** Tags of channels, by their slots. */
+  /** Tags of channels, by slot. */
   private final Map<Integer, String> tags = new ConcurrentHashMap<>();
 
   private final AtomicInteger tried = new AtomicInteger();
@@ -65,7 +65,10 @@ final class LettuceDriver extends Driver {
     sliceMs = timeouts.isTimeoutCommands() ? slice(timeouts, client) : Limits.SLICE_MS;
   }
 
-  /** Lettuce gives a command up after its own time-out: a request that blocks ends before that. */
+  /**
+   * Lettuce abandons a command after its own timeout, so a request that blocks must end before
+   * that.
+   */
   private static long slice(TimeoutOptions timeouts, AbstractRedisClient client) {
     long limitMs =
         timeouts
@@ -109,7 +112,7 @@ final class LettuceDriver extends Driver {
         Futures.await(running.undoing, Limits.KEPT_MS);
         throw e;
       }
-      // The result came first. It may be a hold, which only the caller can release.
+      // The result came first. It may be a hold that only the caller can release.
       Thread.currentThread().interrupt();
       return Futures.result(running);
     } catch (ExecutionException e) {
@@ -124,7 +127,7 @@ final class LettuceDriver extends Driver {
     return running;
   }
 
-  /** A task on its way: each completion of a step begins the next. */
+  /** A running task: the completion of each step starts the next. */
   private final class Running<T extends @Nullable Object> extends CompletableFuture<T> {
     private final Task<T> task;
     private final @Nullable LettuceLine line;
@@ -141,7 +144,7 @@ final class LettuceDriver extends Driver {
       this.line = (LettuceLine) line;
     }
 
-    /** Ends it because the locks are closed. */
+    /** Ends the task because the locks are closed. */
     void close() {
       proceed(() -> new Step.GivenUp(closed().error));
     }
@@ -219,10 +222,10 @@ final class LettuceDriver extends Driver {
               if (blocked != null) {
                 blocked.cancel(false);
               }
-              List<@Nullable Object> told = error == null ? replies : List.of(trouble(error));
-              Trouble trouble = Trouble.of(told);
+              List<@Nullable Object> outcome = error == null ? replies : List.of(trouble(error));
+              Trouble trouble = Trouble.of(outcome);
               asked = trouble == null ? null : trouble.asked();
-              proceed(() -> task.replies(told));
+              proceed(() -> task.replies(outcome));
             });
       } else if (step instanceof Step.Sleep sleep) {
         timer.schedule(() -> proceed(task::slept), sleep.ms(), TimeUnit.MILLISECONDS);
@@ -276,9 +279,9 @@ final class LettuceDriver extends Driver {
           timer.schedule(
               () -> notice.complete(null), Math.max(0, until - Clock.now()), TimeUnit.MILLISECONDS);
       notice.whenComplete(
-          (told, error) -> {
+          (notice, error) -> {
             late.cancel(false);
-            proceed(() -> task.notice(told));
+            proceed(() -> task.notice(notice));
           });
     }
 
@@ -313,8 +316,8 @@ final class LettuceDriver extends Driver {
   }
 
   /**
-   * Why there is no connection, or no subscription. What is no failure of the network, such as a
-   * class that is missing, does not heal.
+   * Why there is no connection or subscription. Anything but a network failure, such as a missing
+   * class, is permanent.
    */
   private static Trouble unsent(Throwable error) {
     Throwable cause = Futures.cause(error);
@@ -336,14 +339,14 @@ final class LettuceDriver extends Driver {
   }
 
   private String channel(byte[] key) {
-    // In a cluster the message is published at the slot's node, so the channel has to hash to that
-    // slot.
+    // In a cluster the message is published at the node of the slot, so the channel must hash to
+    // that slot.
     return nodes instanceof Cluster
         ? "redislock:" + id + ":{" + tag(SlotHash.getSlot(key)) + "}"
         : "redislock:" + id;
   }
 
-  /** A text without braces that hashes to this slot; keys may hold any bytes. */
+  /** A text without braces that hashes to this slot, because keys may contain any bytes. */
   private String tag(int slot) {
     for (; ; ) {
       String tag = tags.get(slot);
@@ -366,14 +369,14 @@ final class LettuceDriver extends Driver {
     nodes.close();
   }
 
-  /** Unless its client has closed it: Lettuce warns of a second time. */
+  /** Unless its client has closed it already, because Lettuce warns about a second close. */
   private static void close(StatefulConnection<?, ?> connection) {
     if (!((RedisChannelHandler<?, ?>) connection).isClosed()) {
       connection.closeAsync();
     }
   }
 
-  /** Completes the future in time, if only with a failure. */
+  /** Completes the future in time, with a failure if necessary. */
   private <T> CompletableFuture<T> limited(CompletableFuture<T> future, long withinMs) {
     return limited(
         future,
@@ -393,19 +396,19 @@ final class LettuceDriver extends Driver {
     return future;
   }
 
-  /** Runs what blocks, such as making a connection, on a thread of its own. */
+  /** Runs blocking work, such as connecting, on a separate thread. */
   private <T> CompletableFuture<T> blocking(Supplier<T> work) {
     return CompletableFuture.supplyAsync(work, workers);
   }
 
   /**
-   * A request on its way to a connection. Of several that wait for one connection the latest is
-   * sent first, so a withdrawal must not begin before its request was sent, or never will be.
+   * A request that waits for a connection. If multiple requests wait for one connection, the latest
+   * is sent first, so a withdrawal must not start before its request was sent or abandoned.
    */
   private static final class Sending {
     private final AtomicBoolean decided = new AtomicBoolean();
 
-    /** Completes when it was sent, or was abandoned before. */
+    /** Completes when it was sent or abandoned. */
     final CompletableFuture<Void> over = new CompletableFuture<>();
 
     /** False: it was abandoned. */
@@ -420,7 +423,10 @@ final class LettuceDriver extends Driver {
     }
   }
 
-  /** Sends over this connection when it is there. Never fails: as {@link Task#replies}. */
+  /**
+   * Sends once the connection is there. Never fails; completes with what {@link Task#replies}
+   * takes.
+   */
   private CompletableFuture<List<@Nullable Object>> send(
       CompletionStage<Connection> connecting,
       List<List<byte[]>> packet,
@@ -446,13 +452,13 @@ final class LettuceDriver extends Driver {
     return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));
   }
 
-  /** A connection, and the commands that it owes a reply to. */
+  /** A connection, with the commands that have no reply yet. */
   private static final class Connection implements RedisConnectionStateListener {
     final StatefulRedisConnection<byte[], byte[]> redis;
     private final Set<LettuceCommand> sent = ConcurrentHashMap.newKeySet();
     private final Runnable onEnd;
 
-    /** Why no further command may be sent over it; null: they may. */
+    /** Why no further command may be sent over it; null if it is usable. */
     private volatile @Nullable String retired;
 
     Connection(StatefulRedisConnection<byte[], byte[]> redis, Runnable onEnd) {
@@ -474,7 +480,8 @@ final class LettuceDriver extends Driver {
         }
         packet.add(each);
       }
-      // Read after the commands were added: retire() closes it only once there are none.
+      // Read this after adding the commands, because retire() closes the connection only once there
+      // are none.
       String why = retired;
       if (why != null) {
         commands.forEach(each -> each.lost(why));
@@ -483,7 +490,7 @@ final class LettuceDriver extends Driver {
       try {
         redis.dispatch(packet);
       } catch (Throwable e) {
-        // Errors too: a future does not tell what its callback throws.
+        // Including Errors, because a future swallows what its callback throws.
         commands.forEach(each -> each.completeExceptionally(e));
       }
       if (!redis.isOpen()) {
@@ -492,8 +499,8 @@ final class LettuceDriver extends Driver {
     }
 
     /**
-     * Closes it as soon as the commands that were sent over it have their replies. Closed before,
-     * it would leave their outcome unknown.
+     * Closes it as soon as the commands that were sent over it have their replies. Closing it
+     * earlier would leave their outcome unknown.
      */
     void retire(Trouble why) {
       retired = "the connection was closed, because another request failed: " + why.error;
@@ -523,7 +530,8 @@ final class LettuceDriver extends Driver {
   }
 
   /**
-   * One server: its shared connection and its subscriptions. Both are made when they are needed.
+   * One server, with its shared connection and its subscriptions. Both are opened when they are
+   * needed.
    */
   private final class Node {
     private final Supplier<CompletionStage<StatefulRedisConnection<byte[], byte[]>>> connect;
@@ -560,7 +568,7 @@ final class LettuceDriver extends Driver {
         } else if (current.isDone() || Clock.now() - since < Limits.UNDO_MS) {
           return current;
         }
-        // An attempt that hangs is left to itself, and another one made beside it.
+        // An attempt that hangs is left alone, and another one is made in parallel.
         since = Clock.now();
         attempt(current);
         return current;
@@ -587,12 +595,13 @@ final class LettuceDriver extends Driver {
 
     private void disconnected(CompletableFuture<Connection> ended) {
       drop(ended, each -> LettuceDriver.close(each.redis));
-      // The requests that wait depend on the connection that they were sent over.
+      // Waiting requests depend on the connection that they were sent over.
       inbox.interrupt();
     }
 
     /**
-     * Closes a connection that has ended, or leads to a replica. The next request makes another.
+     * Closes a connection that has ended, or leads to a replica. The next request opens another
+     * one.
      */
     void drop(@Nullable CompletableFuture<Connection> ended, Consumer<Connection> close) {
       mutex.lock();
@@ -734,7 +743,9 @@ final class LettuceDriver extends Driver {
       }
     }
 
-    /** The subscriptions have ended, or lead to a replica: all that wait ask again. */
+    /**
+     * The subscriptions have ended, or lead to a replica, so all waiting requests are sent again.
+     */
     void deafen() {
       CompletableFuture<? extends StatefulRedisPubSubConnection<byte[], byte[]>> ended;
       mutex.lock();
@@ -762,12 +773,12 @@ final class LettuceDriver extends Driver {
     }
   }
 
-  /** Which node serves a key. */
+  /** Finds the node that serves a key. */
   private sealed interface Nodes {
-    /** The node, if it is known without asking. */
+    /** The node, if it is known without a request. */
     @Nullable Node known(byte[] key);
 
-    /** To the node of {@link Trouble#asked()}, or to the one of the key. */
+    /** The node of {@link Trouble#asked()}, or that of the key. */
     CompletableFuture<List<@Nullable Object>> send(
         byte[] key,
         @Nullable String asked,
@@ -777,7 +788,7 @@ final class LettuceDriver extends Driver {
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
 
-    /** A new connection to that node, or to the one of the key, and what to close with it. */
+    /** A new connection to that node, or to that of the key, and what to close with it. */
     CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
         byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed);
 
@@ -938,7 +949,7 @@ final class LettuceDriver extends Driver {
               (replies, error) -> failed(error == null ? Trouble.of(replies) : trouble(error)));
     }
 
-    /** Asks the nodes where the slots are now, if this failure says that some may have moved. */
+    /** Refreshes the map of slots if this failure means that some may have moved. */
     private void failed(@Nullable Trouble trouble) {
       if (trouble != null
           && (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED)) {
@@ -956,9 +967,8 @@ final class LettuceDriver extends Driver {
     @Override
     public CompletionStage<StatefulRedisConnection<byte[], byte[]>> connect(
         byte[] key, @Nullable String asked, List<StatefulConnection<?, ?>> closed) {
-      // A node's connections are shared by all users of one cluster connection: a session has a
-      // cluster connection of
-      // its own.
+      // All users of one cluster connection share its connections to a node, so a session needs a
+      // separate cluster connection.
       return blocking(() -> client.connect(ByteArrayCodec.INSTANCE))
           .thenCompose(
               redis -> {
@@ -990,12 +1000,12 @@ final class LettuceDriver extends Driver {
     }
   }
 
-  /** A connection of an acquire's own. */
+  /** A dedicated connection of one acquire. */
   private final class LettuceLine implements Line {
     private final byte[] key;
     private final ReentrantLock mutex = new ReentrantLock();
 
-    /** The latest; null: none, or it has ended. */
+    /** The latest connection; null if there is none, or it has ended. */
     private volatile @Nullable Connecting latest;
 
     private volatile @Nullable String asked;
@@ -1024,8 +1034,8 @@ final class LettuceDriver extends Driver {
     }
 
     /**
-     * An attempt to connect, and the connection that it made. What it has opened is closed with it:
-     * one that comes late, when another attempt has made the session's connection, ends by itself.
+     * An attempt to connect, with the connection that it opened, which is closed with it. If
+     * another attempt was faster and is now the session's connection, this one closes itself.
      */
     private final class Connecting {
       final CompletableFuture<Connection> made = new CompletableFuture<>();
@@ -1048,7 +1058,7 @@ final class LettuceDriver extends Driver {
       void close() {
         made.cancel(false);
         for (StatefulConnection<?, ?> each : opened) {
-          // Removed first: its end comes back here.
+          // Remove it first, because closing it calls this method again.
           if (opened.remove(each)) {
             LettuceDriver.close(each);
           }
@@ -1079,7 +1089,7 @@ final class LettuceDriver extends Driver {
       return closed || isClosed();
     }
 
-    /** The next request makes another connection, unless the session was bound to this one. */
+    /** The next request opens another connection, unless the session is bound to this one. */
     private void drop(Connecting ended) {
       mutex.lock();
       try {
@@ -1091,9 +1101,9 @@ final class LettuceDriver extends Driver {
         mutex.unlock();
       }
       ended.close();
-      Runnable told = this.ended;
-      if (told != null && !closed) {
-        told.run();
+      Runnable callback = this.ended;
+      if (callback != null && !closed) {
+        callback.run();
       }
     }
 

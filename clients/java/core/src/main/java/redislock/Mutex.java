@@ -123,7 +123,7 @@ public final class Mutex extends RedisLock<Mutex> {
         value = make.get(hold);
       }
     } catch (Throwable e) {
-      hold.releaseBeside(Release.How.FAILED);
+      hold.releaseInBackground(Release.How.FAILED);
       // exec refused because the lock was lost, so another caller computes the value.
       T found = e instanceof LockLostException && hold.isLost() ? read.get() : null;
       if (found == null) {

@@ -6,12 +6,12 @@ import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The holds of one owner on one lock: until when they are sure to last, and whether they are lost.
- * Thread-safe; its monitor is held for a moment only, never over I/O.
+ * The holds of one owner on one lock, with their local deadline and whether they are lost.
+ * Thread-safe; its monitor is never held during I/O.
  *
  * <pre>
  *   open ──release──▶ over
- *     └──lose──▶ lost (told once) ──release──▶ over
+ *     └──lose──▶ lost (reported once) ──release──▶ over
  * </pre>
  */
 final class Owner {
@@ -19,31 +19,31 @@ final class Owner {
   final byte[] token;
 
   /**
-   * Completes with the loss, which is final then, even if the server still has the hold; not once
-   * all was released.
+   * Completes with the loss, which is then final even if the server still has the hold. Never
+   * completes once everything was released.
    */
   final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
 
-  /** The length of the lease; of later renewals too. */
+  /** The length of the lease, including that of later renewals. */
   volatile long leaseMs;
 
-  /** 0: nothing was granted yet. */
+  /** 0 until the first grant. */
   volatile long fence;
 
   volatile long deadline = Clock.NEVER;
 
-  /** A release before this time leaves the lock held until then (at_least). */
+  /** A release before this time keeps the lock held until then (atLeast). */
   volatile long keptUntil = -Clock.NEVER;
 
   /**
-   * Only of a session: its connection. While it lives the server renews the lease, so no local
-   * deadline applies.
+   * The connection of a session. While it lives the server renews the lease, so no local deadline
+   * applies.
    */
   volatile @Nullable Line line;
 
   /**
-   * Only of a lock that is owned by a thread: that thread. Where it has ended without unlock(),
-   * nothing releases the lock any more, and nothing is to renew it.
+   * The thread that owns the lock, for {@link ThreadLock} only. If it ends without unlock(),
+   * nothing will release the lock, so it must not be renewed any more.
    */
   volatile @Nullable Thread thread;
 
@@ -70,7 +70,7 @@ final class Owner {
     return holding != null && !holding.isAlive();
   }
 
-  /** Tells the loss, unless it is told already or all was released. */
+  /** Reports the loss, unless it was reported before or everything was released. */
   void lose() {
     if (!over) {
       keptBy(null);
@@ -84,7 +84,7 @@ final class Owner {
     holds.put(mode, grant.holds());
   }
 
-  /** The lease has begun again, with this length. */
+  /** The lease was restarted, with this length. */
   synchronized void renewed(long leaseMs, long deadline) {
     this.leaseMs = leaseMs;
     this.deadline = deadline;
@@ -106,12 +106,12 @@ final class Owner {
         .anyMatch(each -> !each.getKey().equals(mode) && each.getValue() > 0);
   }
 
-  /** True if a renewal keeps it, or a session. */
+  /** True if it is renewed, or bound to a session. */
   synchronized boolean isRenewed() {
     return keeper != null && keeper.renews();
   }
 
-  /** A loss is listened for: from now on the deadline is watched, which costs a timer. */
+  /** Someone listens for a loss, so from now on a timer watches the deadline. */
   synchronized void watched(Driver driver) {
     if (keeper == null && !over && !lost.isDone()) {
       new Keeper(driver, this, null, null);
@@ -119,8 +119,8 @@ final class Owner {
   }
 
   /**
-   * In place of an earlier keeper; null: none from now on. Completes when what that one has under
-   * way is over.
+   * Replaces the keeper; null: there is none from now on. Completes when the running check of the
+   * earlier one has ended.
    */
   synchronized CompletableFuture<?> keptBy(@Nullable Keeper next) {
     Keeper earlier = keeper;
@@ -131,7 +131,7 @@ final class Owner {
     return earlier == null ? CompletableFuture.completedFuture(null) : earlier.stop();
   }
 
-  /** Released or given up: no loss is told from here on. */
+  /** Released or abandoned: from here on no loss is reported. */
   void end() {
     over = true;
     keptBy(null);

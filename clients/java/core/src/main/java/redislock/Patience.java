@@ -3,14 +3,14 @@ package redislock;
 /**
  * How long to wait, in milliseconds.
  *
- * @param waitMs 0: not at all; {@link Clock#NEVER}: for ever
- * @param ends when that time is over; it counts from the caller's call
- * @param pollMs the interval of the polls beside clients that hold the key as a string; 0: waits in
- *     the queue
+ * @param waitMs 0: do not wait; {@link Clock#NEVER}: indefinitely
+ * @param ends when that time has passed, counted from the caller's call
+ * @param pollMs the polling interval, for sharing the key with clients that hold it as a string; 0:
+ *     wait in the queue
  */
 record Patience(long waitMs, long ends, long pollMs) {
   static Patience of(long waitMs, long pollMs) {
-    // The clock cuts its milliseconds: the time must not be over too early.
+    // The clock truncates to milliseconds, and the wait must not end early.
     return new Patience(waitMs, Clock.after(Clock.now() + 1, waitMs), pollMs);
   }
 

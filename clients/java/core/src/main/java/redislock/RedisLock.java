@@ -410,7 +410,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       owner.lost.thenRun(
           () -> {
             if (owner.holds(family.mode()) > 0) {
-              context.tell(
+              context.emit(
                   LockEvent.Type.LOST, family, owner, owner.fence, Clock.now() - since, null);
             }
           });
@@ -506,7 +506,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         if (hold == null) {
           result.completeExceptionally(notAcquired());
         } else if (!result.complete(hold)) {
-          context.driver().workers.execute(() -> hold.releaseBeside(Release.How.ENDED));
+          context.driver().workers.execute(() -> hold.releaseInBackground(Release.How.ENDED));
         }
       } catch (RuntimeException e) {
         result.completeExceptionally(e);
@@ -558,7 +558,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               driver.isCluster(),
               driver.sliceMs(),
               () -> driver.endings.isDistrusted(family.keys(), owner.token),
-              () -> context.tell(LockEvent.Type.QUEUED, family, owner, 0, 0, null),
+              () -> context.emit(LockEvent.Type.QUEUED, family, owner, 0, 0, null),
               error -> Context.warn("the request for the lock \"" + name + "\"", error));
       return task = command == null ? new Acquire(request, false) : new Run(request, command);
     }
@@ -567,17 +567,17 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       long waitedMs = Clock.now() - began;
       grant = granted;
       if (grant == null || grant.done()) {
-        context.tell(LockEvent.Type.NOT_GRANTED, family, owner, 0, waitedMs, null);
+        context.emit(LockEvent.Type.NOT_GRANTED, family, owner, 0, waitedMs, null);
         return;
       }
       if (task instanceof Run run) {
         // A release that has failed is made up for beside the caller.
         context.driver().undo(run, null);
-        context.tell(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
+        context.emit(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
         if (run.error instanceof LockLostException) {
-          context.tell(LockEvent.Type.LOST, family, owner, grant.fence(), 0, null);
+          context.emit(LockEvent.Type.LOST, family, owner, grant.fence(), 0, null);
         } else if (!run.open) {
-          context.tell(LockEvent.Type.RELEASED, family, owner, grant.fence(), 0, null);
+          context.emit(LockEvent.Type.RELEASED, family, owner, grant.fence(), 0, null);
         }
         return;
       }
@@ -591,7 +591,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         line = null;
       }
       hold = keep(owner, grant, isRenewed, kept, settings.permits);
-      context.tell(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
+      context.emit(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
     }
 
     NotAcquiredException notAcquired() {
@@ -609,7 +609,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     }
 
     private <E extends Throwable> E failed(E error) {
-      context.tell(LockEvent.Type.NOT_GRANTED, family, owner, 0, Clock.now() - began, error);
+      context.emit(LockEvent.Type.NOT_GRANTED, family, owner, 0, Clock.now() - began, error);
       return error;
     }
 

@@ -4,13 +4,13 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Gives holds back, and counts a release that was sent again as done; the result is false if the
- * lock was lost.
+ * Releases holds, and counts a release that was sent again as successful. The result is false if
+ * the lock was lost.
  */
 final class Release extends Task<Boolean> {
   /** Why it is released. */
   enum How {
-    /** The caller waits until it has run, and may try again; not so with the others. */
+    /** The caller waits until it has run, and may try again. This is not so with the others. */
     DONE,
     /** At the end of a block, whose body may have thrown. */
     ENDED,
@@ -20,13 +20,13 @@ final class Release extends Task<Boolean> {
 
   final How how;
 
-  /** What the owner holds in this mode afterwards. */
+  /** The owner's holds in this mode after the release. */
   final int left;
 
-  /** True if the owner holds nothing afterwards. */
+  /** True if the owner holds nothing after the release. */
   final boolean isLast;
 
-  /** The server is to keep the lock until then, in place of freeing it. */
+  /** The server keeps the lock until then, instead of freeing it. */
   final long keptUntil;
 
   private final Family family;
@@ -38,8 +38,8 @@ final class Release extends Task<Boolean> {
   private boolean keeping;
 
   /**
-   * Releases of each key, to be run beside the caller: a joint one changes nothing where one key is
-   * no lock.
+   * Separate releases of each key, to run in the background. A joint release changes nothing if one
+   * key is not a lock.
    */
   List<Repeat<@Nullable Object>> afterwards = List.of();
 
@@ -73,13 +73,13 @@ final class Release extends Task<Boolean> {
       if (count == 1) {
         return new Step.Done(!wasLost);
       }
-      // One of several locks was lost: the others are released.
+      // One of multiple locks was lost: release the others.
       keeps = false;
       return begin();
     }
-    // A loss that was known before stays one, whatever the server still had. A release finds
-    // nothing because an earlier one, whose reply was lost, has run; if it finds some of several
-    // keys, none has.
+    // A loss that was known before remains a loss, even if the server still had the lock. A release
+    // finds nothing if an earlier one ran whose reply was lost. If it finds some of multiple keys,
+    // no earlier one has run.
     return new Step.Done(!wasLost && (family.wasHeld(count) || mayBeDone && count <= 0));
   }
 

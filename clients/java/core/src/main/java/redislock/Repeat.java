@@ -4,9 +4,9 @@ import java.util.List;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
-/** Sends one command, and sends it again where that may help, until its time is over. */
+/** Sends one command, and retries it while that may help, within its time limit. */
 final class Repeat<T extends @Nullable Object> extends Task<T> {
-  /** What a reply means; {@code sent}: when its request was. */
+  /** Interprets a reply; {@code sent}: when its request was sent. */
   interface Result<T extends @Nullable Object> {
     T of(@Nullable Object reply, long sent);
   }
@@ -16,7 +16,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   private final Function<Trouble, Step> failed;
   private Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS);
 
-  /** For a command under a lock: while a slot moves, no node may be able to run it. */
+  /** For a command under a lock: while a slot moves, possibly no node can run it. */
   private final Clock.Resend moving = new Clock.Resend(Limits.RELEASE_MS);
 
   private long withinMs = Limits.LATE_MS;
@@ -54,7 +54,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return helps && !limit.over() ? new Step.Sleep(limit.pause()) : failed.apply(trouble);
   }
 
-  /** A question, for a second. */
+  /** A query, retried for a second. */
   static <T extends @Nullable Object> Repeat<T> query(
       Family family, String lock, List<byte[]> words, Result<T> result) {
     return new Repeat<>(
@@ -76,14 +76,14 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   }
 
   /**
-   * A renewal by an owner that holds nothing, and which changes nothing: the server refuses a lease
-   * that is too long.
+   * A renewal by an owner that holds nothing, which changes nothing but is refused if the lease is
+   * too long.
    */
   static List<byte[]> proof(Family family, long leaseMs) {
     return family.renew(Context.newToken(), leaseMs);
   }
 
-  /** The same, as a question; the lease is refused by an exception. */
+  /** The same as a query, which throws if the lease is refused. */
   static Repeat<Boolean> proof(Family family, String lock, long leaseMs) {
     Function<Trouble, Step> failed =
         trouble ->
@@ -91,7 +91,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return new Repeat<>(family.key(), proof(family, leaseMs), (reply, sent) -> true, failed);
   }
 
-  /** A renewal of a keeper: until the deadline, in attempts that end there. */
+  /** A renewal by a keeper, retried until the deadline, which also limits each attempt. */
   static Repeat<@Nullable Long> keeping(Family family, Owner owner, long leaseMs) {
     long leftMs = Math.max(50, owner.deadline - Clock.now());
     return renewal(family, owner, leaseMs).until(leftMs, leftMs);
@@ -103,7 +103,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   }
 
   /**
-   * LOCK.EXEC: sent again only if it certainly did not run. A {@link Trouble} is its result too.
+   * LOCK.EXEC, sent again only if it did not run for certain. Its result may be a {@link Trouble}.
    */
   static Repeat<@Nullable Object> exec(Family family, byte[] token, List<byte[]> command) {
     Repeat<@Nullable Object> exec =
@@ -116,7 +116,7 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return exec;
   }
 
-  /** A part of a cleanup: until it has run, or the lease is over, with which it fails. */
+  /** A step of a cleanup, retried until it has run. It fails when the lease has expired. */
   static Repeat<@Nullable Object> cleanup(
       byte[] key, List<byte[]> words, long leaseMs, Result<@Nullable Object> result) {
     Function<Trouble, Step> failed =

@@ -7,15 +7,15 @@ import java.util.function.Consumer;
  * One acquire; its retries repeat the same words.
  *
  * @param tokenUsedBefore a late message may belong to an earlier request of the token
- * @param before what the owner holds in this mode, and is left with if the request is withdrawn
- * @param otherMode true if it holds another mode too
- * @param session the grant belongs to the connection
- * @param coalesce a release by the holder answers this request too
- * @param byMessage it waits by messages over a shared connection, else on one of its own
+ * @param before the owner's holds in this mode, which remain if the request is withdrawn
+ * @param otherMode true if the owner holds the other mode as well
+ * @param session the grant is bound to the connection
+ * @param coalesce a release by the holder ends this request with "done"
+ * @param byMessage it waits for messages over a shared connection; otherwise on a dedicated one
  * @param isCluster redirections are followed
  * @param sliceMs the longest BLOCK
- * @param isDistrusted tells whether a message may be about an earlier request of the token, which
- *     was withdrawn
+ * @param isDistrusted returns whether a message may concern an earlier, withdrawn request of the
+ *     token
  * @param onQueued called when the server has queued it, maybe more than once
  * @param onRetry called once, before the first repetition after a failure
  */

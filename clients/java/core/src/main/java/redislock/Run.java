@@ -4,18 +4,16 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Asks for a lock, executes a command under it, and releases it: in one packet. Over a shared
- * connection that packet does not wait; where it is not granted, the request waits as any other,
- * and the command and the release follow the grant in one packet.
+ * Requests a lock, runs a command under it, and releases it, in one packet. Over a shared
+ * connection that packet does not wait. If it is not granted, the request waits like any other, and
+ * the command and the release follow the grant in one packet.
  *
  * <p>It must never send a command again that may have run.
  */
 final class Run extends Acquire {
   private final List<List<byte[]>> behind;
 
-  /**
-   * The replies to the packet of an acquire: the command's and the release's are behind its own.
-   */
+  /** The replies to the packet: that of the acquire, then those of the command and the release. */
   private List<@Nullable Object> packet = List.of();
 
   private boolean isWhole;
@@ -23,7 +21,7 @@ final class Run extends Acquire {
   /** The command's reply. */
   @Nullable Object reply;
 
-  /** Why there is no reply, behind a grant; null: there is one. */
+  /** Why there is no reply after a grant; null if there is one. */
   @Nullable RuntimeException error;
 
   Run(Request request, List<byte[]> command) {
@@ -63,7 +61,7 @@ final class Run extends Acquire {
   }
 
   private Step executed(@Nullable Object executed, @Nullable Object released) {
-    // Messages may have told the grant of this token.
+    // A message may have reported the grant of this token.
     tokenUsedBefore = true;
     open = released instanceof Trouble;
     if (!(executed instanceof Trouble trouble)) {
@@ -73,13 +71,14 @@ final class Run extends Acquire {
     if (trouble.mayHaveRun()) {
       return new Step.GivenUp(trouble.error);
     }
-    // WRONGTYPE of the lock's key, which the release answers too, or of the command's own.
+    // WRONGTYPE may concern the lock's key, in which case the release gets it as well, or the
+    // command's own.
     boolean isNoLock =
         trouble.code().equals("WRONGTYPE")
             && released instanceof Trouble refused
             && refused.meansLost();
     if (!isWhole && trouble.asked() != null && released instanceof Trouble) {
-      // The grant was made where the key has moved to.
+      // The key has moved to the node that granted the lock.
       return new Step.Send(behind, Limits.LATE_MS, false);
     }
     if (!isNoLock && trouble.heals()) {

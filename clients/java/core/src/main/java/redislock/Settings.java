@@ -5,7 +5,7 @@ import java.util.StringJoiner;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** The options of a lock, unchanged once they are there: {@link #with} makes others. */
+/** The options of a lock. They never change; {@link #with} returns a changed copy. */
 final class Settings implements Cloneable {
   private static final long LEASE_MS = 30_000;
 
@@ -24,10 +24,10 @@ final class Settings implements Cloneable {
   int replicas;
   long replicaTimeoutMs;
 
-  /** The interval of polls; 0: waits in the queue. */
+  /** The polling interval; 0: wait in the queue. */
   long pollMs;
 
-  /** The owner that is to hold more; null: an owner of its own. */
+  /** The owner that acquires again; null: a new owner. */
   @Nullable Owner within;
 
   Settings with(Consumer<Settings> change) {
@@ -40,8 +40,8 @@ final class Settings implements Cloneable {
     }
   }
 
-  // Each option replaces those before it that it excludes: a lock overrides what it is derived
-  // from.
+  // Each option removes earlier ones that it excludes, so a lock overrides the one that it is
+  // derived from.
 
   void withoutLease() {
     leaseMs = Family.PERSIST;
@@ -62,7 +62,7 @@ final class Settings implements Cloneable {
     session = false;
   }
 
-  /** The server renews it, and frees it with its connection. It is bound while it waits. */
+  /** The server renews the lock, and frees it with its connection. It is bound while it waits. */
   void session() {
     withLease();
     session = true;
@@ -71,7 +71,7 @@ final class Settings implements Cloneable {
     pollMs = 0;
   }
 
-  /** A session would free the lock earlier, and a token would be granted it again. */
+  /** A session would free the lock earlier, and the owner of a token would be granted it again. */
   void atLeast(long ms) {
     withLease();
     atLeastMs = ms;

@@ -4,13 +4,13 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a {@link Task} wants done next. All times are in milliseconds, points in time by {@link
- * Clock#now()}.
+ * What a {@link Task} wants its driver to do next. All times are in milliseconds; points in time
+ * are those of {@link Clock#now()}.
  */
 sealed interface Step {
   /**
-   * Send these commands in one packet, and wait so long for the replies; {@code blocks}: the server
-   * may keep the first one back meanwhile.
+   * Send these commands in one packet, and wait this long for the replies. {@code blocks}: the
+   * server may delay the first one.
    */
   record Send(List<List<byte[]>> packet, long withinMs, boolean blocks) implements Step {
     Send(List<byte[]> words, long withinMs) {
@@ -26,9 +26,9 @@ sealed interface Step {
 
   record Sleep(long ms) implements Step {}
 
-  /** The task is over, with this result. */
+  /** The task has ended with this result. */
   record Done(@Nullable Object result) implements Step {}
 
-  /** The task is over: what it has left behind is undone; it throws, or its result is null. */
+  /** The task has ended. What it left behind is undone; then it throws, or its result is null. */
   record GivenUp(@Nullable RuntimeException error) implements Step {}
 }

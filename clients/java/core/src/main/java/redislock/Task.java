@@ -4,8 +4,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A routine of the protocol that does no I/O: told what has happened, it says what to do next. A
- * {@link Driver} runs it, one step after the other, and each step has one outcome:
+ * A routine of the protocol, without I/O: given the outcome of a step, it returns the next one. A
+ * {@link Driver} runs it step by step, and each step has one outcome:
  *
  * <pre>
  *   Send    replies                 Listen  slept or trouble
@@ -24,8 +24,8 @@ abstract class Task<T extends @Nullable Object> {
   abstract Step begin();
 
   /**
-   * The replies to what was sent, with a {@link Trouble} in place of one that has not come; or only
-   * one, for all of them.
+   * The replies to the packet, with a {@link Trouble} for each that did not come, or a single one
+   * for all.
    */
   Step replies(List<@Nullable Object> replies) {
     Object first = replies.get(0);
@@ -40,28 +40,31 @@ abstract class Task<T extends @Nullable Object> {
     return begin();
   }
 
-  /** Before the first step, and before the one that follows Listen: this channel is subscribed. */
+  /**
+   * This channel is subscribed. Called before the first step, and before the one that follows
+   * Listen.
+   */
   void subscribed(String channel) {}
 
   /**
-   * A blocking request has had no reply for {@link Limits#QUEUED_MS}: it waits. Called beside the
-   * steps.
+   * A blocking request has had no reply for {@link Limits#QUEUED_MS}, so it waits. Called in
+   * parallel to the steps.
    */
   void blocked() {}
 
-  /** A message about the request; null: none has come in time. */
+  /** A message about the request; null if none came in time. */
   Step notice(@Nullable Notice notice) {
     throw new IllegalStateException("this task awaits no message");
   }
 
-  /** How long the caller of a failed task is kept for what undoes it. */
+  /** How long the caller of a failed task waits for the cleanup. */
   long keptMs() {
     return Limits.KEPT_MS;
   }
 
   /**
-   * A message that the server published about a queued request. {@code interrupted}: one may be
-   * lost.
+   * A message that the server published about a queued request. {@code interrupted}: a message may
+   * be lost.
    */
   record Notice(String outcome, long fence, int holds, int slot) {
     static final Notice INTERRUPTED = new Notice("interrupted", 0, 0, -1);

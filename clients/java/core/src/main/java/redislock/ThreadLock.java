@@ -9,27 +9,27 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
 /**
- * A lock of the server as a {@link Lock}: owned by threads, and reentrant within one, which asks
- * the server once. All locks of one name and family, of the same {@link RedisLocks}, are one. There
- * are no conditions.
+ * A lock of the server as a {@code java.util.concurrent.locks.Lock}. It is owned by a thread and
+ * reentrant within it; only the outermost lock asks the server. Instances with the same name and
+ * type, of the same {@link RedisLocks}, are the same lock. Conditions are not supported.
  */
 public final class ThreadLock implements Lock {
-  /** What a thread holds, and how often. */
+  /** What a thread holds, and how many times. */
   record Held(Hold hold, int count) {}
 
-  /** The lock, as the server knows it. */
+  /** The lock on the server. */
   record Key(LockEvent.Kind kind, List<String> keys) {}
 
   private final RedisLock<?> lock;
   private final Key key;
 
-  /** Of the thread: what a thread that has ended holds is forgotten, and no longer renewed. */
+  /** Per thread, so that the hold of a thread that has ended is dropped and no longer renewed. */
   private final ThreadLocal<Map<Key, Held>> ofThread;
 
   ThreadLock(RedisLock<?> lock, ThreadLocal<Map<Key, Held>> ofThread) {
     this.lock = lock;
     this.ofThread = ofThread;
-    this.key = new Key(lock.family.kind(), lock.family.keys().stream().map(Words::told).toList());
+    this.key = new Key(lock.family.kind(), lock.family.keys().stream().map(Words::json).toList());
   }
 
   private boolean reenter() {
@@ -68,7 +68,7 @@ public final class ThreadLock implements Lock {
     }
   }
 
-  /** After an interrupt, which is kept for later, as further ones are. */
+  /** Retries after an interrupt, which is kept for later like any further one. */
   private Hold uninterruptibly(Duration wait) {
     Thread.currentThread().interrupt();
     return Futures.result(lock.acquireAsync(wait));
@@ -101,10 +101,10 @@ public final class ThreadLock implements Lock {
   }
 
   /**
-   * What this thread holds.
+   * Returns the hold of the current thread.
    *
    * @return the hold
-   * @throws IllegalMonitorStateException if it does not hold the lock
+   * @throws IllegalMonitorStateException if the current thread does not hold the lock
    */
   public Hold hold() {
     return held().hold;
@@ -120,10 +120,11 @@ public final class ThreadLock implements Lock {
   }
 
   /**
-   * Releases the lock, if this thread has locked it once.
+   * Unlocks once. The lock is released when the current thread has unlocked it as often as it
+   * locked it.
    *
-   * @throws IllegalMonitorStateException if this thread does not hold it
-   * @throws LockLostException if it was lost before
+   * @throws IllegalMonitorStateException if the current thread does not hold the lock
+   * @throws LockLostException if the lock was lost before
    */
   @Override
   public void unlock() {
@@ -140,7 +141,7 @@ public final class ThreadLock implements Lock {
   }
 
   /**
-   * For logs: the lock, and that it is owned by threads.
+   * Returns the lock and that it is owned by threads, for logs.
    *
    * @return such as {@code asLock of mutex "report" (lease PT30S)}
    */

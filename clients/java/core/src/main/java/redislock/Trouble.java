@@ -10,8 +10,8 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Why a request has no result; carries the Redis library's exception through the protocol. A caller
- * never sees it.
+ * Why a request has no result. Carries the Redis library's exception through the protocol; callers
+ * never see it.
  */
 final class Trouble extends Exception {
   private static final long serialVersionUID = 1;
@@ -20,7 +20,7 @@ final class Trouble extends Exception {
    * Where the request ended.
    *
    * <ul>
-   *   <li>REFUSED: the server answered with an error.
+   *   <li>REFUSED: the server replied with an error.
    *   <li>UNSENT: there was no connection; nothing was sent.
    *   <li>UNANSWERED: it was sent, and the server may have executed it.
    *   <li>CLOSED: the application closed the client; a retry is useless.
@@ -41,14 +41,15 @@ final class Trouble extends Exception {
 
   private static final Set<String> DENIED = Set.of("WRONGPASS", "NOAUTH", "NOPERM");
 
-  // Redis's words when the server became a replica.
+  // Redis's message when the server became a replica.
   private static final String DEMOTED = "instance state changed";
   private static final String FULL = "max number of clients reached";
-  // Inside of LOCK.EXEC, an unknown command says nothing about the module.
+  // LOCK.EXEC reports an unknown inner command in the same way, which says nothing about the
+  // module.
   private static final Pattern UNKNOWN =
       Pattern.compile("unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\\.", Pattern.CASE_INSENSITIVE);
 
-  // Of a lease above lock.max-lease.
+  // The error for a lease above lock.max-lease.
   private static final String TOO_LONG = "ERR invalid expire time in '";
 
   private static final String NOT_LOADED =
@@ -80,19 +81,19 @@ final class Trouble extends Exception {
     this.stage = stage;
   }
 
-  /** The first word of an error reply; of other failures the empty string. */
+  /** The first word of an error reply; for other failures the empty string. */
   String code() {
     boolean isReply = stage == Stage.REFUSED && getMessage() != null;
     return isReply ? getMessage().split(" ", 2)[0] : "";
   }
 
   /**
-   * The refusal for which a connection could not be made: of a user, password or right that is
-   * missing, or another one that no retry heals. It may be deep in the chain of causes or, where a
-   * client has tried several nodes, among what they suppress.
+   * The refusal because of which connecting failed: a wrong user or password, a missing permission,
+   * or another error that no retry resolves. It may be deep in the chain of causes or, if a client
+   * tried multiple nodes, among the suppressed exceptions.
    *
    * @param reply the type of the library's exceptions for error replies
-   * @param refused makes one with this message and cause
+   * @param refused creates one with this message and cause
    * @return null: there is none
    */
   static @Nullable Trouble refusal(
@@ -130,7 +131,7 @@ final class Trouble extends Exception {
     }
   }
 
-  /** True if it says that the request belongs to another node, or to this one a moment later. */
+  /** True if the request belongs to another node, or to this one a moment later. */
   boolean isRedirection() {
     return code().equals("ASK") || code().equals("MOVED") || code().equals("TRYAGAIN");
   }
@@ -157,7 +158,7 @@ final class Trouble extends Exception {
         || code().equals("UNBLOCKED") && getMessage().contains(DEMOTED);
   }
 
-  /** The failure of a whole packet, or of its connection; null: there is none. */
+  /** The failure of a whole packet, or of its connection; null if there is none. */
   static @Nullable Trouble of(List<?> replies) {
     for (Object each : replies) {
       if (each instanceof Trouble trouble && (each == replies.get(0) || trouble.endsConnection())) {
@@ -168,14 +169,14 @@ final class Trouble extends Exception {
   }
 
   /**
-   * Where the next packet of this request goes, behind ASKING: its key is there already, while the
-   * slot is being moved; null: to the slot's node. It says nothing of other keys of the slot.
+   * The node for the next packet of this request, after ASKING, because its key has already moved
+   * there with its slot; null: the slot's node. It says nothing about other keys of the slot.
    */
   @Nullable String asked() {
     return code().equals("ASK") ? getMessage().split(" ")[2] : null;
   }
 
-  /** True if the reply to a release, renewal or LOCK.EXEC says that the lock is no longer ours. */
+  /** True if the reply to a release, renewal or LOCK.EXEC means that the lock is no longer ours. */
   boolean meansLost() {
     return code().equals("WRONGTYPE") || code().equals("WRONGKIND") || code().equals("NOTHELD");
   }
@@ -184,7 +185,7 @@ final class Trouble extends Exception {
     return stage == Stage.REFUSED && UNKNOWN.matcher(getMessage()).find();
   }
 
-  /** A redirection that a client of one server cannot follow. */
+  /** The exception for a redirection, which a client for a single server cannot follow. */
   RuntimeException noCluster(String lock) {
     String message = "the server is a node of a cluster: use a RedisClusterClient";
     return caused(new LockException(message, lock));
@@ -207,14 +208,14 @@ final class Trouble extends Exception {
   }
 
   /**
-   * That of a command in LOCK.EXEC: its errors are not errors of the lock, whatever their code, but
-   * for those after which it did not run.
+   * The exception for a command in LOCK.EXEC. Its errors are not errors of the lock, whatever their
+   * code, except those after which it did not run.
    */
   RuntimeException ownError(String lock) {
     return isNotLoaded() || isRedirection() ? translated(lock) : error;
   }
 
-  /** The message without its code; what it says to use is named as callers know it. */
+  /** The message without its code, with the names that callers know. */
   private String inWordsOfJava() {
     String message = getMessage().substring(code().length()).strip();
     if (code().equals("WRONGKIND")) {

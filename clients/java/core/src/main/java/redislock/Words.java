@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
-/** The words of commands and replies: bytes, and how they are shown as text. */
+/** The words of commands and replies as bytes, and their representation as text. */
 final class Words {
   private static final Pattern SHOWN_AS_NUMBER = Pattern.compile("[\\\\\\x80-\\xff]");
 
@@ -35,7 +35,7 @@ final class Words {
     return words;
   }
 
-  /** The text of UTF-8 bytes; null: they are something else. */
+  /** The text of UTF-8 bytes; null if they are not UTF-8. */
   static @Nullable String utf8(byte[] raw) {
     try {
       return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(raw)).toString();
@@ -61,7 +61,7 @@ final class Words {
         .replaceAll(each -> "\\\\x%02x".formatted((int) each.group().charAt(0)));
   }
 
-  /** A reply with texts in place of bytes; a map as a list of keys and values. */
+  /** A reply with strings instead of bytes; a map as a list of keys and values. */
   static @Nullable Object texts(@Nullable Object reply) {
     if (reply instanceof byte[]) {
       return text(reply);
@@ -86,8 +86,8 @@ final class Words {
     return word instanceof Number number ? number.longValue() : Long.parseLong(text(word));
   }
 
-  /** The form in which the server's messages name a key or a token. */
-  static String told(byte[] word) {
+  /** The form of a key or a token in the server's messages. */
+  static String json(byte[] word) {
     String text = utf8(word);
     return text == null ? "base64:" + Base64.getEncoder().encodeToString(word) : "text:" + text;
   }

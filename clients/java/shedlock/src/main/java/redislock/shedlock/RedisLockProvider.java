@@ -12,9 +12,9 @@ import redislock.Mutex;
 import redislock.RedisLocks;
 
 /**
- * ShedLock over native locks. Its keys are those of ShedLock's own Redis providers, {@code
- * job-lock:default:name}: while some instances still have one of those, both kinds keep each other
- * out.
+ * A ShedLock provider over native locks. Its keys are those of ShedLock's own Redis providers,
+ * {@code job-lock:default:name}, so that both exclude each other while some instances still use one
+ * of those.
  */
 public final class RedisLockProvider implements ExtensibleLockProvider {
   private static final System.Logger LOG = System.getLogger("redislock");
@@ -23,19 +23,19 @@ public final class RedisLockProvider implements ExtensibleLockProvider {
   private final RedisLocks locks;
 
   /**
-   * A provider in the environment {@code default}.
+   * Creates a provider for the environment {@code default}.
    *
-   * @param locks over the client to use
+   * @param locks the locks to use
    */
   public RedisLockProvider(RedisLocks locks) {
     this(locks, "default");
   }
 
   /**
-   * A provider.
+   * Creates a provider.
    *
-   * @param locks over the client to use
-   * @param environment as of ShedLock's own providers
+   * @param locks the locks to use
+   * @param environment the environment in the keys, as in ShedLock's own providers
    */
   public RedisLockProvider(RedisLocks locks, String environment) {
     this.locks = locks.withPrefix("job-lock:" + environment + ":");
@@ -47,7 +47,7 @@ public final class RedisLockProvider implements ExtensibleLockProvider {
         locks
             .mutex(configuration.getName())
             .lease(configuration.getLockAtMostFor())
-            // The key of an old instance is a string: held, and no error.
+            // The key of an old instance is a string, which means held and is no error.
             .mixed(POLL);
     if (!configuration.getLockAtLeastFor().isZero()) {
       mutex = mutex.atLeast(configuration.getLockAtLeastFor());

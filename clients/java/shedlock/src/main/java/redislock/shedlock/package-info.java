@@ -1,4 +1,4 @@
-/** A lock provider for ShedLock. */
+/** A lock provider for ShedLock over native locks. */
 @NullMarked
 package redislock.shedlock;
 

@@ -5,8 +5,8 @@ import redislock.Hold;
 import redislock.LockLostException;
 
 /**
- * A lock that was granted to a call with {@link Locked}, and is shared by the calls within that
- * one. Any of them may end last, in any thread.
+ * A lock that was granted to a call with {@link Locked} and is shared with its nested calls. Any of
+ * them may end last, in any thread.
  */
 final class Held {
   final Observed observed;
@@ -24,10 +24,10 @@ final class Held {
   }
 
   /**
-   * Begins a nested call.
+   * Starts a nested call.
    *
-   * @return false: the lock was released
-   * @throws LockLostException if it was lost
+   * @return false if the lock was released already
+   * @throws LockLostException if the lock was lost
    */
   synchronized boolean enter() {
     if (calls == 0) {
@@ -43,7 +43,7 @@ final class Held {
   /**
    * Ends a call; the last one releases the lock.
    *
-   * @param error of the call, which a loss is added to; null: none
+   * @param error the error of the call, to which a loss is added; null if it has none
    * @throws LockLostException if the lock was lost, and the call has no error
    */
   void leave(@Nullable Throwable error) {

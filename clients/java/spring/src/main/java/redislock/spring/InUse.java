@@ -4,8 +4,8 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Counts the locks that calls and threads hold. When an application stops, Spring interrupts them
- * and goes on, so their releases come a moment later: the locks must not be closed before that,
- * because a lock that is not released stays held for its lease.
+ * without waiting, so their releases come a moment later. The locks must not be closed before that,
+ * because a lock that is not released stays held until its lease expires.
  */
 final class InUse {
   private static final long PATIENCE_NS = TimeUnit.SECONDS.toNanos(5);
@@ -21,7 +21,7 @@ final class InUse {
     notifyAll();
   }
 
-  /** Waits until nothing is held, 5 s at most. */
+  /** Waits until no lock is held, for 5 s at most. */
   synchronized void awaitEnd() {
     long ends = System.nanoTime() + PATIENCE_NS;
     try {

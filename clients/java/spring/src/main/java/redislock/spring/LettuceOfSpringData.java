@@ -8,18 +8,18 @@ import org.springframework.data.redis.connection.RedisConfiguration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
 /**
- * A Lettuce client with the settings of the application's connection factory. Not the client of the
- * factory itself: that one stops with the factory, in an early phase of the application's stop, and
- * is replaced when the factory is restarted. This one lives as long as the beans that hold locks.
+ * A Lettuce client with the settings of the application's connection factory. It is not the client
+ * of the factory itself, which stops in an early phase of the application's shutdown and is
+ * replaced when the factory is restarted. This one lives as long as the beans that hold locks.
  */
 final class LettuceOfSpringData implements DisposableBean {
   private final LettuceConnectionFactory own;
 
   /**
-   * The client for this factory.
+   * Creates the client for this factory.
    *
-   * @throws IllegalStateException if the factory's connections lead to several servers, of which
-   *     any may be the primary
+   * @throws IllegalStateException if the factory connects to multiple servers, any of which may be
+   *     the primary
    */
   LettuceOfSpringData(LettuceConnectionFactory factory) {
     RedisConfiguration configuration = factory.getClusterConfiguration();
@@ -30,7 +30,7 @@ final class LettuceOfSpringData implements DisposableBean {
       configuration = factory.getSocketConfiguration();
     }
     if (configuration == null) {
-      // It has a client from its start on, and connects with the first command.
+      // It has a client once it is started, and connects with the first command.
       factory.start();
       if (hasNoServer(factory.getRequiredNativeClient())) {
         throw new IllegalStateException(
@@ -45,9 +45,9 @@ final class LettuceOfSpringData implements DisposableBean {
   }
 
   /**
-   * The client of a static master/replica configuration, which no method of the factory tells, is
-   * the one that was made without a server. Without a codec it connects to none, but checks first
-   * that it knows one.
+   * No method of the factory reveals a static master/replica configuration, but its client was
+   * created without a server. Connecting without a codec fails in any case, but first checks that
+   * the client knows a server.
    */
   private static boolean hasNoServer(AbstractRedisClient client) {
     try {

@@ -11,8 +11,8 @@ import org.springframework.beans.factory.config.DestructionAwareBeanPostProcesso
 import redislock.RedisLocks;
 
 /**
- * Puts the lock of {@link Locked} around a bean's method: around a transaction of the same method
- * and all other advice, whatever its order, but inside of {@code @Async}, whose caller goes on.
+ * Wraps a bean's method in the lock of {@link Locked}: outside a transaction of the same method and
+ * all other advice, whatever its order, but inside {@code @Async}, whose caller continues at once.
  */
 final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
     implements DestructionAwareBeanPostProcessor, SmartInitializingSingleton {
@@ -27,7 +27,7 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
     setProxyTargetClass(isSubclassing);
     advisor =
         new DefaultPointcutAdvisor(
-            // Methods of interfaces and of parents too.
+            // Includes methods of interfaces and superclasses.
             new AnnotationMatchingPointcut(null, Locked.class, true), calls);
   }
 
@@ -51,8 +51,8 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
   }
 
   /**
-   * An advisor of {@code @Async} that comes later goes to the front by itself; behind one that was
-   * there already, this one has to be moved.
+   * An advisor of {@code @Async} that is added later moves itself to the front. If one is there
+   * already, this one must be moved behind it.
    */
   private void behindAsync(Advised advised) {
     Advisor[] all = advised.getAdvisors();
@@ -66,7 +66,7 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
     }
   }
 
-  /** An application whose calls would all fail does not start. */
+  /** Fails at startup if all calls would fail. */
   @Override
   public void afterSingletonsInstantiated() {
     if (isUsed) {
@@ -79,7 +79,7 @@ final class LockedAdvisor extends AbstractBeanFactoryAwareAdvisingPostProcessor
     return bean instanceof RedisLocks;
   }
 
-  /** Before the locks are closed, the calls that are under way end. */
+  /** Lets running calls end before the locks are closed. */
   @Override
   public void postProcessBeforeDestruction(Object bean, String name) {
     calls.inUse.awaitEnd();

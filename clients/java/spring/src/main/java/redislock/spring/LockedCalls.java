@@ -21,8 +21,8 @@ import redislock.Mutex;
 import redislock.RedisLocks;
 
 /**
- * Runs the calls of methods with {@link Locked}. A call acquires the lock of its name, or enters
- * that of an outer call; the last of them to end releases it.
+ * Runs the calls of methods with {@link Locked}. A call acquires the lock with its name, or enters
+ * the lock of an outer call. The last of them to end releases it.
  *
  * <pre>
  *   call ──an outer call has the name──▶ enter ──┐
@@ -37,16 +37,16 @@ final class LockedCalls implements MethodInterceptor {
   private final Supplier<@Nullable Object> observations;
   private final Map<AnnotatedElementKey, LockedMethod> methods = new ConcurrentHashMap<>();
 
-  /** The locks that calls in this thread are running under, by name. */
+  /** The locks under which calls in this thread are running, by name. */
   private final ThreadLocal<Map<String, Held>> ofThread = ThreadLocal.withInitial(HashMap::new);
 
   final InUse inUse = new InUse();
 
   /**
-   * Calls under these locks.
+   * Creates an interceptor with these locks.
    *
-   * @param lease of a method that has none
-   * @param observations gives an ObservationRegistry; null: there is none
+   * @param lease the lease of methods that set none
+   * @param observations returns an ObservationRegistry, or null if there is none
    */
   LockedCalls(
       Supplier<RedisLocks> locks,
@@ -58,9 +58,9 @@ final class LockedCalls implements MethodInterceptor {
   }
 
   /**
-   * Looks for the locks.
+   * Checks that there are locks.
    *
-   * @throws IllegalStateException if there are none
+   * @throws IllegalStateException if there is no bean of RedisLocks
    */
   void checkLocks() {
     try {
@@ -83,7 +83,8 @@ final class LockedCalls implements MethodInterceptor {
     LockedMethod method =
         methods.computeIfAbsent(
             new AnnotatedElementKey(called, type),
-            // Of an interface's method: the bean's own has the annotation, or inherits it.
+            // For a method of an interface: the bean's own method has the annotation, or inherits
+            // it.
             key -> LockedMethod.of(AopUtils.getMostSpecificMethod(called, type), type));
     Call call = new Call(method, method.name(target, invocation.getArguments()));
     return method.end() == LockedMethod.End.PUBLISHER
@@ -91,7 +92,7 @@ final class LockedCalls implements MethodInterceptor {
         : call.run(invocation);
   }
 
-  /** One call; of a publisher, each subscription is one. */
+  /** One call, or one subscription of a publisher. */
   final class Call {
     private final LockedMethod method;
     private final String name;
@@ -109,7 +110,7 @@ final class LockedCalls implements MethodInterceptor {
       return method.returned() == type;
     }
 
-    /** Runs it in this thread. */
+    /** Runs the call in this thread. */
     private @Nullable Object run(MethodInvocation invocation) throws Throwable {
       Held outer = entered(null);
       Held held = outer == null ? acquire() : outer;
@@ -130,10 +131,10 @@ final class LockedCalls implements MethodInterceptor {
     }
 
     /**
-     * The lock of an outer call, which this one has entered.
+     * Enters the lock of an outer call, and returns it.
      *
-     * @param known of the outer call, where it is not of this thread
-     * @return null: there is none
+     * @param known the lock of the outer call, if that is not in this thread
+     * @return the lock; null if there is none
      */
     @Nullable Held entered(@Nullable Held known) {
       Held outer = known == null ? ofThread.get().get(name) : known;
@@ -155,7 +156,7 @@ final class LockedCalls implements MethodInterceptor {
       return held(hold);
     }
 
-    /** Acquires it without a thread. */
+    /** Acquires the lock without blocking a thread. */
     CompletableFuture<Hold> acquireAsync() {
       Observed acquiring = observed("redislock.acquire");
       Duration wait = method.waitFor();
@@ -177,7 +178,7 @@ final class LockedCalls implements MethodInterceptor {
       return Observed.of(observations.get(), kind, name);
     }
 
-    /** Runs the method; calls in this thread meanwhile find the lock. */
+    /** Runs the method. Nested calls in this thread find the lock. */
     @SuppressWarnings("try")
     @Nullable Object proceed(Held held, MethodInvocation invocation) throws Throwable {
       Held outer = ofThread.get().put(name, held);
@@ -197,7 +198,7 @@ final class LockedCalls implements MethodInterceptor {
     }
   }
 
-  /** A stage that completes as this one does, after the lock was released. */
+  /** A stage that completes like this one, but after the lock was released. */
   private static CompletableFuture<Object> covered(CompletionStage<?> stage, Held held) {
     CompletableFuture<Object> covered = new CompletableFuture<>();
     BiConsumer<@Nullable Object, @Nullable Throwable> ending =
@@ -216,7 +217,7 @@ final class LockedCalls implements MethodInterceptor {
     if (stage instanceof CompletableFuture<?> future && future.isDone()) {
       stage.whenComplete(ending);
     } else {
-      // The thread that completes it may be an event loop, which must not wait for a release.
+      // It may complete in an event loop, which must not wait for a release.
       stage.whenCompleteAsync(ending);
     }
     return covered;

@@ -24,13 +24,13 @@ import org.springframework.expression.spel.standard.SpelExpressionParser;
 import org.springframework.util.ClassUtils;
 
 /**
- * A method with {@link Locked}, as its calls need it. One that cannot be locked is refused when the
- * application starts: a lock that is free before the work has ended excludes nobody, and nothing
- * would show it.
+ * A method with {@link Locked}, prepared for its calls. A method that cannot be locked is refused
+ * when the application starts, because a lock that is released before the work has ended would
+ * silently exclude nobody.
  *
- * @param returned what it returns, as far as the bean's class says it
- * @param waitFor null: without a limit
- * @param lease null: that of the application's properties
+ * @param returned the return type, as precisely as the bean's class declares it
+ * @param waitFor how long to wait; null: no limit
+ * @param lease the lease; null: that of the application's properties
  */
 record LockedMethod(
     Method method,
@@ -38,13 +38,13 @@ record LockedMethod(
     Expression name,
     @Nullable Duration waitFor,
     @Nullable Duration lease) {
-  /** Until when the work of a call goes on. */
+  /** When the work of a call ends. */
   enum End {
-    /** Until the method returns. */
+    /** When the method returns. */
     RETURN,
-    /** Until the stage that it returns completes. */
+    /** When the returned stage completes. */
     STAGE,
-    /** From each subscription to the publisher that it returns until that ends. */
+    /** For each subscription to the returned publisher, when that ends. */
     PUBLISHER
   }
 
@@ -60,7 +60,7 @@ record LockedMethod(
           "reactor.core.publisher.Flux",
           "org.reactivestreams.Publisher");
 
-  /** With their subtypes. By name, because some of them may be missing. */
+  /** Including their subtypes. By name, because some of them may be missing. */
   private static final Set<String> GOING_ON =
       Set.of(
           "java.util.Iterator",
@@ -79,9 +79,9 @@ record LockedMethod(
           "org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody");
 
   /**
-   * Those of a bean's class.
+   * The methods of a bean's class.
    *
-   * @param isSubclassed whether its proxy is a subclass of it
+   * @param isSubclassed whether its proxy is a subclass of the class
    * @throws IllegalStateException if one of them cannot be locked
    */
   static void check(Class<?> type, boolean isSubclassed) {
@@ -120,7 +120,7 @@ record LockedMethod(
     if (locked.name().contains("#{")
         && parameters.length > 0
         && NAMES.getParameterNames(method) == null) {
-      // Without names each part would be empty, and all calls would share one lock.
+      // Without parameter names each part would be empty, and all calls would share one lock.
       throw refusal(
           method,
           "the name of the lock refers to the names of arguments: compile with -parameters");
@@ -179,17 +179,17 @@ record LockedMethod(
     return HAS_REACTOR && PUBLISHERS.contains(returned.getName()) ? End.PUBLISHER : End.RETURN;
   }
 
-  /** The type in it whose end cannot be seen; null: there is none. */
+  /** The type in it whose end cannot be observed; null if there is none. */
   private static @Nullable Class<?> goingOn(ResolvableType returned) {
     if (end(returned.toClass()) == End.RETURN && goesOn(returned.toClass())) {
       return returned.toClass();
     }
     for (ResolvableType each : returned.getGenerics()) {
-      // A list of futures, or a future of a stream: what is inside ends later.
+      // A list of futures, or a future of a stream: the inner work ends later.
       if (goesOn(each.toClass())) {
         return each.toClass();
       }
-      // A variable may be bound by itself.
+      // A type variable may be bounded by itself.
       Class<?> inside = each.getType() instanceof TypeVariable ? null : goingOn(each);
       if (inside != null) {
         return inside;
@@ -199,10 +199,10 @@ record LockedMethod(
   }
 
   /**
-   * What a call has returned: of a method that is declared with Object, nothing was known at the
-   * start.
+   * Checks what a call returned, because a method that returns Object could not be checked at
+   * startup.
    *
-   * @throws IllegalStateException if its work goes on, and its end cannot be seen
+   * @throws IllegalStateException if its work goes on and its end cannot be observed
    */
   void check(@Nullable Object result) {
     if (returned == Object.class
@@ -217,9 +217,12 @@ record LockedMethod(
     }
   }
 
-  /** True if a value of this type stands for work that goes on, or that its consumer does. */
+  /**
+   * True if a value of this type stands for work that is still running, or that its consumer will
+   * run.
+   */
   private static boolean goesOn(Class<?> type) {
-    // Spring knows the types of RxJava, Mutiny and others.
+    // Spring's registry knows the types of RxJava, Mutiny and others.
     return isOneOf(GOING_ON, type)
         || type != Object.class
             && !type.isPrimitive()
@@ -233,7 +236,7 @@ record LockedMethod(
             || Arrays.stream(type.getInterfaces()).anyMatch(each -> isOneOf(names, each)));
   }
 
-  /** The name of the lock of a call. */
+  /** Evaluates the name of the lock for a call. */
   String name(@Nullable Object target, @Nullable Object[] arguments) {
     Object root = target == null ? method : target;
     String evaluated =

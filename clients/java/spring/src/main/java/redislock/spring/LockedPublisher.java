@@ -15,8 +15,8 @@ import redislock.Hold;
 
 /**
  * The publisher of a method with {@link Locked}: each subscription acquires the lock, calls the
- * method and subscribes to what that returns. Apart from {@link LockedCalls}, because Reactor may
- * be missing.
+ * method and subscribes to the returned publisher. Separate from {@link LockedCalls}, because
+ * Reactor may be missing.
  */
 final class LockedPublisher {
   private final LockedCalls.Call call;
@@ -32,7 +32,7 @@ final class LockedPublisher {
     this.key = new Key(call.name());
   }
 
-  /** A Mono where the method returns one; otherwise a Flux, which is a Publisher too. */
+  /** A Mono if the method returns one; otherwise a Flux, which is a Publisher as well. */
   static Publisher<?> of(LockedCalls.Call call, MethodInvocation invocation) {
     LockedPublisher locked = new LockedPublisher(call, (ProxyMethodInvocation) invocation);
     return call.returns(Mono.class)
@@ -63,7 +63,7 @@ final class LockedPublisher {
 
   private void acquire(MonoSink<Held> sink) {
     CompletableFuture<Hold> asking = call.acquireAsync();
-    // Not by an operator: one that is cancelled drops what it was given, which would be the hold.
+    // Not with an operator, because a cancelled one would drop the hold that it was given.
     sink.onCancel(
         () -> {
           asking.cancel(true);
@@ -88,7 +88,8 @@ final class LockedPublisher {
     return Flux.defer(
         () -> {
           try {
-            // A clone, because an invocation proceeds once, and there may be more subscriptions.
+            // A clone, because an invocation proceeds only once, and there may be more
+            // subscriptions.
             return (Publisher<?>) call.proceed(held, invocation.invocableClone());
           } catch (Throwable e) {
             return Mono.error(e);
@@ -100,14 +101,14 @@ final class LockedPublisher {
     return left(held, null);
   }
 
-  /** A release waits for the server, so it has a thread that may. */
+  /** Releases on a thread that may block, because a release waits for the server. */
   private static Mono<?> left(Held held, @Nullable Throwable error) {
     return Mono.fromRunnable(() -> held.leave(error))
         .subscribeOn(Schedulers.boundedElastic())
         .onErrorMap(Loss::new);
   }
 
-  /** Reactor wraps what a cleanup throws. */
+  /** Reactor wraps an exception that a cleanup throws. */
   private static final class Loss extends RuntimeException {
     private static final long serialVersionUID = 1;
 

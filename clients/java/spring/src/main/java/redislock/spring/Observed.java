@@ -4,38 +4,38 @@ import io.micrometer.observation.Observation;
 import io.micrometer.observation.ObservationRegistry;
 import org.jspecify.annotations.Nullable;
 
-/** An observation that has begun; without Micrometer, or without a registry, none. */
+/** A started observation; a no-op without Micrometer or without a registry. */
 interface Observed {
   Observed NONE = (error) -> {};
 
   /**
-   * Begins one.
+   * Starts an observation.
    *
-   * @param registry an ObservationRegistry; null: none
+   * @param registry an ObservationRegistry; null if there is none
    */
   static Observed of(@Nullable Object registry, String kind, String name) {
     return registry == null ? NONE : WithMicrometer.of(registry, kind, name);
   }
 
   /**
-   * Ends it.
+   * Stops the observation.
    *
-   * @param error null: none
+   * @param error the error; null if there is none
    */
   void end(@Nullable Throwable error);
 
-  /** Makes it the current one of this thread, until that is closed. */
+  /** Makes it the current observation of this thread until the scope is closed. */
   default Scope open() {
     return () -> {};
   }
 
-  /** For as long as it is the current one. */
+  /** The scope in which it is current. */
   interface Scope extends AutoCloseable {
     @Override
     void close();
   }
 
-  /** Apart, because Micrometer may be missing. */
+  /** A separate class, because Micrometer may be missing. */
   final class WithMicrometer implements Observed {
     private final Observation observation;
 

@@ -23,19 +23,19 @@ import redislock.LockObserver;
 import redislock.RedisLocks;
 
 /**
- * {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce, or a
- * Lettuce client with the settings of Spring Data), observed by all {@link LockObserver} beans, and
- * {@link Locked}.
+ * Provides {@link RedisLocks} over the Redis client of the application (a bean of Jedis or Lettuce,
+ * or a Lettuce client with the settings of Spring Data), observed by all {@link LockObserver}
+ * beans, and enables {@link Locked}.
  */
 @AutoConfiguration(
-    // Of Boot 3, and of Boot 4.
+    // The names in Boot 3 and in Boot 4.
     afterName = {
       "org.springframework.boot.autoconfigure.data.redis.RedisAutoConfiguration",
       "org.springframework.boot.data.redis.autoconfigure.DataRedisAutoConfiguration"
     })
 @EnableConfigurationProperties(RedisLockProperties.class)
 public class RedisLockAutoConfiguration {
-  /** Made by Spring. */
+  /** Called by Spring. */
   public RedisLockAutoConfiguration() {}
 
   @Bean
@@ -47,7 +47,7 @@ public class RedisLockAutoConfiguration {
             () -> context.getBean(RedisLocks.class),
             () -> context.getBean(RedisLockProperties.class).lease(),
             () -> observes ? Observations.registry(context) : null);
-    // As of Spring Boot's own proxies.
+    // As for Spring Boot's own proxies.
     boolean isSubclassing =
         context
             .getEnvironment()
@@ -70,7 +70,7 @@ public class RedisLockAutoConfiguration {
     return all.isEmpty() ? locks : locks.observedBy(event -> all.forEach(each -> each.on(event)));
   }
 
-  // In this order: without it, that of the nested classes is not defined.
+  // Ordered explicitly, because the order of nested classes is undefined.
   @Order(1)
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(UnifiedJedis.class)

@@ -13,20 +13,20 @@ import redislock.RedisLocks;
 import redislock.shedlock.RedisLockProvider;
 
 /**
- * What else an application with {@link RedisLocks} has: with their libraries a {@link
- * LockRegistry}, ShedLock's {@link LockProvider}, meters, and the health {@code redislock}. Each
- * gives way to a bean of the application's own.
+ * Further beans of an application with {@link RedisLocks}: a {@link LockRegistry}, ShedLock's
+ * {@link LockProvider}, meters, and the health indicator {@code redislock}, each if its library is
+ * present. Each backs off if the application defines its own bean.
  */
 @AutoConfiguration(
     after = RedisLockAutoConfiguration.class,
-    // Of Boot 3, and of Boot 4.
+    // The names in Boot 3 and in Boot 4.
     afterName = {
       "org.springframework.boot.actuate.autoconfigure.metrics.CompositeMeterRegistryAutoConfiguration",
       "org.springframework.boot.micrometer.metrics.autoconfigure.CompositeMeterRegistryAutoConfiguration"
     })
 @ConditionalOnBean(RedisLocks.class)
 public class RedisLockBeansAutoConfiguration {
-  /** Made by Spring. */
+  /** Called by Spring. */
   public RedisLockBeansAutoConfiguration() {}
 
   @Configuration(proxyBeanMethods = false)

@@ -8,17 +8,17 @@ import redislock.LockEvent;
 import redislock.LockObserver;
 
 /**
- * The events of locks as meters: the timers {@code redislock.wait.duration} (with {@code granted})
- * and {@code redislock.hold.duration} (with {@code lost}), and the counter {@code
+ * Records the events of locks as meters: the timers {@code redislock.wait.duration} (with {@code
+ * granted}) and {@code redislock.hold.duration} (with {@code lost}), and the counter {@code
  * redislock.renewals}.
  */
 public final class RedisLockMetrics implements LockObserver {
   private final MeterRegistry meters;
 
   /**
-   * Meters of a registry.
+   * Creates an observer that records to a registry.
    *
-   * @param meters the registry
+   * @param meters the meter registry
    */
   public RedisLockMetrics(MeterRegistry meters) {
     this.meters = meters;

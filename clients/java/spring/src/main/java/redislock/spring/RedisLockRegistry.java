@@ -9,7 +9,7 @@ import redislock.RedisLocks;
 import redislock.ThreadLock;
 
 /**
- * A lock registry of Spring Integration over native locks. Its locks are owned by threads,
+ * A lock registry of Spring Integration over native locks. Its locks are owned by a thread,
  * reentrant, and renewed while they are held.
  */
 public final class RedisLockRegistry implements RenewableLockRegistry, AutoCloseable {
@@ -18,11 +18,11 @@ public final class RedisLockRegistry implements RenewableLockRegistry, AutoClose
   private final InUse inUse = new InUse();
 
   /**
-   * A registry.
+   * Creates a registry.
    *
-   * @param locks over the client to use
-   * @param prefix of the keys, as {@code registry:}
-   * @param lease how long a lock is held after this process has died
+   * @param locks the locks to use
+   * @param prefix the prefix of the keys, such as {@code registry:}
+   * @param lease how long a lock stays held after this process has died
    */
   public RedisLockRegistry(RedisLocks locks, String prefix, Duration lease) {
     this.locks = locks.withPrefix(prefix);
@@ -44,26 +44,26 @@ public final class RedisLockRegistry implements RenewableLockRegistry, AutoClose
   }
 
   /**
-   * Renews a lock of this thread.
+   * Renews a lock that the current thread holds.
    *
-   * @param key of the lock
-   * @param lease from now
+   * @param key the key of the lock
+   * @param lease the lease from now on
    */
   public void renewLock(Object key, Duration lease) {
     lock(key).hold().extend(lease);
   }
 
   /**
-   * Waits until the threads that hold locks of this registry have unlocked them, 5 s at most.
-   * Spring calls it when the application stops, before it closes the {@link RedisLocks}: a leader
-   * that was told to stop unlocks in a thread of its own.
+   * Waits until the threads that hold locks of this registry have unlocked them, for 5 s at most.
+   * Spring calls this when the application stops, before it closes the {@link RedisLocks}, because
+   * a leader that is stopped unlocks in a separate thread.
    */
   @Override
   public void close() {
     inUse.awaitEnd();
   }
 
-  /** A lock that says when it is held. */
+  /** A lock that counts as in use while it is held. */
   private final class Counted implements Lock {
     private final ThreadLock lock;
 
@@ -102,7 +102,7 @@ public final class RedisLockRegistry implements RenewableLockRegistry, AutoClose
 
     @Override
     public void unlock() {
-      // Throws if this thread does not hold it: then nothing ends.
+      // Throws if this thread does not hold the lock; the count then stays.
       lock.hold();
       try {
         lock.unlock();

@@ -1,6 +1,6 @@
 /**
- * Locks in Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider,
- * metrics, health.
+ * Locks for Spring Boot: {@link redislock.spring.Locked}, a lock registry, ShedLock's provider,
+ * metrics and health.
  */
 @NullMarked
 package redislock.spring;
