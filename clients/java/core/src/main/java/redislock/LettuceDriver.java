@@ -279,9 +279,9 @@ final class LettuceDriver extends Driver {
           timer.schedule(
               () -> notice.complete(null), Math.max(0, until - Clock.now()), TimeUnit.MILLISECONDS);
       notice.whenComplete(
-          (notice, error) -> {
+          (message, error) -> {
             late.cancel(false);
-            proceed(() -> task.notice(notice));
+            proceed(() -> task.notice(message));
           });
     }
 
