@@ -12,14 +12,14 @@ use crate::guarded::Guarded;
 use crate::history::{Action, Operation, Outcome, Recorder};
 use crate::lock::{Lock, Mode};
 
-/// How long a client waits for a reply beyond what it asked the server to wait, and for a connection.
+/// How long a client waits for a reply beyond the time that it asked the server to wait, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The addresses of requests: a failover changes them.
+/// The addresses for requests, which change with a failover.
 pub trait Route: Send + Sync {
     fn address(&self, key: &str) -> SocketAddr;
 
-    /// A connection there, or an error when there is none within `limit`. A client on another machine overrides it.
+    /// Connects there; an error if that fails within `limit`. Overridden for a client on another machine.
     fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Client> {
         Client::try_connect_to(address, limit)
     }
@@ -31,7 +31,7 @@ impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
     }
 }
 
-/// How many replicas have to have a client's write before it counts as done, and how long the client waits for them.
+/// How many replicas must have a client's write before it counts as done, and how long the client waits for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub replicas: usize,
@@ -49,12 +49,12 @@ pub struct Caller {
     redirect: Option<Redirect>,
 }
 
-/// Where a node of a cluster sent the request.
+/// The node to which a cluster redirected the request.
 enum Redirect {
-    /// For good, as far as it knows: until a request fails there.
+    /// Permanently, as far as it knows: until a request fails there.
     Moved(SocketAddr),
-    /// For the next request only, and only for this key: other keys of the slot may still be at the source, and the
-    /// importing node grants to any request that asks.
+    /// For the next request only, and only for this key: other keys of the slot may still be on the source, and the
+    /// importing node grants every request that has ASKING.
     Ask { address: SocketAddr, key: String },
 }
 
@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// Counts a write as done only when so many replicas have it: `WAIT`.
+    /// Counts a write as done only when that many replicas have it: `WAIT`.
     pub fn wait(mut self, wait: Option<Wait>) -> Caller {
         self.wait = wait;
         self
@@ -83,7 +83,7 @@ impl Caller {
         &self.recorder
     }
 
-    /// Asks for the lock, and waits in its queue for as long as `block`.
+    /// Requests the lock, and waits in its queue for up to `block`.
     pub fn acquire(
         &mut self,
         lock: &Lock,
@@ -106,7 +106,7 @@ impl Caller {
         })
     }
 
-    /// The lease starts again.
+    /// Restarts the lease.
     pub fn renew(&mut self, lock: &Lock, owner: &str, mode: Mode, lease: Duration) -> Outcome {
         let mut request = mode.renew(&lock.key, owner);
         request.extend(["PX".into(), lease.as_millis().to_string()]);
@@ -126,7 +126,7 @@ impl Caller {
         })
     }
 
-    /// Writes the lock's register while holding: `LOCK.EXEC … SET`.
+    /// Writes the lock's register as its holder: `LOCK.EXEC … SET`.
     pub fn write(&mut self, lock: &Lock, owner: &str, value: u64) -> Outcome {
         let request = ["LOCK.EXEC", &lock.key, owner, "SET", &lock.register(), &value.to_string()].map(String::from);
         self.call(lock, owner, Action::Write { value }, &request, self.patience, |reply| {
@@ -135,7 +135,7 @@ impl Caller {
         })
     }
 
-    /// Reads the lock's register while holding: `LOCK.EXEC … GET`.
+    /// Reads the lock's register as its holder: `LOCK.EXEC … GET`.
     pub fn read(&mut self, lock: &Lock, owner: &str) -> Outcome {
         let request = ["LOCK.EXEC", &lock.key, owner, "GET", &lock.register()].map(String::from);
         self.call(lock, owner, Action::Read, &request, self.patience, |reply| match reply.is_null() {
@@ -154,12 +154,12 @@ impl Caller {
         self.record(lock, owner, Action::WriteByFence { fence, value }, invoked, outcome)
     }
 
-    /// Its connection ends, as of a client that dies. The next call makes a new one.
+    /// Closes its connection, like a client that dies. The next call opens a new one.
     pub fn disconnect(&mut self) {
         self.connection = None;
     }
 
-    /// Sends one request, once; `read` makes an outcome of a reply that is no error.
+    /// Sends one request, once; `read` converts a reply that is not an error to an outcome.
     fn call(
         &mut self,
         lock: &Lock,
@@ -170,7 +170,7 @@ impl Caller {
         read: impl FnOnce(&Reply) -> Outcome,
     ) -> Outcome {
         let (recorder, wait) = (self.recorder.clone(), self.wait);
-        // A request that was never sent is no operation.
+        // A request that was never sent is not an operation.
         let client = match self.connect(&lock.key) {
             Ok(client) => client,
             Err(error) => {
@@ -206,7 +206,7 @@ impl Caller {
         outcome
     }
 
-    /// An error reply names another node, or says that the owner does not hold the lock.
+    /// Handles an error reply that redirects to another node, or says that the owner does not hold the lock.
     fn refused(&mut self, error: String, key: &str) -> Outcome {
         let mut words = error.split(' ');
         let (code, address) = (words.next().unwrap_or_default(), words.nth(1).and_then(|word| word.parse().ok()));
@@ -214,14 +214,14 @@ impl Caller {
             ("NOTHELD", _) => return Outcome::NotHeld,
             ("MOVED", Some(address)) => self.redirect = Some(Redirect::Moved(address)),
             ("ASK", Some(address)) => self.redirect = Some(Redirect::Ask { address, key: key.into() }),
-            // A server that answers so may have been replaced: ask the route again.
+            // A server that replies this may have been replaced: ask the route again.
             ("READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "UNBLOCKED", _) => self.redirect = None,
             _ => {}
         }
         Outcome::Refused(error)
     }
 
-    /// Forgets what was known of the server: it may be wrong now.
+    /// Forgets what is known of the server, which may be outdated.
     fn forget(&mut self) {
         self.connection = None;
         self.redirect = None;
@@ -248,7 +248,7 @@ impl Caller {
     }
 }
 
-/// One request and its reply; Unknown if fewer replicas than asked for have its effect.
+/// Sends one request and returns its reply; Unknown if fewer replicas than required have its effect.
 fn exchange(
     client: &mut Client,
     request: &[String],
@@ -265,7 +265,7 @@ fn exchange(
     let rests_on_a_write = match (action, &outcome) {
         (Action::Acquire { .. }, Outcome::Granted { .. }) => true,
         (Action::Renew { .. } | Action::Write { .. } | Action::Release { .. }, Outcome::Done) => true,
-        // The release before it may have got through.
+        // The previous release may have taken effect.
         (Action::Release { .. }, Outcome::NotHeld) => true,
         _ => false,
     };
@@ -280,7 +280,7 @@ impl Wait {
         let request = ["WAIT".into(), self.replicas.to_string(), self.limit.as_millis().to_string()];
         match client.try_cmd_within(&request, patience + self.limit)? {
             Reply::Int(replicas) => Ok(usize::try_from(replicas).is_ok_and(|replicas| replicas >= self.replicas)),
-            // It is a replica by now.
+            // It has become a replica.
             _ => Ok(false),
         }
     }

@@ -1,5 +1,5 @@
-//! A cluster of real nodes, three primaries with a replica each, and what an operator or a power cut does to it. The
-//! primary of a slot is always asked for, never remembered: when a machine stands still, the nodes elect another.
+//! A cluster of real nodes, three primaries with one replica each, and what an operator or a power failure does to it.
+//! The primary of a slot is always looked up, never remembered: when a machine pauses, the nodes elect another.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,23 +14,24 @@ use crate::lock::ADOPT;
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// After this time the server forgets a pending hand-over, and may be asked again (`CLUSTER_MF_TIMEOUT`, 5 s).
+/// After this time the server forgets a pending takeover, and may be asked again (`CLUSTER_MF_TIMEOUT`, 5 s).
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long one MIGRATE may take, in milliseconds. It never runs out: then it would be unknown which node has the keys.
+/// The timeout of one MIGRATE in milliseconds. It must never expire, because then it would be unknown which node has
+/// the keys.
 const MIGRATE_TIMEOUT_MS: u32 = 60_000;
 
-/// How many keys one MIGRATE takes. Few, so that requests meet a slot that is half here and half there.
+/// How many keys one MIGRATE moves. Few, so that requests meet a slot that is half here and half there.
 const KEYS_AT_ONCE: usize = 3;
 
-/// How an operator has a replica take over from its primary.
+/// How an operator makes a replica take over from its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// `CLUSTER FAILOVER`: the primary stops writing, and the replica follows it to the last byte.
+    /// `CLUSTER FAILOVER`: the primary stops writing, and the replica catches up to the last byte.
     Orderly,
     /// `CLUSTER FAILOVER FORCE`: the other primaries elect it, without its own primary.
     Force,
-    /// `CLUSTER FAILOVER TAKEOVER`: without a vote.
+    /// `CLUSTER FAILOVER TAKEOVER`: without an election.
     Alone,
 }
 
@@ -44,25 +45,25 @@ impl Takeover {
     }
 }
 
-/// The point at which a Valkey migration is stopped.
+/// The point at which a Valkey migration is halted.
 #[derive(Clone, Copy, Debug)]
 pub enum Point {
-    /// Everything is sent except writes made meanwhile: both nodes work.
+    /// Everything is sent except writes made since: both nodes work.
     BeforePause,
-    /// The source has stopped writing, and the target is to take over.
+    /// The source has stopped writing, and the target is about to take over.
     Paused,
 }
 
 pub struct Cluster {
     nodes: Vec<Server>,
-    /// The ids by which the nodes know each other, in the same order.
+    /// The nodes' ids in the cluster, in the same order.
     ids: Vec<String>,
     is_up: Vec<bool>,
 }
 
 impl Cluster {
-    /// Six nodes of this kind. The first three have a third of the slots each, the others replicate them in that order.
-    /// A node that is silent for `node_timeout` has failed in the eyes of the others.
+    /// Six nodes of this kind. The first three have a third of the slots each; the others replicate them in that order.
+    /// Nodes consider a node failed that is silent for `node_timeout`.
     #[track_caller]
     pub fn start(node_timeout: Duration, node: impl Fn() -> Builder) -> Cluster {
         let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| of_cluster(node(), node_timeout).start()).collect();
@@ -71,7 +72,7 @@ impl Cluster {
         let cluster = Cluster { nodes, ids, is_up };
         for index in 0..PRIMARIES {
             let node = &cluster.nodes[index];
-            // Epochs that differ from the start need not be agreed on.
+            // Distinct epochs from the start save an agreement.
             expect_ok(node, &format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1));
             let [first, next] = [index, index + 1].map(|third| third * SLOTS / PRIMARIES);
             expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {first} {}", next - 1));
@@ -85,7 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes every node known to every other.
+    /// Makes all nodes known to each other.
     fn introduce(&self) {
         for (index, newcomer) in self.nodes.iter().enumerate() {
             let bus = newcomer.client().run("CONFIG GET cluster-port");
@@ -101,19 +102,19 @@ impl Cluster {
         }
     }
 
-    /// A node that runs.
+    /// A running node.
     #[track_caller]
     pub fn node(&self, index: usize) -> &Server {
         assert!(self.is_up[index], "node {index} was killed");
         &self.nodes[index]
     }
 
-    /// The nodes that run.
+    /// The running nodes.
     pub fn up(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|index| self.is_up[*index]).collect()
     }
 
-    /// A route to the cluster: any node, another one each time, which redirects.
+    /// A route to the cluster: a different node each time, which redirects.
     pub fn route(&self) -> Arc<dyn Route> {
         let addresses = self.nodes.iter().map(|node| ([127, 0, 0, 1], node.port()).into());
         Arc::new(AnyNode { addresses: addresses.collect(), next: AtomicUsize::new(0) })
@@ -125,20 +126,20 @@ impl Cluster {
         u16::try_from(slot).expect("there are 16,384 slots")
     }
 
-    /// Kills a node: the end of a power cut.
+    /// Kills a node, like a power failure.
     pub fn kill(&mut self, index: usize) {
         self.is_up[index] = false;
         self.nodes[index].kill();
     }
 
-    /// Starts a node again that was killed. It remembers the cluster, and the keys if it stores them.
+    /// Restarts a node that was killed. It remembers the cluster, and the keys if it stores them.
     #[track_caller]
     pub fn restart(&mut self, index: usize) {
         self.nodes[index].restart();
         self.is_up[index] = true;
     }
 
-    /// The primary that has the slot, once it works and all nodes that run agree on it.
+    /// The primary that has the slot, once it works and all running nodes agree on it.
     #[track_caller]
     pub fn primary_of(&self, slot: u16) -> usize {
         let mut primary = None;
@@ -157,7 +158,7 @@ impl Cluster {
         (is_agreed && is_ok(&self.nodes[primary])).then_some(primary)
     }
 
-    /// The primary of each third of the slots. They may have changed hands, but together they have all slots.
+    /// The primary of each third of the slots. They may have changed since, but together they have all slots.
     #[track_caller]
     pub fn primaries(&self) -> Vec<usize> {
         let first_slots = (0..PRIMARIES).map(|third| u16::try_from(third * SLOTS / PRIMARIES).expect("it is a slot"));
@@ -180,17 +181,17 @@ impl Cluster {
         replica.expect("it was found")
     }
 
-    /// Waits until all six nodes run, each primary with its replica.
+    /// Waits until all six nodes run and each primary has its replica.
     #[track_caller]
     pub fn until_whole(&self) {
         until("the cluster is whole", || self.nodes.iter().all(is_settled));
     }
 
-    /// The replica takes over from its primary.
+    /// Makes the replica take over from its primary.
     #[track_caller]
     pub fn fail_over(&self, replica: usize, takeover: Takeover) {
         let line = takeover.line();
-        // A vote that asks for an epoch of the past is refused, and the next is far away.
+        // A vote request with an outdated epoch is refused, and the next one comes much later.
         self.epoch();
         let mut client = self.node(replica).client();
         let mut asked: Option<Instant> = None;
@@ -200,7 +201,7 @@ impl Cluster {
             }
             if asked.is_none_or(|asked| asked.elapsed() > HANDOVER_TIMEOUT) {
                 let reply = client.run(line);
-                // The others may have elected it since we looked.
+                // The others may have elected it since the check.
                 assert!(reply == Reply::ok() || is_primary(&mut client), "{line}: {reply:?}");
                 asked = Some(Instant::now());
             }
@@ -208,7 +209,7 @@ impl Cluster {
         });
     }
 
-    /// The epoch that all nodes agree on: each election and each takeover begins another.
+    /// The epoch that all nodes agree on: each election and each takeover starts a new one.
     #[track_caller]
     pub fn epoch(&self) -> i64 {
         let mut epoch = 0;
@@ -221,11 +222,11 @@ impl Cluster {
         epoch
     }
 
-    /// From now on the primary's writes reach its replica no more, as over a broken link: they are lost with the
-    /// primary. [`Cluster::mend_link`] ends it.
+    /// From now on the primary's writes do not reach its replica, as with a broken link, so they are lost with the
+    /// primary. [`Cluster::mend_link`] ends this.
     #[track_caller]
     pub fn break_link(&self, primary: usize, replica: usize) {
-        // The replica is not let in again: its link names a user that does not exist.
+        // The replica cannot reconnect, because its link uses a user that does not exist.
         expect_ok(self.node(replica), "CONFIG SET masteruser nobody masterauth secret");
         let cut = self.node(primary).client().run("CLIENT KILL TYPE replica");
         assert!(cut.int() > 0, "the replica was connected");
@@ -238,7 +239,7 @@ impl Cluster {
         assert_eq!(self.node(replica).client().cmd(&words), Reply::ok());
     }
 
-    /// Moves a slot key by key, with everything that is in it.
+    /// Moves a slot key by key, with all its keys.
     #[track_caller]
     pub fn reshard(&self, slot: u16, to: usize) {
         let from = self.primary_of(slot);
@@ -265,30 +266,30 @@ impl Cluster {
         }
         let line =
             format!("MIGRATE 127.0.0.1 {}  0 {MIGRATE_TIMEOUT_MS} KEYS {}", self.nodes[to].port(), keys.join(" "));
-        // The empty word stands for the keys that follow.
+        // The empty word means that keys follow.
         let words: Vec<&str> = line.split(' ').collect();
-        // BUSYKEY would say that both nodes have granted the lock.
+        // BUSYKEY would mean that both nodes have granted the lock.
         let reply = client.cmd(&words);
         assert!([Reply::ok(), Reply::Status("NOKEY".into())].contains(&reply), "{line}: {reply:?}");
         true
     }
 
-    /// The slot is the target's. The target is told first, so that the slot always has a node.
+    /// Assigns the slot to the target. The target is informed first, so that the slot always has a node.
     #[track_caller]
     pub fn finish_to_move(&self, slot: u16, from: usize, to: usize) {
         let line = format!("CLUSTER SETSLOT {slot} NODE {}", self.ids[to]);
         [to, from].iter().for_each(|index| expect_ok(&self.nodes[*index], &line));
     }
 
-    /// `CLUSTER MIGRATESLOTS`, of Valkey 9: the slot goes in one step. It is not awaited.
+    /// `CLUSTER MIGRATESLOTS` of Valkey 9 moves the slot in one step. Does not wait for it.
     #[track_caller]
     pub fn begin_to_migrate(&self, slot: u16, from: usize, to: usize) {
         let line = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {}", self.ids[to]);
         expect_ok(self.node(from), &line);
     }
 
-    /// Begins to migrate a slot, and returns at this point of the migration, where it stays. The next migrations have
-    /// to be [allowed](Cluster::allow_migrations).
+    /// Starts migrating a slot, and returns when the migration has halted at this point. Later migrations must be
+    /// [allowed](Cluster::allow_migrations).
     #[track_caller]
     pub fn migrate_until(&self, slot: u16, from: usize, to: usize, point: Point) {
         let (node, prevent, state) = match point {
@@ -312,7 +313,7 @@ impl Cluster {
         expect_ok(self.node(from), "CLUSTER CANCELSLOTMIGRATIONS");
     }
 
-    /// Waits until the node's newest migration is in this state, in the server's words: `success`, `failed`, …
+    /// Waits until the node's newest migration is in this state, with the server's names: `success`, `failed`, …
     #[track_caller]
     pub fn until_migration_is(&self, index: usize, state: &str) {
         let mut client = self.node(index).client();
@@ -325,7 +326,7 @@ impl Cluster {
     }
 }
 
-/// The route of requests before another is set.
+/// The route for requests unless another is set.
 struct AnyNode {
     addresses: Vec<SocketAddr>,
     next: AtomicUsize,
@@ -342,9 +343,9 @@ fn of_cluster(node: Builder, node_timeout: Duration) -> Builder {
     node.cluster()
         .config(ADOPT)
         .config(format!("cluster-node-timeout {}", node_timeout.as_millis()))
-        // A replica takes over however old its copy is: the scenarios are about such losses.
+        // A replica takes over however outdated its copy is, because the scenarios are about such losses.
         .config("cluster-replica-validity-factor 0")
-        // Each keeps its primary.
+        // Each replica keeps its primary.
         .config("cluster-allow-replica-migration no")
 }
 
@@ -361,7 +362,7 @@ fn is_ok(node: &Server) -> bool {
     cluster_info(node).text("cluster_state") == "ok"
 }
 
-/// Whether it is a primary that works and has a replica, or a replica that follows.
+/// Whether it is a working primary with a replica, or a replica that follows.
 fn is_settled(node: &Server) -> bool {
     let info = node.info("replication");
     let has_its_peer = match info.text("role") {
@@ -375,7 +376,7 @@ fn is_primary(client: &mut Client) -> bool {
     client.run("ROLE").items()[0].text() == "master"
 }
 
-/// The id of the primary that has the slot, in this node's view.
+/// The id of the primary that has the slot, as this node sees it.
 fn primary_as_seen_by(node: &Server, slot: u16) -> Option<String> {
     let ranges = node.client().run("CLUSTER SLOTS");
     let range = ranges.items().iter().find(|range| {

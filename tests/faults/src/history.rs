@@ -1,4 +1,4 @@
-//! The requests and replies of clients, with the times by one clock. Nothing here judges.
+//! The requests and replies of clients, with times of a single clock. Nothing here judges.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use crate::lock::Mode;
 /// One request of one client, or one write to the guarded resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Which client: it does one thing after another.
+    /// The client, which does one thing after another.
     pub client: usize,
     pub key: String,
-    /// The token; no two holds share one.
+    /// Its owner ID; no two holds share one.
     pub owner: String,
     pub action: Action,
-    /// Since the history began: just before the request was sent.
+    /// Since the history began, just before the request was sent.
     pub invoked: Duration,
-    /// Since the history began: just after the reply was read, or after the client gave up.
+    /// Since the history began, just after the reply was read, or after the client gave up.
     pub returned: Duration,
     pub outcome: Outcome,
 }
@@ -26,7 +26,7 @@ pub enum Action {
     Acquire {
         mode: Mode,
         lease: Duration,
-        /// How long the request waits in the queue; none: it does not.
+        /// How long the request waits in the queue; None: it does not wait.
         block: Option<Duration>,
     },
     Renew {
@@ -54,28 +54,28 @@ pub enum Outcome {
     Granted {
         fence: i64,
     },
-    /// nil: held by others, or the time to wait ran out.
+    /// nil: other owners hold it, or the wait timed out.
     NotGranted,
     /// Renewed, released, written.
     Done,
     /// The value of the register.
     Value(Option<u64>),
-    /// This owner does not hold the lock (0, -1, NOTHELD); or the guarded resource has seen a greater fence.
+    /// This owner does not hold the lock (0, -1, NOTHELD), or the guarded resource has seen a larger fencing token.
     NotHeld,
     /// Another error: nothing happened.
     Refused(String),
-    /// The connection ended before the reply, or fewer replicas have it than the client asks for: it may have
-    /// happened, and may yet.
+    /// The connection closed before the reply, or fewer replicas have it than the client requires: it may have
+    /// happened, or may still happen.
     Unknown,
 }
 
-/// One snapshot of the queue of a key. All times since the history began.
+/// One snapshot of a key's queue. All times are since the history began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     pub key: String,
     pub invoked: Duration,
     pub returned: Duration,
-    /// The owners that waited, first come first.
+    /// The owners that waited, in queue order.
     pub waiters: Vec<String>,
 }
 
@@ -87,18 +87,18 @@ pub struct History {
     server_time: ServerTime,
 }
 
-/// How much time the server had for its work, by the time since the history began: time taken by a busy machine or a
-/// stop does not count. See [`support::Stopwatch`].
+/// How much time the server had for its work, by time since the history began. Time taken by a busy machine or a stop
+/// does not count. See [`support::Stopwatch`].
 #[derive(Clone, Debug, Default)]
 pub struct ServerTime(Vec<(Duration, Duration)>);
 
 impl ServerTime {
-    /// Readings `(time since the history began, time the server had until then)`, in order.
+    /// Readings `(time since the history began, time the server has had until then)`, in order.
     pub fn new(readings: Vec<(Duration, Duration)>) -> ServerTime {
         ServerTime(readings)
     }
 
-    /// The time for which the server slept or worked between two times, at least. Zero where no reading was taken.
+    /// The minimum time that the server slept or worked between two times. Zero if there are no readings.
     pub fn between(&self, from: Duration, to: Duration) -> Duration {
         let first = self.0.partition_point(|(time, _)| *time < from);
         let end = self.0.partition_point(|(time, _)| *time <= to);
@@ -115,7 +115,7 @@ impl History {
         History { operations, ..History::default() }
     }
 
-    /// Together with what an [`Observer`](crate::Observer) saw.
+    /// Adds what an [`Observer`](crate::Observer) saw.
     pub fn observed(mut self, looks: Vec<Look>, server_time: ServerTime) -> History {
         self.looks = looks;
         self.server_time = server_time;
@@ -141,7 +141,7 @@ impl History {
     }
 }
 
-/// Where clients record operations, from many threads.
+/// Records the operations of clients on many threads.
 #[derive(Clone)]
 pub struct Recorder {
     began: Instant,
@@ -178,34 +178,35 @@ impl Recorder {
         self.records().looks.push(look);
     }
 
-    /// The server has had `counted` for its work until now.
+    /// The server has had `counted` for its work so far.
     pub fn record_server_time(&self, counted: Duration) {
         let mut records = self.records();
         let now = self.now();
         records.server_time.push((now, counted));
     }
 
-    /// A connection ended before the reply came; time-outs do not count.
+    /// A connection closed before the reply arrived; timeouts do not count.
     pub fn connection_broke(&self) {
         self.records().broken += 1;
     }
 
-    /// How many connections ended so. No server breaks one by itself, however slow its machine is.
+    /// How many connections closed in this way. No server closes one by itself, however slow its machine is.
     pub fn broken(&self) -> usize {
         self.records().broken
     }
 
-    /// How many requests were granted so far: something to wait for.
+    /// How many requests have been granted so far, to wait for progress.
     pub fn grants(&self) -> usize {
         self.records().grants
     }
 
-    /// How many requests were answered so far, or lost: something to wait for where none can be granted.
+    /// How many requests have been completed so far, with or without a reply, to wait for progress where none can be
+    /// granted.
     pub fn requests(&self) -> usize {
         self.records().operations.len()
     }
 
-    /// What was recorded so far.
+    /// What has been recorded so far.
     pub fn history(&self) -> History {
         let records = self.records();
         History::new(records.operations.clone())

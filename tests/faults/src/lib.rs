@@ -1,8 +1,8 @@
 //! Real faults on real servers. Clients run through them and record their requests and replies ([`History`]); judges,
-//! pure functions over that record, say which promise was broken; each scenario reports a [`Row`]. The scenarios are
+//! which are pure functions over that record, find broken promises; each scenario reports a [`Row`]. The scenarios are
 //! tests in `tests/faults`.
 //!
-//! Promises are judged by the clients' records only, never by the server's own view.
+//! Promises are judged only by the clients' records, never by the server's own view.
 
 mod caller;
 mod cluster;

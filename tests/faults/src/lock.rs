@@ -1,13 +1,13 @@
 //! The locks that clients contend for, and the commands for each way to hold one.
 
-/// A key, and the family of its lock.
+/// A key, and the type of its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     pub key: String,
     pub kind: Kind,
 }
 
-/// A family of locks.
+/// A lock type, or a way to use one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Mutex,
@@ -16,9 +16,9 @@ pub enum Kind {
     Semaphore {
         limit: usize,
     },
-    /// Two mutexes at once: its key and [`companion`] of it.
+    /// Two mutexes at once: its key and the [`companion`] of it.
     Pair,
-    /// A mutex for native clients and for those that do not know the module: a key of [`ADOPT`].
+    /// A mutex for native clients and clients of other lock libraries: a key of [`ADOPT`].
     Adopted,
 }
 
@@ -35,15 +35,15 @@ pub enum Mode {
     },
     /// Both mutexes of a [`Kind::Pair`].
     Both,
-    /// The mutex, by SET, GET and DEL.
+    /// The mutex, with SET, GET and DEL.
     Adopted,
 }
 
-/// The setting of the servers on which a lock of [`Kind::Adopted`] is. In a cluster such a key begins with a hash tag.
+/// The setting of servers with a lock of [`Kind::Adopted`]. In a cluster such a key begins with a hash tag.
 pub const ADOPT: &str = "lock.adopt adopted*,{*}adopted*";
 
-/// `SET … NX PX`, or already its own, as after a lost reply; and the fence. A replica refuses a script that may write
-/// before it has read anything: what it read may be old.
+/// `SET … NX PX`, which also succeeds if the token already holds it, as after a lost reply; and the fencing token. A
+/// replica must reject a script that may write before it has read anything, because what it reads may be outdated.
 const SET: &str = "#!lua\n\
                    local owner = redis.call('GET', KEYS[1]) \
                    if owner == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[3]) \
@@ -63,7 +63,7 @@ impl Lock {
         Lock { key: key.into(), kind }
     }
 
-    /// The key of the register that only holders write. It shares the lock's slot.
+    /// The key of the register that only holders write. It is in the lock's slot.
     pub fn register(&self) -> String {
         match self.key.contains('{') {
             true => format!("register:{}", self.key),
@@ -73,7 +73,7 @@ impl Lock {
 }
 
 impl Kind {
-    /// All ways to hold a lock of this family.
+    /// All ways to hold a lock of this type.
     pub fn modes(self) -> Vec<Mode> {
         match self {
             Kind::Mutex => vec![Mode::Mutex],
@@ -92,7 +92,7 @@ impl Mode {
         matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both | Mode::Adopted)
     }
 
-    /// The beginning of a request: safe to send again, also if the last reply was lost.
+    /// The beginning of an acquire, which is safe to send again even if the last reply was lost.
     pub fn acquire(self, key: &str, owner: &str) -> Vec<String> {
         match self {
             Mode::Mutex => words(&["LOCK.ACQUIRE", key, owner]),
@@ -114,7 +114,7 @@ impl Mode {
         }
     }
 
-    /// Gives everything back that this owner holds in this mode.
+    /// Releases everything that this owner holds in this mode.
     pub fn release(self, key: &str, owner: &str) -> Vec<String> {
         let command = format!("{}.RELEASE", self.family());
         match self {
@@ -127,7 +127,7 @@ impl Mode {
         }
     }
 
-    /// The reply of a release that gave the lock back.
+    /// The reply of a release that freed the lock.
     pub fn released(self) -> i64 {
         match self {
             Mode::Mutex | Mode::Adopted => 1,
@@ -147,7 +147,7 @@ impl Mode {
     }
 }
 
-/// The second key of a [`Kind::Pair`]. A lock of its own may have it, too.
+/// The second key of a [`Kind::Pair`]. It may also be used as a separate lock.
 pub fn companion(key: &str) -> String {
     format!("{key}:too")
 }

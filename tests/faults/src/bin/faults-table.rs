@@ -1,6 +1,6 @@
-//! `faults-table <rows> <document> <page> <day>`: replaces the last run in the document, results/faults.md
-//! (everything behind the heading that begins with `## Last run`), by the reported rows, under a heading with the day;
-//! and the figures of the page, docs/safety.md, by their sums. `faults-table <document> <page>`: the page alone.
+//! `faults-table <rows> <document> <page> <day>`: replaces the last run in the document, results/faults.md (everything
+//! after the heading that begins with `## Last run`), with the reported rows under a heading with the day, and the
+//! figures of the page, docs/safety.md, with their sums. `faults-table <document> <page>`: updates only the page.
 
 use std::{env, fs};
 

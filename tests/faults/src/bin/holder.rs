@@ -1,8 +1,8 @@
-//! A client process of its own, for scenarios that stop it: `holder <port> <key> <owner> <lease in ms>` takes a mutex,
-//! waits for it as long as it takes, prints `fence <n>`, and renews the lease after each third of it. Each line on
-//! stdin is a command, as redis-cli takes it; the reply is printed. It ends with stdin.
+//! A client in a separate process, for scenarios that stop it: `holder <port> <key> <owner> <lease in ms>` acquires a
+//! mutex, waiting indefinitely, prints `fence <n>`, and renews the lease every third of it. Each line on stdin is a
+//! command, as typed into redis-cli; the reply is printed. It ends with stdin.
 //!
-//! Stopped and continued it carries on where it was, in the belief that it holds the lock: what was on stdin comes
+//! When stopped and continued, it carries on where it was, believing that it holds the lock: it sends what was on stdin
 //! before the next renewal.
 
 use std::env;

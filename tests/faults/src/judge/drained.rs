@@ -1,4 +1,5 @@
-//! Whether a server has forgotten no waiter, once all faults are healed: no queue is left, every lock can be taken.
+//! Checks that a server has forgotten no waiter once all faults are healed: no queue is left, and every lock can be
+//! acquired.
 
 use std::time::Duration;
 
@@ -6,11 +7,11 @@ use support::{until, Client, Reply};
 
 use crate::lock::{Kind, Lock};
 
-/// Longer than any lease in here.
+/// Longer than any lease used here.
 const BLOCK: Duration = Duration::from_secs(15);
 
-/// Fails the test unless every queue of these locks drains and each lock can be taken and given back. No worker is at
-/// work any more.
+/// Fails the test unless every queue of these locks empties and each lock can be acquired and released. Workers must
+/// have stopped.
 #[track_caller]
 pub fn assert_drained(client: &mut Client, locks: &[Lock]) {
     for lock in locks {
@@ -23,7 +24,7 @@ pub fn assert_drained(client: &mut Client, locks: &[Lock]) {
             assert!(matches!(grant, Reply::Array(_)) && grant.fence() > 0, "{request:?}: {grant:?}");
             assert_eq!(client.cmd(&mode.release(key, "last")), Reply::Int(mode.released()), "{key}");
         }
-        // A permit may be free while another is held for ever.
+        // One permit may be free while another is held indefinitely.
         if let Kind::Semaphore { .. } = lock.kind {
             until(&format!("{key} is free"), || client.cmd(&["EXISTS", key]) == Reply::Int(0));
         }

@@ -1,4 +1,4 @@
-//! Whether two owners were certain at the same time to hold what only one of them may hold.
+//! Whether two owners were certain at the same time to hold what only one may hold.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,25 @@ use crate::history::{Action, History, Operation, Outcome};
 use crate::judge::holds::Hold;
 use crate::lock::Mode;
 
-/// Holds of one key that were certain at the same time and may not be.
+/// Holds of one key that were certain at the same time although they exclude each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlap {
-    /// A hold that began while the others lasted.
+    /// A hold that began during the others.
     pub last: Hold,
     pub others: Vec<Hold>,
 }
 
-/// The holds that were lost before their time.
+/// The holds that were lost before their lease expired.
 pub fn lost(holds: &[Hold]) -> Vec<&Hold> {
     holds.iter().filter(|hold| hold.is_lost).collect()
 }
 
-/// Every hold that began while holds lasted that exclude it or that it excludes, or when no permit was left; once for
+/// Every hold that began while a hold lasted that excludes it or that it excludes, or when no permit was left; once for
 /// each such key.
 pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     let mut overlaps = Vec::new();
     let mut lasting: HashMap<String, Vec<&Hold>> = HashMap::new();
-    // In the order of their beginnings. A hold that was never certain overlaps with none.
+    // In the order in which they began. A hold that was never certain overlaps with none.
     let certain = holds.iter().filter(|hold| hold.from < hold.until);
     for (hold, key) in certain.flat_map(|hold| hold.keys().into_iter().map(move |key| (hold, key))) {
         let others = lasting.entry(key).or_default();
@@ -42,8 +42,8 @@ pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     overlaps
 }
 
-/// Actions that an owner was allowed as a holder while another was certain to hold the lock exclusively, a sentence
-/// each.
+/// Actions that an owner was allowed as a holder while another one was certain to hold the lock exclusively; one
+/// sentence each.
 pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
     let mut exclusive: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in holds.iter().filter(|hold| hold.mode.is_exclusive()) {
@@ -65,7 +65,7 @@ pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
     wrong
 }
 
-/// Whether the server took the owner for a holder.
+/// Whether the server treated the owner as a holder.
 fn is_act_of_holder(operation: &Operation) -> bool {
     match operation.action {
         Action::Renew { .. } | Action::Release { .. } | Action::Write { .. } => operation.outcome == Outcome::Done,
@@ -74,13 +74,13 @@ fn is_act_of_holder(operation: &Operation) -> bool {
     }
 }
 
-/// Actions that owners were allowed as holders after they had given the lock back, a sentence each.
+/// Actions that owners were allowed as holders after they had released the lock; one sentence each.
 pub fn acts_after_release(history: &History) -> Vec<String> {
     let mut owners: HashMap<(&str, &str), Vec<&Operation>> = HashMap::new();
     for operation in history.operations() {
         owners.entry((&operation.key, &operation.owner)).or_default().push(operation);
     }
-    // A request with a lost reply may be granted after the release of a later one.
+    // A request with a lost reply may be granted after a later one was released.
     owners.retain(|_, operations| {
         operations.iter().all(|it| !matches!((&it.action, &it.outcome), (Action::Acquire { .. }, Outcome::Unknown)))
     });

@@ -1,30 +1,30 @@
-//! Whether fences order the grants: none is given twice, a later grant has a greater one.
+//! Whether fencing tokens order the grants: none is assigned twice, and a later grant has a larger one.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::judge::holds::Hold;
 
-/// The grants among which fences are compared.
+/// The grants whose fencing tokens are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All keys have one server, or one after the other.
+    /// All keys are on one server, or on one after the other.
     Server,
-    /// Keys may be on several servers at the same time.
+    /// Keys may be on multiple servers at the same time.
     Key,
 }
 
-/// Faults of the fences, a sentence each.
+/// Errors in the fencing tokens; one sentence each.
 pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
     [fences_given_twice(holds, scope), fences_that_go_back(holds, scope)].concat()
 }
 
-/// Grants that share a fence.
+/// Grants that share a fencing token.
 pub fn fences_given_twice(holds: &[Hold], scope: Scope) -> Vec<String> {
     in_each(holds, scope, repeated)
 }
 
-/// Grants requested after a greater fence was read.
+/// Grants that were requested after a larger fencing token was seen.
 pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
     in_each(holds, scope, going_back)
 }
@@ -55,7 +55,7 @@ fn repeated(holds: &[&Hold], wrong: &mut Vec<String>) {
 fn going_back(holds: &[&Hold], wrong: &mut Vec<String>) {
     let mut by_asking = holds.to_vec();
     by_asking.sort_by_key(|hold| hold.asked);
-    // `holds` come in the order in which they were read.
+    // `holds` are in the order in which they were read.
     let mut read = holds.iter().peekable();
     let mut greatest: Option<&Hold> = None;
     for hold in by_asking {

@@ -1,11 +1,11 @@
-//! The effect of fences on the resource outside the server.
+//! The effect of fencing tokens on the resource outside the server.
 
 use std::collections::HashMap;
 
 use crate::history::{Action, History, Outcome};
 use crate::judge::holds::Hold;
 
-/// Writes that were accepted after a write with a greater fence, a sentence each.
+/// Writes that were accepted after a write with a larger fencing token; one sentence each.
 pub fn writes_going_back(history: &History) -> Vec<String> {
     let accepted: Vec<_> = history
         .operations()
@@ -32,7 +32,7 @@ pub fn writes_going_back(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Holders with a refused write while they were certain to hold: a greater fence was given meanwhile.
+/// Holders whose write was rejected while they were certain to hold: a larger fencing token had been assigned.
 pub fn holders_refused(history: &History, holds: &[Hold]) -> Vec<String> {
     let by_fence: HashMap<(&str, i64), &Hold> =
         holds.iter().map(|hold| ((hold.key.as_str(), hold.fence), hold)).collect();

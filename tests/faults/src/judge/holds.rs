@@ -1,4 +1,4 @@
-//! The holds of each owner, and the time for which each is certain.
+//! The holds of each owner, and how long each is certain.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use crate::history::{Action, History, Operation, Outcome};
 use crate::lock::{companion, Mode};
 
-/// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by the monotonic clock.
+/// A server stores deadlines in whole milliseconds of the wall clock; clients here use the monotonic clock.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
-/// One grant, and the time for which its owner could be certain of it. All times since the history began.
+/// One grant, and the time for which its owner could be certain of it. All times are since the history began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     pub key: String,
     pub owner: String,
     pub mode: Mode,
     pub fence: i64,
-    /// When the first request was sent that can have brought the grant: this one, or an earlier one with a lost reply.
+    /// When the first request was sent that may have led to the grant: this one, or an earlier one with a lost reply.
     pub asked: Duration,
-    /// The grant was read.
+    /// When the grant was read.
     pub from: Duration,
-    /// A release was sent, or the lease may have ended (counted from before the request was sent), or the owner was
-    /// told that it holds nothing, whichever was first. Not after `from` where the reply took longer than the lease.
+    /// When a release was sent, the lease may have expired (counted from before the request was sent), or a reply said
+    /// that the owner holds nothing, whichever was first. Not after `from` if the reply took longer than the lease.
     pub until: Duration,
-    /// A reply said that the owner does not hold the lock while its lease had to last.
+    /// A reply said that the owner does not hold the lock although its lease could not have expired.
     pub is_lost: bool,
 }
 
@@ -48,12 +48,12 @@ pub fn holds(history: &History) -> Vec<Hold> {
     holds
 }
 
-/// The knowledge of one owner about one key.
+/// What one owner knows about one key.
 ///
 /// | after | knows |
 /// | --- | --- |
-/// | Granted | holds it until the lease ends |
-/// | Renew Done | holds it until the new lease ends |
+/// | Granted | holds it until the lease expires |
+/// | Renew Done | holds it until the new lease expires |
 /// | a release was sent | nothing, until it is granted again |
 /// | NotHeld, NotGranted | holds nothing |
 /// | Refused, Unknown | what it knew before |
@@ -62,7 +62,7 @@ struct Owner {
     /// When the first request with a lost reply was sent.
     asked: Option<Duration>,
     holds: Vec<Hold>,
-    /// Whether the last of `holds` has not ended yet, as far as the owner knows; then its `until` is the deadline.
+    /// Whether the last of `holds` has not ended yet as far as the owner knows; then its `until` is the deadline.
     is_holding: bool,
 }
 
@@ -83,7 +83,7 @@ impl Owner {
                     self.told_nothing_is_held(operation.returned);
                     self.end_at(operation.invoked);
                 }
-                // A refusal leaves all as it was.
+                // A refusal changes nothing.
                 Outcome::Refused(_) => {}
                 _ => {
                     self.is_holding = false;
@@ -98,12 +98,12 @@ impl Owner {
 
     fn granted(&mut self, operation: &Operation, mode: Mode, lease: Duration, fence: i64) {
         if self.is_holding && self.last().fence == fence {
-            // The safe retry: the deadline becomes the later one.
+            // A safe retry: the later deadline applies.
             let last = self.last();
             last.until = last.until.max(deadline(operation, lease));
             return;
         }
-        // A new fence while it still held: that hold was lost without an answer that says so.
+        // A new fencing token while it still held: that hold was lost without a reply that says so.
         self.told_nothing_is_held(operation.returned);
         self.holds.push(Hold {
             key: operation.key.clone(),
@@ -138,7 +138,7 @@ impl Owner {
     }
 }
 
-/// The earliest time at which the lease of this operation can end.
+/// The earliest time at which the lease of this operation can expire.
 fn deadline(operation: &Operation, lease: Duration) -> Duration {
     operation.invoked + lease.saturating_sub(CLOCK_SLACK)
 }

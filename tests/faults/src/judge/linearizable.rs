@@ -1,7 +1,8 @@
-//! Whether the register that only holders may write behaves as one register: its reads and writes can be put in an
-//! order that fits their times.
+//! Whether the register that only holders may write is linearizable: its reads and writes have an order that fits their
+//! times.
 //!
-//! The search is exponential, so a history is cut where the value is known: after an access that nothing overlaps.
+//! The search is exponential, so a history is split where the value is known: after an access that overlaps with no
+//! other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use todc_utils::{History as Accesses, Specification, WGLChecker};
 
 use crate::history::{Action, History, Operation, Outcome};
 
-/// A window is cut at the first occasion after so many accesses.
+/// A window is cut at the first opportunity after this many accesses.
 const WINDOW: usize = 24;
 
 /// One access to the register of a key.
@@ -19,7 +20,7 @@ const WINDOW: usize = 24;
 struct Access {
     action: Register,
     from: Duration,
-    /// Of a write with a lost reply: when it could no longer happen.
+    /// For a write with a lost reply: when it could no longer happen.
     to: Duration,
     is_certain: bool,
 }
@@ -48,7 +49,7 @@ impl Specification for Register {
 }
 
 impl Register {
-    /// What the register holds afterwards.
+    /// The value of the register after the operation.
     fn value(self) -> Option<u64> {
         match self {
             Register::Write(value) | Register::Read(value) => value,
@@ -56,7 +57,7 @@ impl Register {
     }
 }
 
-/// The windows of a history in which a register did not behave as one, a sentence each.
+/// The windows of a history in which a register was not linearizable; one sentence each.
 pub fn not_linearizable(history: &History) -> Vec<String> {
     let mut keys: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in history.operations() {
@@ -90,7 +91,7 @@ fn accesses(operations: &[&Operation]) -> Vec<Access> {
     operations.iter().filter_map(access).collect()
 }
 
-/// Only holders write: a write with a lost reply happens before the next owner is told of its grant, or never.
+/// Only holders write, so a write with a lost reply happens before the next owner sees its grant, or never.
 fn impossible_from(write: &Operation, operations: &[&Operation]) -> Duration {
     let grants = operations.iter().filter_map(|operation| match operation.outcome {
         Outcome::Granted { fence } => Some((*operation, fence)),
@@ -101,7 +102,7 @@ fn impossible_from(write: &Operation, operations: &[&Operation]) -> Duration {
     later.map(|(grant, _)| grant.returned).min().unwrap_or(Duration::MAX)
 }
 
-/// Cuts behind accesses that overlap with no other.
+/// Splits after accesses that overlap with no other.
 fn windows(accesses: Vec<Access>) -> Vec<Vec<Access>> {
     let mut windows = vec![Vec::new()];
     let mut over = Duration::ZERO;
@@ -124,7 +125,7 @@ fn is_linearizable(before: Option<u64>, window: &[Access]) -> bool {
     let first = Register::Write(before);
     let mut ordered = Vec::new();
     for (index, access) in window.iter().enumerate() {
-        // A write that may never have happened ends last of all: no read has to be explained by it.
+        // A write that may never have happened ends last, so that no read has to be explained by it.
         let end = if access.is_certain { access.to } else { Duration::MAX };
         // An access that ends when another begins overlaps with it.
         ordered.push(((access.from, 0), (index + 1, Call(access.action))));
@@ -182,7 +183,7 @@ mod tests {
         assert!(!is_right(seen_and_gone));
     }
 
-    /// A hundred windows; then one that is wrong.
+    /// A hundred windows, then one that is not linearizable.
     #[test]
     fn a_long_history_is_judged_window_by_window() {
         let turn = |n: u64| {

@@ -1,4 +1,4 @@
-//! Findings of a history. Each judge is a pure function that returns breaches; the scenario decides which of them were
+//! Judges a history. Each judge is a pure function that returns breaches; the scenario decides which of them were
 //! promised not to happen.
 
 mod drained;
@@ -21,7 +21,7 @@ pub use linearizable::not_linearizable;
 pub use order::overtaken;
 pub use wakeups::forgotten;
 
-/// Breaches of everything that is promised where no acknowledged write may be lost, a sentence each.
+/// Breaches of everything that is promised if no acknowledged write may be lost; one sentence each.
 pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
     let holds = holds(history);
     let mut breaches = breaches_despite_losses(history, scope);
@@ -36,7 +36,7 @@ pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
     breaches
 }
 
-/// Breaches of what is promised even where acknowledged holds may be lost: fences still order all grants.
+/// Breaches of what is promised even if acknowledged holds may be lost: fencing tokens still order all grants.
 pub fn breaches_despite_losses(history: &History, scope: Scope) -> Vec<String> {
     let mut breaches = fences(&holds(history), scope);
     breaches.extend(writes_going_back(history));

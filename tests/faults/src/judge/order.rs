@@ -1,4 +1,5 @@
-//! First come, first served: a request behind in a queue is granted later, and so is a request that came afterwards.
+//! First come, first served: a request further back in a queue is granted later, and so is a request that arrived
+//! afterwards.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,21 +7,21 @@ use std::time::Duration;
 
 use crate::history::{Action, History, Outcome};
 
-/// A request that was granted, and waited for it without a break.
+/// A request that was granted, after waiting without interruption.
 #[derive(Clone, Copy, Debug)]
 struct Request<'a> {
     owner: &'a str,
     fence: i64,
-    /// When its owner asked for the first time: from then on it may have a place in the queue.
+    /// When its owner first sent the request: from then on it may have a position in the queue.
     first_asked: Duration,
     invoked: Duration,
 }
 
-/// The overtaken requests of a queue, a sentence each. It needs the snapshots of an [`Observer`](crate::Observer) of
-/// one server.
+/// The overtaken requests of a queue; one sentence each. Needs the snapshots of an [`Observer`](crate::Observer) of a
+/// single server.
 ///
-/// Only requests count that began before the snapshot and were granted themselves: a request that ran out of time, or
-/// lost its connection, was away, and is passed over meanwhile.
+/// Only requests count that began before the snapshot and were granted themselves: a request that timed out or lost its
+/// connection was not waiting, and the queue skips it.
 pub fn overtaken(history: &History) -> Vec<String> {
     let queues = queues(history);
     let mut wrong = Vec::new();
@@ -44,12 +45,13 @@ pub fn overtaken(history: &History) -> Vec<String> {
 #[derive(Default)]
 struct Queue<'a> {
     by_owner: HashMap<&'a str, Request<'a>>,
-    /// By the time when their owners first asked: each with the smallest fence of itself and all after.
+    /// By the time when their owners first sent them: each with the smallest fencing token of itself and all later
+    /// ones.
     newcomers: Vec<(Duration, Request<'a>)>,
 }
 
 impl<'a> Queue<'a> {
-    /// Of all requests sent after this time, the one that was granted first.
+    /// The request that was granted first, of all that were sent after this time.
     fn first_after(&self, time: Duration) -> Option<&Request<'a>> {
         let first = self.newcomers.partition_point(|(first_asked, _)| *first_asked <= time);
         self.newcomers.get(first).map(|(_, request)| request)
@@ -87,7 +89,7 @@ mod tests {
     use crate::history::{Look, Operation, ServerTime};
     use crate::judge::planted::*;
 
-    /// At 20 ms `a` and `b` wait, `a` first; the requests are granted as given.
+    /// At 20 ms `a` and `b` wait, `a` first; the requests are granted as listed.
     fn found(operations: impl IntoIterator<Item = Operation>) -> usize {
         let waiters = ["a", "b"].map(String::from).to_vec();
         let look = Look { key: "k".into(), invoked: ms(20), returned: ms(21), waiters };
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_is_away_may_be_passed_over() {
-        // The request of `a` in the snapshot ended, and another was granted.
+        // The request of `a` in the snapshot ended, and another one was granted.
         assert_eq!(found([acquire("a", 25..60, 3), acquire("b", 1..40, 2), acquire("c", 50..70, 4)]), 0);
     }
 

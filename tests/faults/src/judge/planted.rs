@@ -1,4 +1,4 @@
-//! Histories made up for the tests of the judges: one key `k`, times in milliseconds.
+//! Constructed histories for the tests of the judges: one key `k`, times in milliseconds.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -1,17 +1,17 @@
-//! No lost wake-up: no request waits on while the lock is free, and none waits longer than it asked to.
+//! No lost wake-ups: no request keeps waiting while the lock is free, and none waits longer than it asked to.
 //!
-//! Time is the server's own, as an [`Observer`](crate::Observer) reads it: without its readings nothing is noticed.
+//! Time is the server's own, as read by an [`Observer`](crate::Observer): without its readings nothing is detected.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::history::{Action, History, Operation, Outcome};
 
-/// How much time a server may have for a hand-off, or for an answer that is due: far beyond what it needs, below the
+/// How much time a server may take for a hand-off or a reply that is due: far more than it needs, but less than the
 /// second after which a quiet server (`hz 1`) finds an expired key by itself.
 const SLACK: Duration = Duration::from_millis(700);
 
-/// Requests that a server forgot, a sentence each.
+/// Requests that a server forgot; one sentence each.
 pub fn forgotten(history: &History) -> Vec<String> {
     let mut keys: HashMap<&str, Vec<&Operation>> = HashMap::new();
     for operation in history.operations() {
@@ -24,7 +24,7 @@ pub fn forgotten(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Requests that were answered long after their BLOCK was over.
+/// Requests that got a reply long after their BLOCK had timed out.
 fn overdue(history: &History) -> impl Iterator<Item = String> + '_ {
     history.operations().iter().filter_map(|request| {
         let Action::Acquire { block: Some(block), .. } = request.action else { return None };
@@ -34,7 +34,7 @@ fn overdue(history: &History) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Requests that waited while the lock of an exclusive holder was free, and was granted to no request.
+/// Requests that waited although the lock of an exclusive holder was free and was granted to no request.
 fn waiting_on(history: &History, operations: &[&Operation], wrong: &mut Vec<String>) {
     let requests: Vec<(&Operation, Duration)> = operations
         .iter()
@@ -49,7 +49,7 @@ fn waiting_on(history: &History, operations: &[&Operation], wrong: &mut Vec<Stri
             _ => false,
         });
         let next = later.map(|(request, _)| request.returned).min().unwrap_or(Duration::MAX);
-        // Another client may have been granted it and not have read that.
+        // Another client may have been granted it without having read that.
         let may_be_held = requests.iter().any(|(request, lease)| {
             request.outcome == Outcome::Unknown && request.invoked < next && request.returned + *lease > end.from
         });
@@ -70,7 +70,7 @@ fn waiting_on(history: &History, operations: &[&Operation], wrong: &mut Vec<Stri
     }
 }
 
-/// The end of an exclusive hold: between two times since the history began.
+/// The end of an exclusive hold, which lies between two times since the history began.
 struct End<'a> {
     owner: &'a str,
     fence: i64,
@@ -78,7 +78,7 @@ struct End<'a> {
     to: Duration,
 }
 
-/// Releases, and the ends of leases that were given to clients that died.
+/// Releases, and expiry of leases whose clients died.
 fn ends<'a>(operations: &[&'a Operation]) -> Vec<End<'a>> {
     let mut owners: HashMap<&str, Vec<&'a Operation>> = HashMap::new();
     for operation in operations {
@@ -87,7 +87,7 @@ fn ends<'a>(operations: &[&'a Operation]) -> Vec<End<'a>> {
     owners.into_values().filter_map(|operations| end(&operations)).collect()
 }
 
-/// How the hold of one owner ended, where that is known.
+/// How the hold of one owner ended, if known.
 fn end<'a>(operations: &[&'a Operation]) -> Option<End<'a>> {
     let mut end: Option<End> = None;
     for operation in operations {
@@ -95,7 +95,7 @@ fn end<'a>(operations: &[&'a Operation]) -> Option<End<'a>> {
             (Action::Release { .. }, Outcome::Done) => {
                 return end.map(|end| End { from: operation.invoked, to: operation.returned, ..end });
             }
-            // A retry of a release does not tell when the lock was given back.
+            // A retried release does not show when the lock was released.
             (Action::Release { .. }, _) => return None,
             (Action::Acquire { mode, lease, .. }, Outcome::Granted { fence }) if mode.is_exclusive() => {
                 let [from, to] = [operation.invoked, operation.returned].map(|time| time + *lease);
@@ -126,7 +126,7 @@ mod tests {
         request
     }
 
-    /// A server that works all the time, but for the given milliseconds.
+    /// Judges with a server that works all the time except for the given milliseconds.
     fn judged(operations: impl IntoIterator<Item = Operation>, stopped: Range<u64>) -> usize {
         let readings = (0..20_000).step_by(5).map(|now| {
             let lost = now.clamp(stopped.start, stopped.end) - stopped.start;
