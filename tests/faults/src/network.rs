@@ -1,9 +1,9 @@
-//! Machines on a network of their own, if the system has such: each host is a network namespace with an address, on a
-//! bridge; the network is split by moving hosts to other bridges, and packets sent meanwhile are lost silently. Linux
+//! Machines on a separate network, if the system supports that: each host is a network namespace with an address, on a
+//! bridge. The network is split by moving hosts to other bridges; packets sent during a split are lost silently. Linux
 //! only, and only for root.
 //!
-//! Namespaces without names: descriptors of this process and the servers in them keep them alive, and the kernel takes
-//! them away, with all their links, when the last one ends, however it ends. Nothing is left to be cleaned up.
+//! The namespaces have no names: file descriptors of this process and the servers in them keep them alive, and the
+//! kernel removes them, with all their links, when the last one ends, however it ends. So there is nothing to clean up.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,27 +12,27 @@ use std::os::fd::AsRawFd;
 use std::process::{self, Command, Stdio};
 use std::thread;
 
-/// Hosts that see each other, until they are split. All on this machine, and invisible to others.
+/// Hosts that can reach each other until they are split. All on this machine, and invisible to others.
 pub struct Network {
-    /// Where the bridges are.
+    /// The namespace with the bridges.
     hub: Namespace,
     hosts: Vec<Host>,
 }
 
-/// A machine of the network, in its network only: files and processes are shared with all others.
+/// A machine of the network. Only its network is separate: files and processes are shared.
 pub struct Host {
     namespace: Namespace,
     address: Ipv4Addr,
 }
 
-/// Devices, addresses, routes and ports of their own.
+/// A network namespace, with separate devices, addresses, routes and ports.
 struct Namespace(File);
 
 impl Network {
-    /// So many hosts that see each other.
+    /// Creates this many hosts that can reach each other.
     ///
     /// # Errors
-    /// Where the system has no namespaces, or not for this user; or there is no `ip`, or no bridge.
+    /// If the system has no namespaces, this user may not create them, or there is no `ip` or no bridge.
     pub fn of(hosts: u8) -> io::Result<Network> {
         let hub = Namespace::create()?;
         let hosts = (0..hosts)
@@ -61,11 +61,11 @@ impl Network {
         &self.hosts[number]
     }
 
-    /// From now on hosts see only hosts of their own group. A host in no group sees none.
+    /// From now on hosts can reach only hosts of their own group. A host in no group can reach none.
     #[track_caller]
     pub fn split(&self, groups: &[&[usize]]) {
         let group_of = |host| groups.iter().position(|group| group.contains(&host));
-        // A bridge of its own for each host in no group.
+        // Each host in no group gets its own bridge.
         let lines = (0..self.hosts.len()).map(|host| {
             let first = group_of(host).map_or(host, |group| groups[group][0]);
             plug(host, first)
@@ -73,7 +73,7 @@ impl Network {
         self.hub.ip(&lines.collect::<Vec<_>>()).expect("ports move between bridges");
     }
 
-    /// All see each other again.
+    /// All hosts can reach each other again.
     #[track_caller]
     pub fn heal(&self) {
         self.connect_all().expect("ports move between bridges");
@@ -101,14 +101,14 @@ impl Host {
         self.address
     }
 
-    /// Runs this on the host: processes, connections and listeners made meanwhile belong to it for good.
+    /// Runs this on the host: processes, connections and listeners created during it belong to the host permanently.
     pub fn run<T>(&self, action: impl FnOnce() -> T) -> T {
         let _guard = self.namespace.enter();
         action()
     }
 }
 
-/// Puts the thread back where it was.
+/// Returns the thread to its previous namespace.
 struct Entered(Namespace);
 
 impl Drop for Entered {
@@ -119,7 +119,7 @@ impl Drop for Entered {
 
 impl Namespace {
     fn create() -> io::Result<Namespace> {
-        // Another thread: this one stays where it is.
+        // On another thread, so that this one stays in its namespace.
         let made = thread::spawn(|| {
             leave_network()?;
             Namespace::current()
@@ -127,7 +127,7 @@ impl Namespace {
         made.join().expect("it does not panic")
     }
 
-    /// The one that this thread is in.
+    /// The namespace of this thread.
     fn current() -> io::Result<Namespace> {
         File::open("/proc/thread-self/ns/net").map(Namespace)
     }
@@ -138,12 +138,12 @@ impl Namespace {
         Entered(before)
     }
 
-    /// Where other processes of the same user find it, while this one lives.
+    /// The path for other processes of the same user, valid while this process lives.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd())
     }
 
-    /// These commands of `ip` in here, until the first that fails.
+    /// Runs these `ip` commands in the namespace, until the first that fails.
     fn ip(&self, lines: &[String]) -> io::Result<()> {
         let _guard = self.enter();
         let mut ip = Command::new("ip")
@@ -165,7 +165,7 @@ impl Namespace {
 
     #[cfg(target_os = "linux")]
     fn set(&self) -> io::Result<()> {
-        // SAFETY: the call takes an open descriptor, and changes which network this thread sees; no memory.
+        // SAFETY: the call takes an open descriptor and changes this thread's network namespace; it accesses no memory.
         check(unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) })
     }
 
@@ -178,7 +178,7 @@ impl Namespace {
 /// Moves this thread into a new namespace.
 #[cfg(target_os = "linux")]
 fn leave_network() -> io::Result<()> {
-    // SAFETY: the call changes which network this thread sees; no memory.
+    // SAFETY: the call changes this thread's network namespace; it accesses no memory.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
 }
 

@@ -1,4 +1,4 @@
-//! Takes snapshots of the queues while workers contend for locks, and reads how much time the server has.
+//! Takes snapshots of the queues while workers contend for locks, and measures how much time the server has.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::caller::Route;
 use crate::history::{Look, Recorder};
 use crate::lock::Lock;
 
-/// Between two snapshots: a [`Stopwatch`] counts no more than twice this between two of its readings.
+/// The time between two snapshots: a [`Stopwatch`] counts no more than twice this between two of its readings.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long to wait for a reply: a server may stand still.
+/// How long to wait for a reply, because a server may be paused.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 pub struct Observer {
@@ -23,8 +23,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Watches one server; its process is `pid`, which changes when the server starts again. Without locks to inspect
-    /// it leaves the server alone, and reads its time only.
+    /// Watches one server; its process is `pid`, which changes when the server restarts. Without locks to inspect, it
+    /// only measures the server's time without sending commands.
     pub fn start(recorder: &Recorder, locks: &[Lock], route: Arc<dyn Route>, pid: Arc<AtomicU32>) -> Observer {
         let stopping = Arc::new(AtomicBool::new(false));
         let (recorder, locks, is_over) = (recorder.clone(), locks.to_vec(), stopping.clone());
@@ -47,7 +47,7 @@ impl Observer {
         Observer { stopping, thread: Some(thread) }
     }
 
-    /// Ends it; its snapshots are in the history.
+    /// Stops it; its snapshots are in the history.
     pub fn stop(mut self) {
         self.end();
     }
@@ -55,7 +55,7 @@ impl Observer {
     fn end(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic was reported by the test already, or a reply was malformed.
+            // The test has already reported its panic, or a reply was malformed.
             assert!(thread.join().is_ok() || thread::panicking(), "the observer failed");
         }
     }
@@ -67,7 +67,7 @@ impl Drop for Observer {
     }
 }
 
-/// The time of one process, after the time of the processes before it.
+/// The time of one process, added to that of the processes before it.
 struct Watch {
     pid: u32,
     before: Duration,
@@ -84,7 +84,7 @@ impl Watch {
     }
 }
 
-/// Records the waiters of a key; returns the connection where it is still of use.
+/// Records the waiters of a key; returns the connection if it is still usable.
 fn look(client: Option<Client>, recorder: &Recorder, key: &str, route: &dyn Route) -> Option<Client> {
     let mut client = match client {
         Some(client) => client,

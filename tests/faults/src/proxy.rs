@@ -1,15 +1,15 @@
-//! A TCP proxy between a server and its clients: what it carries can be held back, in one direction or in both, and its
-//! connections can be cut. It works wherever tests run, also where network namespaces cannot be had.
+//! A TCP proxy between a server and its clients. It can hold traffic back in one direction or both, and cut
+//! connections. It works wherever tests run, even without network namespaces.
 //!
-//! It carries bytes and ignores their meaning. Held-back bytes come late, whole and in order, as on a network that was
-//! cut and healed while TCP kept sending. So a grant may arrive long after it was made.
+//! It forwards bytes and ignores their meaning. Bytes that were held back arrive late, complete and in order, as on a
+//! network that was cut and healed while TCP kept retransmitting. So a grant may arrive long after it was made.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 
-/// The direction of bytes. The side that connects to the proxy is the client, also where it is a replica.
+/// The direction of bytes. The side that connects to the proxy is the client, even if it is a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
@@ -19,7 +19,7 @@ pub enum Direction {
 /// Both directions.
 pub const BOTH: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
 
-/// A proxy in front of one server. Dropping it ends its connections.
+/// A proxy for one server. Dropping it closes its connections.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ struct Shared {
 struct State {
     held: Vec<Direction>,
     entry: Entry,
-    /// How often all connections were cut: a connection from before is over.
+    /// How often all connections were cut: connections from before a cut are dead.
     cuts: u64,
     links: Vec<Weak<Link>>,
 }
@@ -53,15 +53,15 @@ enum Entry {
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    /// [`State::cuts`] when it was made.
+    /// The value of [`State::cuts`] when it was created.
     cuts: u64,
 }
 
 impl Proxy {
-    /// A proxy on a port of its own, for a server on this port of the same machine.
+    /// A proxy on its own port, for a server on this port of the same machine.
     ///
     /// # Errors
-    /// Errors of listening and of starting a thread.
+    /// Errors from listening and from starting a thread.
     pub fn to(server: u16) -> io::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, support::free_port()))?;
         let port = listener.local_addr()?.port();
@@ -76,23 +76,23 @@ impl Proxy {
         Ok(Proxy { port, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where clients connect.
+    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Holds back bytes in these directions from now on, until [`Proxy::heal`]. Ends of connections are held back too:
-    /// a client does not learn that the server has gone.
+    /// Holds back bytes in these directions until [`Proxy::heal`]. The close of a connection is held back too: a client
+    /// does not learn that the server is gone.
     pub fn stall(&self, directions: &[Direction]) {
         self.shared.state().held.extend(directions);
     }
 
-    /// Ends all connections and drops what is held back; new connections are refused until [`Proxy::heal`].
+    /// Closes all connections and drops what is held back; new connections are refused until [`Proxy::heal`].
     pub fn cut(&self) {
         self.shared.end_links(Entry::Refused);
     }
 
-    /// Delivers the held-back bytes, and accepts connections again.
+    /// Delivers the bytes that were held back, and accepts connections again.
     pub fn heal(&self) {
         let mut state = self.shared.state();
         state.held.clear();
@@ -104,10 +104,10 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.end_links(Entry::Closed);
-        // Wakes the thread that accepts. A failure says that it listens no more.
+        // Wakes the accepting thread. A failure means that it no longer listens.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(acceptor) = self.acceptor.take() {
-            // The thread has no result; a panic was printed.
+            // The thread has no result; a panic has already been printed.
             let _ = acceptor.join();
         }
     }
@@ -123,7 +123,7 @@ impl Shared {
             let entry = self.state().entry;
             match (entry, client) {
                 (Entry::Closed, _) => return,
-                // The server may be down: then the client is refused.
+                // The server may be down; then the client is refused.
                 (Entry::Open, Ok(client)) => drop(self.link(client)),
                 (Entry::Refused, _) | (_, Err(_)) => {}
             }
@@ -145,7 +145,7 @@ impl Shared {
         for direction in BOTH {
             let (shared, link) = (self.clone(), link.clone());
             thread::Builder::new().name(format!("proxy {direction:?}")).spawn(move || {
-                // An error is the end of the connection, as is a return.
+                // Both an error and a return mean that the connection is closed.
                 let _ = shared.carry(&link, direction);
                 link.end();
             })?;
@@ -160,7 +160,7 @@ impl Shared {
         };
         let mut bytes = [0; 16 * 1024];
         loop {
-            // An error here is an end as good as any, and is held back as well.
+            // An error counts as the end of the connection, and is held back as well.
             let length = from.read(&mut bytes).unwrap_or(0);
             self.wait_until_passing(link, direction);
             if length == 0 {
@@ -170,7 +170,8 @@ impl Shared {
         }
     }
 
-    /// Waits while this direction is held back; not on a connection that was cut: its sockets take nothing any more.
+    /// Waits while this direction is held back, but not on a connection that was cut, whose sockets accept nothing any
+    /// more.
     fn wait_until_passing(&self, link: &Link, direction: Direction) {
         let is_held = |state: &mut State| state.held.contains(&direction) && state.cuts == link.cuts;
         drop(self.changed.wait_while(self.state(), is_held).expect("no holder of this mutex panics"));
@@ -190,7 +191,7 @@ impl Shared {
 impl Link {
     fn end(&self) {
         for stream in [&self.client, &self.server] {
-            // An error says that it has ended already.
+            // An error means that it has already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 use crate::history::{History, Outcome};
 use crate::judge::{fences, holds, lost, overlaps, Scope};
 
-/// How long a scenario goes on: `REDIS_LOCK_FAULT_SECONDS`, or 4 s.
+/// How long a scenario runs: `REDIS_LOCK_FAULT_SECONDS`, or 4 s.
 pub fn seconds() -> Duration {
     let seconds = std::env::var("REDIS_LOCK_FAULT_SECONDS").ok();
     Duration::from_secs(seconds.map_or(4, |seconds| seconds.parse().expect("REDIS_LOCK_FAULT_SECONDS is a number")))
@@ -19,26 +19,26 @@ pub fn seconds() -> Duration {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub scenario: String,
-    /// As `Redis 7.0.15`.
+    /// For example `Redis 7.0.15`.
     pub server: String,
     pub seconds: u64,
-    /// How often the fault was made: kills, stops, partitions.
+    /// How often the fault was caused: kills, stops, partitions.
     pub faults: usize,
     pub grants: usize,
-    /// Requests that were answered with an error, or that found that nothing is held.
+    /// Requests that got an error, or a reply that nothing is held.
     pub refused: usize,
     /// Requests with a lost reply.
     pub unknown: usize,
-    /// Holds that ended before their lease did, without a release.
+    /// Holds that ended before their lease expired, without a release.
     pub lost: usize,
     /// Groups of holds that were certain at the same time although they exclude each other.
     pub overlaps: usize,
-    /// The finding about the fences.
+    /// The finding about fencing tokens.
     pub fences: String,
 }
 
 impl Row {
-    /// The findings of a history. The server is named as [`support::Info::version`] does.
+    /// The findings of a history. The server is named as in [`support::Info::version`].
     pub fn of(scenario: &str, server: &str, faults: usize, history: &History) -> Row {
         let holds = holds(history);
         let overlaps = overlaps(&holds);
@@ -61,18 +61,18 @@ impl Row {
         }
     }
 
-    /// Prints the row, and appends it to the file that `REDIS_LOCK_FAULTS_REPORT` names, as a line of JSON.
+    /// Prints the row, and appends it as a line of JSON to the file named by `REDIS_LOCK_FAULTS_REPORT`.
     pub fn report(&self) {
         println!("{self:?}");
         if let Some(path) = std::env::var_os("REDIS_LOCK_FAULTS_REPORT") {
             let file = File::options().create(true).append(true).open(path);
-            // One write: several tests append at the same time.
+            // A single write, because multiple tests append at the same time.
             let line = format!("{}\n", self.to_json());
             file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the row is written");
         }
     }
 
-    /// The rows of such a file.
+    /// Parses the rows of such a file.
     pub fn parse(lines: &str) -> Vec<Row> {
         let row = |line| {
             let json: Value = serde_json::from_str(line).expect("a line of JSON for each row");
@@ -95,7 +95,7 @@ impl Row {
         lines.lines().map(row).collect()
     }
 
-    /// A table in Markdown, by scenario and server.
+    /// A Markdown table, sorted by scenario and server.
     pub fn table(rows: &[Row]) -> String {
         let mut sorted: Vec<&Row> = rows.iter().collect();
         sorted.sort_by_key(|row| (&row.scenario, &row.server));
@@ -110,7 +110,7 @@ impl Row {
         table
     }
 
-    /// Of a document with the heading `## Last run, <day>`: the day, and the rows of the table behind it.
+    /// From a document with the heading `## Last run, <day>`: the day, and the rows of the table after it.
     pub fn last_run(document: &str) -> (&str, Vec<Row>) {
         let (_, run) = document.split_once("## Last run, ").expect("the heading");
         let (day, rest) = run.split_once('\n').expect("a table");
@@ -118,7 +118,7 @@ impl Row {
         (day, rows.map(Row::of_line).collect())
     }
 
-    /// A line of [`Row::table`].
+    /// Parses a line of [`Row::table`].
     fn of_line(line: &str) -> Row {
         let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
         let [scenario, server, numbers @ .., fences] = cells.as_slice() else { panic!("no row: {line}") };

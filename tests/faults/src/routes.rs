@@ -10,10 +10,10 @@ use support::Client;
 use crate::caller::Route;
 use crate::network::Network;
 
-/// One address for all keys, until another is set.
+/// One address for all keys, which can be changed.
 pub struct Switch {
     address: Mutex<SocketAddr>,
-    /// The host that the clients are on; none: this machine.
+    /// The host that the clients are on; None: this machine.
     host: Option<(Arc<Network>, usize)>,
 }
 
@@ -27,7 +27,7 @@ impl Switch {
         Switch { address: Mutex::new(address), host: Some((network, host)) }
     }
 
-    /// Clients go there from their next request on.
+    /// Clients use this address from their next request on.
     pub fn set(&self, address: SocketAddr) {
         *self.address.lock().expect("no panic while it is locked") = address;
     }

@@ -1,4 +1,4 @@
-//! What was seen, in docs/safety.md: the rows of results/faults.md added up, one line for each kind of fault.
+//! The observed faults in docs/safety.md: the rows of results/faults.md added up, one line for each kind of fault.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -88,10 +88,10 @@ const KINDS: [(&str, &[&str]); 36] = [
     ("ten million calls", &["soak; faults: connections that end with locks bound to them"]),
 ];
 
-/// The heading of the section, and of the one behind it.
+/// The heading of the section, and the text after it.
 const SECTION: (&str, &str) = ("## What was seen\n\n", "\n[faults.md](../results/faults.md) has each scenario");
 
-/// The page with the figures of this run: the day, and its rows.
+/// The page with the figures of this run: the day and its rows.
 pub fn updated(page: &str, day: &str, rows: &[Row]) -> String {
     let (before, rest) = page.split_once(SECTION.0).expect("the section");
     let (_, after) = rest.split_once(SECTION.1).expect("its end");
@@ -132,7 +132,7 @@ fn fences(rows: &[&Row]) -> &'static str {
     }
 }
 
-/// With commas: 12,345.
+/// Adds thousands separators: 12,345.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =

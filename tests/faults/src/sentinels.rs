@@ -1,4 +1,5 @@
-//! Sentinels: the server under test run as Sentinel, three of them. They agree on the primary, and clients ask them.
+//! Sentinels: three instances of the server under test in Sentinel mode. They agree on the primary, and clients ask
+//! them for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,28 +15,28 @@ use tempfile::TempDir;
 
 use crate::caller::Route;
 
-/// As many as agree are two.
+/// Their number; two must agree.
 const SENTINELS: u32 = 3;
 
-/// What the Sentinels call the primary.
+/// The Sentinels' name for the primary.
 pub const NAME: &str = "locks";
 
-/// How often to try another port when the first was taken meanwhile.
+/// How often to try another port if the first one was taken in the meantime.
 const ATTEMPTS: usize = 20;
 
-/// How long a client waits for one Sentinel before it asks the next.
+/// How long a client waits for one Sentinel before asking the next.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often clients ask for the primary.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The settings by which the Sentinels judge.
+/// The Sentinels' failure detection settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Judgement {
-    /// A server that is silent for so long is down for the first Sentinel; for each other one half as long later. Where
-    /// all notice at the same moment, two are elected, and each promotes another replica.
+    /// A server that is silent for this long is down for the first Sentinel; for each other one half as long later. If
+    /// all notice at the same moment, two may be elected, and each promotes another replica.
     pub down_after: Duration,
-    /// A failover that has got nowhere for so long is given up; the next begins after twice as long.
+    /// A failover without progress for this long is abandoned; the next starts after twice as long.
     pub failover_timeout: Duration,
 }
 
@@ -45,7 +46,7 @@ impl Judgement {
     }
 }
 
-/// Three Sentinels of the same primary. Dropping them kills and reaps them.
+/// Three Sentinels for the same primary. Dropping them kills and reaps them.
 pub struct Sentinels(Vec<Sentinel>);
 
 struct Sentinel {
@@ -55,7 +56,7 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// Starts them, and waits until each knows the others and so many replicas.
+    /// Starts them, and waits until each knows the others and that many replicas.
     #[track_caller]
     pub fn of(primary: &Server, replicas: usize, judgement: Judgement) -> Sentinels {
         let sentinels =
@@ -74,12 +75,12 @@ impl Sentinels {
         sentinels
     }
 
-    /// Where they listen.
+    /// The ports they listen on.
     pub fn ports(&self) -> Vec<u16> {
         self.0.iter().map(|sentinel| sentinel.port).collect()
     }
 
-    /// The route of clients that ask the Sentinels.
+    /// The route for clients that ask the Sentinels.
     #[track_caller]
     pub fn route(&self) -> Arc<dyn Route> {
         let ports = self.ports();
@@ -87,13 +88,13 @@ impl Sentinels {
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
-    /// Asks the first of them to replace a healthy primary. It does not wait for a replica that has everything.
+    /// Asks the first of them to replace a healthy primary. It does not wait for a replica that is fully in sync.
     #[track_caller]
     pub fn fail_over(&self) -> Reply {
         self.0[0].client().run(&format!("SENTINEL FAILOVER {NAME}"))
     }
 
-    /// Whether all of them see so many healthy replicas that follow the primary: any of these could replace it.
+    /// Whether all of them see that many healthy replicas of the primary, any of which could replace it.
     pub fn see_replicas(&self, count: usize) -> bool {
         self.0.iter().all(|sentinel| {
             let replicas = sentinel.client().run(&format!("SENTINEL REPLICAS {NAME}"));
@@ -104,16 +105,16 @@ impl Sentinels {
         })
     }
 
-    /// Whether all of them say that this server is the primary.
+    /// Whether all of them report this server as the primary.
     pub fn agree_on(&self, port: u16) -> bool {
         self.0.iter().all(|sentinel| primary_of(sentinel.port).is_ok_and(|primary| primary.port() == port))
     }
 }
 
-/// The address that the Sentinels name: asked often, as by clients that subscribe to `+switch-master`.
+/// The address that the Sentinels report. It is queried often, as if by clients subscribed to `+switch-master`.
 struct AsSentinelsSay {
     ports: Vec<u16>,
-    /// Their last answer, and its time.
+    /// Their last reply, and when it came.
     last: Mutex<(SocketAddr, Instant)>,
 }
 
@@ -121,7 +122,7 @@ impl Route for AsSentinelsSay {
     fn address(&self, _: &str) -> SocketAddr {
         let mut last = self.last.lock().expect("no panic while it is locked");
         if last.1.elapsed() > ASK_AGAIN {
-            // If none of them answers, the address stays.
+            // If none of them replies, the address stays.
             let primary = ask(&self.ports).unwrap_or(last.0);
             *last = (primary, Instant::now());
         }
@@ -129,7 +130,7 @@ impl Route for AsSentinelsSay {
     }
 }
 
-/// The first Sentinel that answers tells.
+/// The reply of the first Sentinel that replies.
 fn ask(sentinels: &[u16]) -> io::Result<SocketAddr> {
     let mut told = Err(io::Error::other("there is no Sentinel"));
     for port in sentinels {
@@ -189,7 +190,7 @@ impl Sentinel {
         let log = File::create(dir.path().join("log"))?;
         let mut program: PathBuf = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()).into();
         if program.components().nth(1).is_some() {
-            // A path, not a name to search for; the Sentinel runs in a directory of its own.
+            // A path rather than a name to search for; absolute because the Sentinel runs in its own directory.
             program = path::absolute(program)?;
         }
         let mut command = Command::new(program);
@@ -199,7 +200,7 @@ impl Sentinel {
         Ok(Sentinel { port, child: command.spawn()?, dir })
     }
 
-    /// Whether this very process answers.
+    /// Whether this process replies, not another one on its port.
     fn answers(&self) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port)?;
         let reply = client.try_cmd(&["INFO", "server"])?;
@@ -210,10 +211,10 @@ impl Sentinel {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// A Sentinel says hello every 2 s, takes an old primary for a replica after four times that, and connects again
-    /// after 15 s: too long for a test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a
-    /// busy machine. Pings are not more frequent: a replica that was silent for five of their periods is not promoted,
-    /// and it tells its state once a second.
+    /// A Sentinel publishes hello messages every 2 s, treats an old primary as a replica after four times that, and
+    /// reconnects after 15 s, which is too long for a test. And a Sentinel that was not scheduled for 2 s does nothing
+    /// for 30 s, which is too long for a busy machine. Pings are not more frequent, because a replica that was silent
+    /// for five ping periods is not promoted, and it reports its state once a second.
     #[track_caller]
     fn hurry(&self) {
         let lines = [
@@ -246,7 +247,7 @@ impl Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        // An error says that it has ended.
+        // An error means that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {

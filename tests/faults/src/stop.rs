@@ -1,17 +1,17 @@
-//! A process that stands still: SIGSTOP.
+//! Pauses a process: SIGSTOP.
 
 use std::fs;
 use std::process::Command;
 
 use support::until;
 
-/// A stopped process. It is continued when this goes out of scope.
+/// A stopped process. It is continued when this is dropped.
 pub struct Stopped {
     pid: u32,
 }
 
 impl Stopped {
-    /// Stops a process, and waits until it stands still.
+    /// Stops a process, and waits until it is stopped.
     #[track_caller]
     pub fn stop(pid: u32) -> Stopped {
         assert!(signal(pid, "-STOP"), "there is no process {pid}");
@@ -20,7 +20,7 @@ impl Stopped {
         stopped
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub fn resume(self) {}
 }
 
@@ -35,7 +35,7 @@ fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args([name, &pid.to_string()]).status().expect("there is a kill").success()
 }
 
-/// proc_pid_stat(5). Where there is no /proc, the signal is believed to have arrived.
+/// See proc_pid_stat(5). Without /proc, assumes that the signal has arrived.
 fn stands_still(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|fields| fields.trim_start().starts_with('T')))

@@ -1,4 +1,4 @@
-//! Other servers than the tested one: the builds of `scripts/servers`.
+//! Servers other than the one under test: the builds of `scripts/servers`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,15 @@ use std::process::Command;
 
 use support::{Builder, Server};
 
-/// A server's program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// As `Redis 7.0`.
+    /// For example `Redis 7.0`.
     pub line: String,
     pub path: PathBuf,
 }
 
 impl Program {
-    /// A server of this program.
+    /// A builder for servers that run this program.
     pub fn builder(&self) -> Builder {
         Server::builder().program(&self.path)
     }
@@ -27,7 +26,7 @@ impl Program {
         Program { line: line_of(&version), path: path.into() }
     }
 
-    /// The servers of other versions than the one under test.
+    /// The servers of versions other than the one under test.
     pub fn others() -> Vec<Program> {
         let tested = Program::tested();
         let servers = built().into_iter().map(|line| {
@@ -39,7 +38,7 @@ impl Program {
     }
 }
 
-/// The output of `scripts/servers --list`: the builds, if there are any.
+/// The output of `scripts/servers --list`: the builds, if any.
 fn built() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/servers");
     let output = Command::new(path).arg("--list").output().expect("the script runs");
@@ -51,7 +50,7 @@ fn fields<const N: usize>(line: &str) -> [&str; N] {
     line.split(' ').collect::<Vec<_>>().try_into().expect("a line of the script")
 }
 
-/// `Redis 7.0.15` is of the line `Redis 7.0`.
+/// `Redis 7.0.15` belongs to the release line `Redis 7.0`.
 fn line_of(version: &str) -> String {
     version.rsplit_once('.').expect("three numbers").0.into()
 }

@@ -1,5 +1,5 @@
-//! Clients that contend for locks while faults happen around them: each takes a lock, uses it, gives it back, and
-//! retries with the same token whatever was lost on the way.
+//! Clients that contend for locks while faults happen: each acquires a lock, uses it, releases it, and retries with the
+//! same token whatever was lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use crate::guarded::Guarded;
 use crate::history::{History, Outcome, Recorder};
 use crate::lock::{Kind, Lock, Mode};
 
-/// Between a refused request and the next: polling must not keep a server from starting.
+/// The pause between a refused request and the next: polling must not keep a server from starting.
 const PACE: Duration = Duration::from_millis(5);
 
-/// A worker remembers so many tokens that it has used, to write with one of them too late.
+/// How many used tokens a worker remembers, to write with one of them too late.
 const FORMER: usize = 3;
 
-/// The plan of the workers.
+/// What the workers do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub workers: usize,
     pub locks: Vec<Lock>,
     /// The lease of every request.
     pub lease: Duration,
-    /// How long one request waits in the queue; then the next follows.
+    /// How long one request waits in the queue before the next follows.
     pub block: Duration,
-    /// The longest that a lock is held between two requests.
+    /// The longest time that a lock is held between two requests.
     pub hold: Duration,
-    /// Waits for a reply so long beyond `block`.
+    /// How much longer than `block` it waits for a reply.
     pub patience: Duration,
-    /// What confirms a worker's writes besides the reply. None: the reply is enough.
+    /// What must confirm a worker's writes in addition to the reply. None: the reply is enough.
     pub wait: Option<Wait>,
-    /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
+    /// In one of this many rounds the client dies while holding, and the lock expires. 0: never.
     pub die_one_in: usize,
     /// The seed of all random choices, together with a worker's number.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Eight workers, three mutexes, one lock of each other family.
+    /// Eight workers, three mutexes, one lock of each other type.
     pub fn mixed() -> Plan {
         let mutexes = (0..3).map(|number| Lock::new(format!("mutex-{number}"), Kind::Mutex));
         let others = [
@@ -62,15 +62,14 @@ impl Plan {
         }
     }
 
-    /// One lock more: for native clients, and for those that do not know the module. Its servers have
-    /// [`ADOPT`](crate::ADOPT).
+    /// Adds a lock for native clients and clients of other lock libraries. Its servers need [`ADOPT`](crate::ADOPT).
     pub fn with_adopted(mut self, key: &str) -> Plan {
         self.locks.push(Lock::new(key, Kind::Adopted));
         self
     }
 }
 
-/// Running workers, a thread each.
+/// Running workers, each on its own thread.
 pub struct Workers {
     recorder: Recorder,
     stopping: Arc<AtomicBool>,
@@ -78,12 +77,12 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts them; `route` says where requests go, each time anew.
+    /// Starts them; `route` is asked for the address of each request.
     pub fn start(plan: &Plan, recorder: &Recorder, route: Arc<dyn Route>) -> Workers {
         Workers::start_each(plan, recorder, |_| route.clone())
     }
 
-    /// [`Workers::start`] with a route for each worker, by its number.
+    /// [`Workers::start`] with a separate route for each worker number.
     pub fn start_each(plan: &Plan, recorder: &Recorder, route: impl Fn(usize) -> Arc<dyn Route>) -> Workers {
         let stopping = Arc::new(AtomicBool::new(false));
         let guarded = Arc::new(Guarded::default());
@@ -102,7 +101,7 @@ impl Workers {
         Workers { recorder: recorder.clone(), stopping: stopping.clone(), threads: threads.collect() }
     }
 
-    /// Waits until so many more requests were granted: the servers are at work.
+    /// Waits until that many more requests have been granted, so that the servers are known to work.
     #[track_caller]
     pub fn wait_for_grants(&self, more: usize) {
         let enough = self.recorder.grants() + more;
@@ -113,8 +112,8 @@ impl Workers {
         }
     }
 
-    /// Lets every worker give back what it holds, and returns the history. Heal all faults before: a worker that gets
-    /// no answer any more fails the test.
+    /// Lets every worker release what it holds, and returns the history. Heal all faults first: a worker that gets no
+    /// reply fails the test.
     #[track_caller]
     pub fn stop(mut self) -> History {
         self.stopping.store(true, Ordering::Relaxed);
@@ -125,7 +124,7 @@ impl Workers {
     }
 }
 
-/// Where a scenario fails, its workers end by themselves.
+/// If a scenario fails, its workers end by themselves.
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
@@ -138,19 +137,19 @@ struct Worker {
     plan: Plan,
     guarded: Arc<Guarded>,
     stopping: Arc<AtomicBool>,
-    /// How many values it has written: all differ.
+    /// How many values it has written; all are different.
     values: u64,
-    /// Tokens with which it wrote, and must not any more.
+    /// Tokens with which it has written and may not write any more.
     former: Vec<(Lock, String)>,
 }
 
-/// One lock that this worker holds.
+/// A lock that this worker holds.
 struct Held<'a> {
     lock: &'a Lock,
     owner: &'a str,
     mode: Mode,
     fence: i64,
-    /// By this worker's own clock.
+    /// In this worker's own clock.
     deadline: Duration,
 }
 
@@ -176,8 +175,8 @@ impl Worker {
         }
     }
 
-    /// Asks with the same token until the lock is granted: its fence, and until when it is held. None when the workers
-    /// are to stop.
+    /// Requests the lock with the same token until it is granted; returns its fencing token, and until when it is held.
+    /// None if the workers are to stop.
     fn acquire(&mut self, lock: &Lock, owner: &str, mode: Mode) -> Option<(i64, Duration)> {
         let (lease, block) = (self.plan.lease, self.plan.block);
         let mut end = End::default();
@@ -185,9 +184,9 @@ impl Worker {
             let deadline = self.caller.recorder().now() + lease;
             match self.caller.acquire(lock, owner, mode, lease, Some(block)) {
                 Outcome::Granted { fence } => return Some((fence, deadline)),
-                // Nothing is held, and nothing that was sent before is under way any more.
+                // Nothing is held, and no earlier request is still in flight.
                 Outcome::NotGranted if self.is_stopping() => return None,
-                // It polls.
+                // An adopted client polls.
                 Outcome::NotGranted if mode == Mode::Adopted => thread::sleep(PACE),
                 Outcome::NotGranted => {}
                 _ => thread::sleep(PACE),
@@ -196,7 +195,7 @@ impl Worker {
         }
     }
 
-    /// Uses the lock, until it gives it back or a reply says that it does not hold it.
+    /// Uses the lock until it releases it, or a reply says that it does not hold it.
     fn hold(&mut self, mut held: Held) {
         let steps = 2 + self.rng.below(3);
         for _ in 0..steps {
@@ -232,7 +231,8 @@ impl Worker {
         true
     }
 
-    /// Asks until the server answers or the lease has ended by this worker's clock. Whether it still holds the lock.
+    /// Sends requests until the server replies or the lease has expired by this worker's clock. Returns whether it
+    /// still holds the lock.
     fn until_told(&mut self, held: &Held, mut ask: impl FnMut(&mut Caller) -> Outcome) -> bool {
         while self.caller.recorder().now() < held.deadline {
             match ask(&mut self.caller) {
@@ -252,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// Now and then a client writes as if it had stood still while its lock was given to another.
+    /// Now and then a client writes as if it had been paused while its lock was granted to another.
     fn write_late(&mut self) {
         if self.former.len() < FORMER || self.rng.one_in(2) {
             return;
@@ -280,7 +280,7 @@ struct End {
 }
 
 impl End {
-    /// Faults are healed when workers are to stop: from then on each is answered in time.
+    /// Faults are healed before workers stop: from then on each request must get its reply in time.
     fn assert_in_time(&mut self, is_stopping: bool, command: &str, lock: &Lock) {
         if is_stopping {
             let since = self.since.get_or_insert_with(Instant::now);

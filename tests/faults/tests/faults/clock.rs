@@ -1,4 +1,4 @@
-//! A server's wall clock is set by an hour. Leases follow it, as every time to live does; fences never go back as long
+//! A server's wall clock is set by an hour. Leases follow it, as every TTL does; fencing tokens never go back as long
 //! as the data is kept. Holds are judged by the clients' monotonic clock.
 
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use support::{in_sync, skip, until, Builder, Client, Reply, Server};
 use crate::judged::assert_none;
 use crate::load::route;
 
-/// How many grants there are between two steps at least.
+/// The minimum number of grants between two steps.
 const GRANTS: usize = 20;
 
 const HOUR: i64 = 3_600;
 
-/// A step is noticed within a round of the server; what was answered just before may be read after it.
+/// A step is noticed within one event-loop iteration; a reply sent just before may be read after it.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A server with a clock that can be set; none where that cannot be done.
+/// A server whose clock can be set; None if that is impossible.
 fn clocked() -> Option<Builder> {
     if cfg!(target_os = "linux") {
         return Some(Server::builder().clock("+0s"));
@@ -34,12 +34,12 @@ fn set_clock(server: &mut Server, by_seconds: i64) {
     server.set_clock(&format!("{by_seconds:+}s"));
 }
 
-/// Holds that last long enough for a step to come in between, by clients of which some die.
+/// Holds that last long enough for a step to happen during them; some clients die.
 fn plan() -> Plan {
     Plan { hold: Duration::from_millis(40), ..Plan::mixed() }
 }
 
-/// Each step sets the clock an hour back: leases last longer than their owners asked for, and nothing is lost.
+/// Each step sets the clock back an hour: leases last longer than their owners requested, and nothing is lost.
 #[test]
 fn set_back_it_ends_no_hold() {
     let Some(builder) = clocked() else { return };
@@ -60,8 +60,8 @@ fn set_back_it_ends_no_hold() {
     Row::of("clock -1 h, primary", &version, usize::try_from(hours).expect("a count"), &history).report();
 }
 
-/// Each step sets the clock an hour forward and back again: holds of that moment end, others do not, and fences grow
-/// all the time.
+/// Each step sets the clock forward an hour and back again: current holds end, others do not, and fencing tokens always
+/// grow.
 #[test]
 fn set_forward_it_ends_holds_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
@@ -89,7 +89,8 @@ fn set_forward_it_ends_holds_and_fences_order_what_follows() {
     Row::of("clock +1 h and back, primary", &version, steps.len(), &history).report();
 }
 
-/// The holds that were lost although the clock was not set forward between the request and the answer with the loss.
+/// The holds that were lost although the clock was not set forward between the request and the reply that showed the
+/// loss.
 fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold> {
     let holds = holds(history);
     let is_due_to_a_step = |hold: &&Hold| {
@@ -99,7 +100,7 @@ fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold
     lost(&holds).into_iter().filter(|hold| !is_due_to_a_step(hold)).cloned().collect()
 }
 
-/// When the answer with the loss was read; the request may have been sent long before.
+/// When the reply that showed the loss was read; the request may have been sent long before.
 fn told_of_loss(history: &History, hold: &Hold) -> Duration {
     let answers = history.operations().iter().filter(|operation| {
         let is_no_hold = match operation.outcome {
@@ -112,7 +113,7 @@ fn told_of_loss(history: &History, hold: &Hold) -> Duration {
     answers.map(|operation| operation.returned).min().unwrap_or(hold.until)
 }
 
-/// A server that is started again with a clock an hour behind, from a file that has everything.
+/// A server that is restarted with a clock an hour behind, from a complete file.
 #[test]
 fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
@@ -121,7 +122,7 @@ fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
     row.report();
 }
 
-/// Nothing is promised where the data is lost and the clock is set back: fences do go back, and that is noticed.
+/// Nothing is promised if data is lost and the clock is set back: fencing tokens go back, and the judge notices it.
 #[test]
 fn a_restart_without_data_and_with_a_clock_set_back_is_seen_in_the_fences() {
     let Some(builder) = clocked() else { return };
@@ -151,7 +152,7 @@ fn restart_an_hour_behind(scenario: &str, builder: Builder) -> (Row, History) {
     (Row::of(scenario, &version, usize::try_from(hours).expect("a count"), &history), history)
 }
 
-/// A replica with a clock an hour behind is promoted, and has everything: leases last longer, nothing is lost.
+/// A fully synchronized replica with a clock an hour behind is promoted: leases last longer, nothing is lost.
 #[test]
 fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
@@ -160,7 +161,7 @@ fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
     row.report();
 }
 
-/// A replica with a clock an hour ahead is promoted: all leases are over, and fences grow.
+/// A replica with a clock an hour ahead is promoted: all leases have expired, and fencing tokens grow.
 #[test]
 fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
@@ -169,9 +170,9 @@ fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
     row.report();
 }
 
-/// A replica an hour behind that lacks the last effects: grants among them are lost, a lock stays held for an hour if
-/// its release is among them, and its next fences may be equal to fences given meanwhile. Nothing is promised where the
-/// clocks differ by more than the failover takes: it is counted.
+/// A replica with a clock an hour behind lacks the last effects. Grants among them are lost; a lock whose release is
+/// among them stays held for an hour; and its next fencing tokens may equal ones assigned since. Nothing is promised if
+/// the clocks differ by more than the failover takes: the breaches are only counted.
 #[test]
 fn what_a_replica_an_hour_behind_did_not_receive_is_counted() {
     let Some(builder) = clocked() else { return };
@@ -180,7 +181,7 @@ fn what_a_replica_an_hour_behind_did_not_receive_is_counted() {
         let mut client = replica.client();
         assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
         workers.wait_for_grants(GRANTS);
-        // As an operator would: these holders have gone.
+        // As an operator would do: these holders are gone.
         stuck = plan().locks.iter().map(|lock| client.cmd(&["LOCK.BREAK", &lock.key]).int()).sum();
     };
     let (mut row, history) = promote("clock -1 h, promoted replica behind", builder, -HOUR, go_on_alone);
@@ -189,7 +190,8 @@ fn what_a_replica_an_hour_behind_did_not_receive_is_counted() {
     row.report();
 }
 
-/// Promotes a replica with a clock that differs by so many seconds, under load, once; `part` parts it from its primary.
+/// Promotes, once and under load, a replica whose clock differs by that many seconds; `part` separates it from its
+/// primary.
 fn promote(
     scenario: &str,
     builder: Builder,
@@ -215,14 +217,14 @@ fn promote(
     (Row::of(scenario, &version, 1, &history), history)
 }
 
-/// The primary takes no more writes, and the replica has all of them.
+/// The primary accepts no more writes, and the replica has all of them.
 fn wait_until_in_sync(primary: &Server, replica: &Server, _: &Workers) {
     let mut client = primary.client();
     assert_eq!(client.run("CLIENT PAUSE 60000 WRITE"), Reply::ok());
     until("the replica has everything", || offset(&mut client) == offset(&mut replica.client()));
 }
 
-/// Its offset in the stream of effects.
+/// The replication offset.
 fn offset(client: &mut Client) -> i64 {
     let info = support::Info::parse(client.run("INFO replication").text());
     match info.text("role") {

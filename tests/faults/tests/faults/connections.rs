@@ -1,4 +1,4 @@
-//! Connections that end at any moment, with or without a request under way: nothing is lost but replies.
+//! Connections that close at any moment, with or without a pending request: only replies are lost.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn connections_that_are_killed_cost_nothing_but_their_replies() {
     });
 }
 
-/// Each client dies while it holds, and others wait: the server receives no command when the lease ends, and has to
+/// Each client dies while holding, and others wait: the server receives no command when the lease expires, and must
 /// notice by itself. A waiter for another lock, with a lease of minutes, must not make it miss that.
 #[test]
 fn an_idle_server_ends_the_leases_of_dead_clients() {

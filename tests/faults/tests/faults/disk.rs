@@ -1,5 +1,5 @@
-//! A disk without room: the append-only file or a snapshot cannot be written. The server decides what it does then (it
-//! refuses writes, or it exits); locks, waiters and fences are judged here.
+//! A full disk: the append-only file or a snapshot cannot be written. The server decides how to react (it refuses
+//! writes, or it exits); locks, waiters and fencing tokens are judged here.
 
 mod small_disk;
 
@@ -16,10 +16,10 @@ use small_disk::SmallDisk;
 
 const DISK_BYTES: usize = 64 << 20;
 
-/// How many grants there are between two faults at least.
+/// The minimum number of grants between two faults.
 const GRANTS: usize = 30;
 
-/// The lease that is to end while the disk is full, at first: on a slow machine it is longer.
+/// The initial lease that must expire while the disk is full; it is longer on a slow machine.
 const SHORT_LEASE: Duration = Duration::from_millis(500);
 
 fn append_only(disk: &SmallDisk, fsync: &str) -> Builder {
@@ -59,7 +59,7 @@ fn no_grants_while_snapshots_cannot_be_written() {
     let server = disk.server().config("save 3600 1").start();
     let save = |client: &mut Client, status: &str| {
         until(&format!("a snapshot ends with {status}"), || {
-            // Refused while another one runs.
+            // Refused while another snapshot is being saved.
             client.run("BGSAVE");
             until("it has ended", || field(client, "rdb_bgsave_in_progress") == "0");
             field(client, "rdb_last_bgsave_status") == status
@@ -80,8 +80,8 @@ fn no_grants_while_snapshots_cannot_be_written() {
     row.report();
 }
 
-/// Closes the server to writes and opens it again, for as long as a scenario lasts. No lock is granted meanwhile,
-/// leases end, and afterwards waiters are granted. The server runs on, so nothing is lost.
+/// Makes the server refuse writes and accept them again, for the duration of a scenario. During a refusal no lock is
+/// granted and leases expire; afterwards waiters are granted. The server keeps running, so nothing is lost.
 fn refuse_writes(
     scenario: &str,
     server: &Server,
@@ -96,7 +96,7 @@ fn refuse_writes(
     let mut aside = caller(server, &recorder);
     let mut outages = Vec::new();
     let mut short_lease = SHORT_LEASE;
-    // How many leases have ended behind the closed gate.
+    // How many leases have expired while writes were refused.
     let mut ended = 0;
     let started = Instant::now();
     while ended < 2 || started.elapsed() < seconds() {
@@ -152,7 +152,7 @@ fn granted_within(history: &History, time: &std::ops::Range<Duration>) -> Vec<St
     within.map(|operation| format!("{operation:?}")).collect()
 }
 
-/// `appendfsync always`: Redis ends itself before it answers.
+/// `appendfsync always`: Redis exits before it replies.
 #[test]
 fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
     let Some(disk) = SmallDisk::new(DISK_BYTES) else { return };
@@ -166,8 +166,8 @@ fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
     row.report();
 }
 
-/// `appendfsync everysec`: answers of the turn in which the disk was found to be full are in memory only, for as long
-/// as it is full. A crash forgets these, and no earlier answer.
+/// `appendfsync everysec`: replies of the iteration in which the disk was found to be full are only in memory while it
+/// is full. A crash loses these, and no earlier reply.
 #[test]
 fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full() {
     let Some(disk) = SmallDisk::new(DISK_BYTES) else { return };
@@ -181,7 +181,8 @@ fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full()
     row.report();
 }
 
-/// Lost holds without an answer to their owner between the last filling of the disk and the loss: these were written.
+/// Lost holds whose owner got no reply between the last time the disk was filled and the loss, so they had been
+/// written.
 fn forgotten_too_much(history: &History, filled: &[Duration]) -> Vec<Hold> {
     let is_written = |hold: &&Hold| {
         let last_filled = filled.iter().rfind(|time| **time < hold.until);
@@ -198,8 +199,8 @@ fn forgotten_too_much(history: &History, filled: &[Duration]) -> Vec<Hold> {
     lost(&holds(history)).into_iter().filter(is_written).cloned().collect()
 }
 
-/// Fills the disk, ends the server, makes room and starts it again, for as long as a scenario lasts. Returns also when
-/// the disk began to be filled.
+/// Fills the disk, ends the server, makes room and restarts it, for the duration of a scenario. Also returns when each
+/// filling began.
 fn end_and_restart(
     scenario: &str,
     disk: &SmallDisk,

@@ -1,4 +1,4 @@
-//! A client in a process of its own (`src/bin/holder.rs`).
+//! A client in a separate process (`src/bin/holder.rs`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,7 +14,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts a process that asks for a mutex.
+    /// Starts a process that requests a mutex.
     pub fn start(server: &Server, key: &str, owner: &str, lease: Duration) -> Holder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holder"));
         let (port, lease) = (server.port().to_string(), lease.as_millis().to_string());
@@ -37,12 +37,12 @@ impl Holder {
         fence.unwrap_or_else(|| panic!("no fence: {line}"))
     }
 
-    /// Has it send a command: it finds it, when it goes on, before anything else.
+    /// Makes it send a command. If it is stopped, this is the first thing it does when it continues.
     pub fn tell(&mut self, command: &str) {
         writeln!(self.stdin, "{command}").expect("the holder runs");
     }
 
-    /// The reply to the next of the commands, as it is printed.
+    /// The printed reply to the next of the commands.
     pub fn reply(&mut self) -> String {
         self.line()
     }

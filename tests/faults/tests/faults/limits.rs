@@ -12,15 +12,15 @@ use crate::judged::assert_none;
 use crate::load::route;
 use crate::parked::{caller, Parked};
 
-/// How many grants there are between two faults at least.
+/// The minimum number of grants between two faults.
 const GRANTS: usize = 20;
 
 fn info(client: &mut Client, section: &str, field: &str) -> i64 {
     Info::parse(client.cmd(&["INFO", section]).text()).number(field)
 }
 
-/// `maxmemory` with noeviction: acquires are refused in the server's words. Held locks can be used, renewed and given
-/// back, and waiters are granted.
+/// `maxmemory` with noeviction: acquires fail with the server's error. Held locks can be used, renewed and released,
+/// and waiters are granted.
 #[test]
 fn without_memory_holders_go_on_and_waiters_are_granted() {
     let server = Server::start();
@@ -77,13 +77,13 @@ fn evicted_locks_pass_to_waiters_volatile_ttl() {
     evict("volatile-ttl");
 }
 
-/// A cache that evicts locks while they are held: the fence of such a lock is never given again, and waiters are
-/// granted.
+/// A cache that evicts locks while they are held: the fencing token of such a lock is never assigned again, and waiters
+/// are granted.
 fn evict(policy: &str) {
     let server = Server::builder().config(format!("maxmemory-policy {policy}")).start();
     let version = server.info("server").version();
     let mut client = server.client();
-    // Holders are idle for long enough to be taken.
+    // Holders are idle long enough for their locks to be evicted.
     let plan = Plan { hold: Duration::from_millis(30), ..Plan::mixed() };
     let recorder = Recorder::new();
     let workers = Workers::start(&plan, &recorder, route(&server));
@@ -97,7 +97,7 @@ fn evict(policy: &str) {
     let mut enough = false;
     while !enough || started.elapsed() < seconds() {
         let key = format!("cached-{}", rng.below(10_000));
-        // Refused where nothing is left that may be evicted.
+        // Refused if nothing is left to evict.
         client.cmd(&["SET", &key, &value, "EX", "1000"]);
         enough = evicted(&mut client) > 100;
         assert!(started.elapsed() < seconds() + support::LIMIT, "nothing was evicted");
@@ -114,7 +114,7 @@ fn evict(policy: &str) {
     row.report();
 }
 
-/// `maxclients`: new clients are refused by the server, connected ones go on.
+/// `maxclients`: the server refuses new clients; connected ones continue.
 #[test]
 fn at_maxclients_connected_clients_go_on() {
     let server = Server::start();
@@ -139,7 +139,7 @@ fn at_maxclients_connected_clients_go_on() {
         workers.wait_for_grants(GRANTS);
         assert_eq!(aside.release(&held, "holder", Mode::Mutex), Outcome::Done);
         next.assert_served();
-        // Longer than its lease: it is renewed.
+        // Longer than its lease, so it was renewed.
         until("the session is renewed", || client.cmd(&["PEXPIRETIME", &bound.key]).int() >= first_end + 1_000);
         after.assert_waits();
         drop(session);
@@ -158,7 +158,7 @@ fn at_maxclients_connected_clients_go_on() {
     Row::of("maxclients reached", &version, times, &history).report();
 }
 
-/// Lets a hundred more clients in, and connects so many that the next is refused.
+/// Allows a hundred more clients, and connects so many that the next one is refused.
 fn fill_up(server: &Server, client: &mut Client) -> Vec<Client> {
     let most = info(client, "clients", "connected_clients") + 100;
     assert_eq!(client.run(&format!("CONFIG SET maxclients {most}")), Reply::ok());
@@ -170,7 +170,7 @@ fn fill_up(server: &Server, client: &mut Client) -> Vec<Client> {
                 assert!(error.starts_with("ERR max number of clients"), "{error}");
                 return crowd;
             }
-            // The refusal came before the command, and the end of the connection with it.
+            // The refusal came before the command, and then the connection was closed.
             Err(_) => return crowd,
             Ok(_) => crowd.push(newcomer),
         }

@@ -1,4 +1,4 @@
-//! A fault beside workers, on one server that keeps everything.
+//! A fault under load, on one server that keeps everything.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
@@ -11,7 +11,7 @@ use support::Server;
 
 use crate::judged::assert_none;
 
-/// Queues are long, requests wait until they are granted, some clients die while they hold. Its servers have `ADOPT`.
+/// Queues are long, requests wait until they are granted, some clients die while holding. Its servers have `ADOPT`.
 pub fn waiting() -> Plan {
     Plan {
         workers: 12,
@@ -22,13 +22,13 @@ pub fn waiting() -> Plan {
     }
 }
 
-/// Every request goes to this server, and after a restart to it again.
+/// Every request goes to this server, including after a restart.
 pub fn route(server: &Server) -> Arc<impl Fn() -> SocketAddr + Send + Sync> {
     let address = ([127, 0, 0, 1], server.port()).into();
     Arc::new(move || address)
 }
 
-/// Has a fault made again and again beside workers, and judges that nothing was broken.
+/// Causes a fault repeatedly while workers run, and checks that nothing was broken.
 pub fn under_load(scenario: &str, server: &Server, plan: &Plan, mut fault: impl FnMut(&Workers)) {
     let address = ([127, 0, 0, 1], server.port()).into();
     let recorder = Recorder::new();

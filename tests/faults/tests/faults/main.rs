@@ -1,4 +1,4 @@
-//! Scenarios: a fault each, on real servers, under clients that record their replies. Each asserts its promise, and
+//! Scenarios: one fault each, on real servers, with clients that record their replies. Each asserts its promise, and
 //! reports a row of results/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod clock;

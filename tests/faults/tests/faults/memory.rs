@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use support::{Client, Info};
 
-/// Between two readings: the server clears up in rounds, ten of them a second.
+/// The time between two readings: the server cleans up ten times a second.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// How much more memory may be in use: the allocator and the tables of the server vary by so much.
+/// How much more memory may be in use, which is how much the server's allocator and tables vary.
 const USED_SLACK: i64 = 512 << 10;
 
-/// Pages that were touched may stay resident: how many differs with what was freed in which order.
+/// Pages once used may stay resident; how many depends on what was freed in which order.
 const RESIDENT_SLACK: i64 = 8 << 20;
 
 /// In bytes.
@@ -19,17 +19,18 @@ const RESIDENT_SLACK: i64 = 8 << 20;
 pub struct Memory {
     pub used: i64,
     pub resident: i64,
-    /// True if the allocator gives pages back, as jemalloc does. The C library's keeps them: without the module, four
-    /// times 9,000 clients of BLPOP left 55, 96, 123 and 138 MB resident in a Valkey, and 1.1 MB in use each time.
+    /// True if the allocator returns pages to the system, as jemalloc does. The C library's keeps them: without the
+    /// module, four runs of 9,000 BLPOP clients left 55, 96, 123 and 138 MB resident in a Valkey, with 1.1 MB in use
+    /// each time.
     gives_pages_back: bool,
 }
 
 impl Memory {
-    /// When the server has done all its clearing up: it frees the helpers of blocked clients, and shrinks its tables,
-    /// step by step.
+    /// The memory when the server has cleaned up: it frees the helpers of blocked clients and shrinks its tables step
+    /// by step.
     pub fn at_rest(client: &mut Client) -> Memory {
         let mut lowest = Memory { used: i64::MAX, resident: i64::MAX, gives_pages_back: true };
-        // Readings are counted, not seconds: a busy machine may take fewer readings in a second.
+        // Counts readings, not seconds: on a busy machine there may be fewer readings in a second.
         let mut readings = 0;
         while readings < 10 {
             client.run("MEMORY PURGE");
@@ -46,7 +47,7 @@ impl Memory {
         lowest
     }
 
-    /// Whether more is in use, or resident, than was before.
+    /// Whether more is in use, or resident, than before.
     pub fn has_grown_since(self, before: Memory) -> bool {
         self.used > before.used + USED_SLACK
             || self.gives_pages_back && self.resident > before.resident + RESIDENT_SLACK

@@ -1,4 +1,4 @@
-//! A client that waits in a queue while the test makes a fault, on a thread of its own. Its reply is part of the
+//! A client that waits in a queue, on a separate thread, while the test causes a fault. Its reply is part of the
 //! history.
 
 use std::thread::{self, JoinHandle};
@@ -9,7 +9,7 @@ use support::{until, Server};
 
 use crate::load::route;
 
-/// Numbers of clients that are no workers.
+/// The first number of clients that are not workers.
 const FIRST_NUMBER: usize = 1_000;
 
 /// Longer than any fault.
@@ -22,13 +22,13 @@ pub struct Parked {
     owner: String,
 }
 
-/// A client of this server, beside the workers.
+/// A client of this server, in addition to the workers.
 pub fn caller(server: &Server, recorder: &Recorder) -> Caller {
     Caller::new(FIRST_NUMBER, recorder.clone(), route(server))
 }
 
 impl Parked {
-    /// Queues a request for a mutex, and returns when it waits, or has been served already.
+    /// Queues a request for a mutex, and returns when it waits or has already been granted.
     #[track_caller]
     pub fn behind(server: &Server, recorder: &Recorder, lock: &Lock, owner: &str) -> Parked {
         let mut caller = caller(server, recorder);
@@ -50,7 +50,7 @@ impl Parked {
         assert!(!self.waiting.is_finished(), "{} was answered: it waited for {}", self.owner, self.lock.key);
     }
 
-    /// Waits until it is granted the lock, and gives it back.
+    /// Waits until it is granted the lock, and releases it.
     #[track_caller]
     pub fn assert_served(self) {
         until(&format!("{} is served", self.owner), || self.waiting.is_finished());

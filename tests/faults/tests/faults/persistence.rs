@@ -1,5 +1,5 @@
-//! `kill -9` under load, and a start from the same files. A killed process loses no write that it handed to the system;
-//! a power cut does, so there the end of the AOF is cut off as well.
+//! `kill -9` under load, and a start from the same files. A killed process loses no write that it passed to the system;
+//! a power failure does, so there the end of the AOF is also cut off.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use support::{until, Builder, Reply, Server};
 
 use crate::judged::assert_none;
 
-/// How many grants there are between two faults at least.
+/// The minimum number of grants between two faults.
 const GRANTS: usize = 20;
 
 #[test]
@@ -25,7 +25,7 @@ fn nothing_acknowledged_is_lost_where_each_write_is_synced() {
     });
 }
 
-/// Some kills come while the new file is written, some after it has taken the old one's place.
+/// Some kills come while the new file is being written, some after it has replaced the old one.
 #[test]
 fn nothing_acknowledged_is_lost_while_the_aof_is_rewritten() {
     let builder = Server::builder().appendonly().config("aof-use-rdb-preamble no");
@@ -92,7 +92,7 @@ fn kill(server: &mut Server, _: &Workers) {
     server.kill();
 }
 
-/// Loses the end of the AOF with many grants.
+/// Cuts off the end of the AOF, with many grants.
 fn cut_power(server: &mut Server, workers: &Workers) {
     let aof = incremental_aof(server);
     let len = || fs::metadata(&aof).expect("there is an AOF").len();
@@ -105,15 +105,15 @@ fn cut_power(server: &mut Server, workers: &Workers) {
     file.set_len(synced).expect("the AOF is cut");
 }
 
-/// The file that a server appends to.
+/// The file that the server appends to.
 fn incremental_aof(server: &Server) -> PathBuf {
     let files = fs::read_dir(server.dir().join("appendonlydir")).expect("there is an AOF");
     let mut names = files.map(|file| file.expect("it can be read").path());
     names.find(|name| name.to_string_lossy().ends_with(".incr.aof")).expect("there is an AOF to append to")
 }
 
-/// Has a fault made to a server under load, and starts it again from its files, for as long as a scenario lasts.
-/// `judge` lists the broken promises; whatever was lost, no waiter is forgotten in the end.
+/// Causes a fault on a server under load and restarts it from its files, for the duration of a scenario. `judge` lists
+/// the broken promises; whatever was lost, no waiter is forgotten in the end.
 fn kill_again_and_again(
     scenario: &str,
     plan: Plan,

@@ -1,10 +1,10 @@
-//! A server that works for long: millions of calls of every family, native and adopted, with hand-offs, leases that
-//! end, waits that run out, sessions that end with their connections. Each reply is the one that the contract has, no
-//! fence is given twice, the module has counted what its clients have seen, and the memory stays as after the first
+//! A long-running server: millions of calls with every lock type, native and adopted, with hand-offs, expiring leases,
+//! waits that time out, and sessions that end with their connections. Each reply matches the contract, no fencing token
+//! is assigned twice, the module has counted what its clients have seen, and memory stays at its level after the first
 //! tenth of the run.
 //!
-//! `make faults FAULTS=soak` runs ten million calls; `REDIS_LOCK_SOAK_OPERATIONS` says another number,
-//! `REDIS_LOCK_SOAK_SEED` repeats the random choices of a run.
+//! `make faults FAULTS=soak` runs ten million calls. `REDIS_LOCK_SOAK_OPERATIONS` changes the number;
+//! `REDIS_LOCK_SOAK_SEED` reproduces the random choices of a run.
 
 mod script;
 
@@ -21,7 +21,7 @@ const SHORT_RUN: u64 = 100_000;
 const TENTHS: u64 = 10;
 const CONNECTIONS: usize = 8;
 
-/// Commands of a pipeline, at least.
+/// The minimum number of commands in a pipeline.
 const BATCH: usize = 200;
 
 #[test]
@@ -77,7 +77,7 @@ fn replies_and_counts_are_right_and_memory_stays_that_of_the_first_tenth() {
     .report();
 }
 
-/// Every connection works off its share, on a thread of its own.
+/// Every connection processes its share on a separate thread.
 fn work(server: &Server, seed: u64, tenth: u64, operations: u64) -> Tally {
     let share = operations / CONNECTIONS as u64;
     let tallies: Vec<Tally> = thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
     tally
 }
 
-/// Waits until nothing is left of the connections except the lock that is always held, and counters.
+/// Waits until nothing of the connections is left except the lock that is always held, and counters.
 fn wait_until_all_have_gone(server: &Server, admin: &mut Client) {
     server.wait_blocked(0);
     until("every lease is over", || admin.run("DBSIZE").int() <= 2);
@@ -130,7 +130,7 @@ fn wait_until_all_have_gone(server: &Server, admin: &mut Client) {
     assert_eq!(held.map(|field| info.number(field)), [1, 0, 0, 0], "{held:?}");
 }
 
-/// The module and its clients have counted the same.
+/// Checks that the module and its clients have counted the same.
 #[track_caller]
 fn assert_counted(server: &Server, admin: &mut Client, total: &Tally) {
     let info = server.info("lock");
@@ -147,7 +147,7 @@ fn assert_counted(server: &Server, admin: &mut Client, total: &Tally) {
     assert_eq!(count("lock_leases_expired"), total.left_to_expire, "leases that ended by themselves");
 }
 
-/// A number from the environment.
+/// A number from an environment variable.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))

@@ -1,4 +1,4 @@
-//! Processes that stand still for a while and go on where they were: a holder, a waiter, a primary, a replica.
+//! Processes that are paused for a while and continue where they were: a holder, a waiter, a primary, a replica.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::judged::assert_none;
 use crate::load::{under_load, waiting};
 
-/// The lease of the process that is stopped.
+/// The lease of the stopped process.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Longer than a round.
@@ -48,7 +48,7 @@ fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
             let waiting = scope.spawn(|| other.acquire(&lock, &next, mutex, LONG, Some(LONG)));
             stage.wait_for_queue(&[&owner, &next]);
             assert_eq!(stage.caller.release(&lock, &first, mutex), Outcome::Done);
-            // It is granted the lock as any waiter; that it stands still is seen when its lease ends.
+            // It is granted the lock like any waiter; that it is stopped shows when its lease expires.
             let grant = waiting.join().expect("a waiter is answered");
             drop(stopped);
             (grant, stage.fence(&mut holder, &owner, asked))
@@ -59,7 +59,7 @@ fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
     stage.judge("SIGSTOP of a waiter");
 }
 
-/// A server, a mutex, and the contender of a process that is stopped.
+/// A server, a mutex, and a contender of the stopped process.
 struct Stage {
     server: Server,
     lock: Lock,
@@ -98,7 +98,7 @@ impl Stage {
         caller(&self.server, &self.recorder)
     }
 
-    /// Starts the process that is to be stopped, and tells when.
+    /// Starts the process that will be stopped, and returns when it was started.
     fn start(&self, owner: &str) -> (Holder, Duration) {
         let asked = self.recorder.now();
         (Holder::start(&self.server, &self.lock.key, owner, SHORT), asked)
@@ -128,8 +128,8 @@ impl Stage {
         });
     }
 
-    /// The next owner holds the lock; everything that the stopped holder does now, in the belief that it holds it, is
-    /// refused: by the server, and by its fence.
+    /// The next owner holds the lock. Everything that the stopped holder does now, believing that it holds the lock, is
+    /// rejected: by the server, and because of its fencing token.
     fn assert_is_refused(
         &mut self,
         holder: &mut Holder,
@@ -178,7 +178,7 @@ fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
     let mut rng = Rng::new(1);
     under_load("SIGSTOP of a primary", &server, &waiting(), |workers| {
         let stopped = Stopped::stop(server.pid());
-        // Nothing can be observed of it meanwhile. Some leases end, no request does.
+        // Nothing can be observed of it during this time. Some leases expire, no request does.
         thread::sleep(Duration::from_millis(50 + rng.below(700) as u64));
         stopped.resume();
         workers.wait_for_grants(10);

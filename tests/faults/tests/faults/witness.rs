@@ -1,5 +1,5 @@
-//! Clients with a written part in a scenario: one holds a lock on the old primary, the other wants it on the new. So
-//! each judge has something to see, whatever the workers happen to do.
+//! Clients with a fixed role in a scenario: one holds a lock on the old primary, the other requests it on the new one.
+//! So each judge has something to see, whatever the workers happen to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Witness {
         Witness { caller: Caller::new(number, recorder.clone(), route), lock: witnessed(), owner }
     }
 
-    /// Of another lock.
+    /// Uses another lock.
     pub fn of(mut self, lock: Lock) -> Witness {
         self.lock = lock;
         self

@@ -1,5 +1,5 @@
-//! Primaries that are killed, and replicas that take over from living ones: in good order, without the latest writes,
-//! or without a vote.
+//! Primaries that are killed, and replicas that take over from live ones: in an orderly way, without the latest writes,
+//! or without an election.
 
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ use crate::judged::assert_none;
 /// The longest lease of the workers.
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// A lease that began just before its primary was killed, and lasts when the replica has taken over: that takes some
-/// 2 s.
+/// A lease that began just before its primary was killed, and still lasts when the replica has taken over, which takes
+/// about 2 s.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// How much longer than leases the grace is if the old primary lives on: it grants until it learns of the new one.
+/// How much longer than leases the grace period must be if the old primary lives on: it grants until it learns of the
+/// new one.
 const HEARSAY: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ enum Fault {
     Ask(Takeover),
 }
 
-/// Whether the replica has all that the primary has acknowledged.
+/// Whether the replica has everything that the primary has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Up,
@@ -38,7 +39,7 @@ struct Scenario {
     fault: Fault,
     link: Link,
     grace: Duration,
-    /// The lease of the silent holder's lock.
+    /// The lease of the lock of the silent holder.
     silent: Duration,
 }
 
@@ -98,7 +99,7 @@ fn no_holds_overlap_after_a_forced_failover_where_grace_covers_the_old_primarys_
     }
 }
 
-/// The counterpart of the tests above: without grace their judge sees the overlaps that they exclude.
+/// The counterpart of the tests above: without grace, their judge finds the overlaps that they exclude.
 #[test]
 fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
     let shown = fail_again_and_again(Scenario {
@@ -114,7 +115,7 @@ fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
     shown.row.report();
 }
 
-/// Its holder sends nothing until its lease is over; another one in each round.
+/// Its holder sends nothing until its lease has expired; a new holder in each round.
 const SILENT: &str = "{k}silent";
 
 /// Its holder asks the new primary whether it holds the lock.
@@ -123,7 +124,7 @@ const ASKING: &str = "{k}asking";
 /// The replica has acknowledged its grant.
 const COVERED: &str = "{k}covered";
 
-/// Makes the fault under load, for as long as a scenario lasts. Fences are judged here: they never go back.
+/// Causes the fault under load for the duration of a scenario. Fencing tokens are judged here: they never go back.
 #[track_caller]
 fn fail_again_and_again(scenario: Scenario) -> Shown {
     let Scenario { name, fault, link, grace, silent } = scenario;
@@ -167,12 +168,12 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
             assert_eq!(run.cluster.replica_of(new), old, "the old primary follows the new");
         }
     }
-    // A replaced primary may grant until it learns of it.
+    // A replaced primary may grant until it learns of its replacement.
     let scope = if matches!(fault, Fault::Ask(Takeover::Force | Takeover::Alone)) { Scope::Key } else { Scope::Server };
     run.end(name, scope)
 }
 
-/// Clients with a fixed part: the fate of their locks is certain, whatever the workers do.
+/// Clients with a fixed role: the fate of their locks is certain, whatever the workers do.
 struct Witnesses {
     silent: Caller,
     asking: Caller,
@@ -188,7 +189,7 @@ impl Witnesses {
         Witnesses { silent: caller(0), asking: caller(1), rival: caller(2), fence: 0, round: 0 }
     }
 
-    /// Two locks are taken from the primary that is about to fail.
+    /// Acquires two locks from the primary that is about to fail.
     #[track_caller]
     fn take(&mut self, silent: Duration) {
         self.round += 1;
@@ -198,7 +199,7 @@ impl Witnesses {
         granted(&mut self.asking, ASKING, &owner, LONG);
     }
 
-    /// A lock is taken, and its replica has acknowledged that.
+    /// Acquires a lock, and waits until the replica has acknowledged it.
     #[track_caller]
     fn take_with_wait(&mut self, primary: &Server) {
         let mut client = primary.client();
@@ -225,7 +226,7 @@ impl Witnesses {
         assert_eq!(client.run(&format!("LOCK.RELEASE {COVERED} w")), Reply::Int(1));
     }
 
-    /// Whether the asking holder still holds its lock. It gives it back then.
+    /// Whether the asking holder still holds its lock. If so, releases it.
     #[track_caller]
     fn ask(&mut self) -> bool {
         let owner = self.owner();
@@ -235,7 +236,7 @@ impl Witnesses {
         renewed == Outcome::Done
     }
 
-    /// Another client is granted the lock of the silent holder, and gives it back.
+    /// Another client is granted the silent holder's lock, and releases it.
     #[track_caller]
     fn succeed(&mut self) {
         let owner = format!("rival-{}", self.round);
@@ -261,7 +262,7 @@ fn granted(caller: &mut Caller, key: &str, owner: &str, lease: Duration) {
     assert!(matches!(outcome, Outcome::Granted { .. }), "{owner}: {outcome:?}");
 }
 
-/// Asks until there is an answer.
+/// Retries until there is a reply.
 #[track_caller]
 fn told(mut ask: impl FnMut() -> Outcome) -> Outcome {
     let mut outcome = Outcome::Unknown;

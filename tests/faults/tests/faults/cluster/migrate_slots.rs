@@ -1,4 +1,4 @@
-//! A slot that moves in one step, by Valkey's `CLUSTER MIGRATESLOTS`: there and back, cancelled, and with one of the
+//! A slot that moves in one step, with Valkey's `CLUSTER MIGRATESLOTS`: there and back, cancelled, and with one of the
 //! two nodes killed.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn skips_migrations() -> bool {
 }
 
 impl Run {
-    /// Which node has the slot, and the next primary.
+    /// The node that has the slot, and the next primary.
     #[track_caller]
     fn source_and_target(&self) -> (usize, usize) {
         let (from, primaries) = (self.primary(), self.cluster.primaries());

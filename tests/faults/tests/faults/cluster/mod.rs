@@ -1,5 +1,5 @@
-//! Six nodes of a cluster under load: slots that move, primaries that fail, migrations that break off. All locks share
-//! one slot, so that each fault meets all of them.
+//! Six cluster nodes under load: slots that move, primaries that fail, migrations that are aborted. All locks are in
+//! one slot, so that each fault affects all of them.
 
 mod failover;
 mod migrate_slots;
@@ -17,16 +17,16 @@ use support::{skip, until, Builder, Client, Info, Reply};
 
 use crate::judged::assert_none;
 
-/// How many grants there are between two faults at least.
+/// The minimum number of grants between two faults.
 const GRANTS: usize = 30;
 
-/// No node is to be called failed: longer than any test takes.
+/// No node must be considered failed: longer than any test takes.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// A primary that is killed is to be called failed soon.
+/// A primary that is killed must soon be considered failed.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Four times the node timeout, and a bit: that long a node remembers the votes for it.
+/// Four times the node timeout, and a little more: how long a node remembers votes for it.
 const AUTH_AGE: Duration = Duration::from_millis(4_500);
 
 /// Longer than any test takes, for leases.
@@ -35,7 +35,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Longer than any wait, except that of a forgotten waiter.
 const FORGOTTEN: Duration = Duration::from_secs(20);
 
-/// Locks of every family in one slot; one of them is also the second of a pair.
+/// Locks of every type in one slot; one of them is also the second key of a pair.
 fn plan() -> Plan {
     let pair = "{k}pair";
     Plan {
@@ -53,7 +53,7 @@ fn plan() -> Plan {
     }
 }
 
-/// A plan by which only servers end a hold or a wait.
+/// A plan in which only servers end a hold or a wait.
 fn patient_plan() -> Plan {
     Plan { lease: LONG, block: FORGOTTEN, ..plan() }
 }
@@ -68,9 +68,9 @@ struct Run {
     recorder: Recorder,
     workers: Workers,
     started: Instant,
-    /// When each fault was made.
+    /// When each fault was caused.
     faults: Vec<Instant>,
-    /// The epoch of the cluster at the beginning.
+    /// The epoch of the cluster at the start.
     epoch: i64,
 }
 
@@ -93,12 +93,12 @@ impl Run {
         }
     }
 
-    /// Whether to go on: the fault is made `least` times, and for as long as a scenario lasts.
+    /// Whether to continue: the fault is caused at least `least` times, and for the duration of a scenario.
     fn goes_on(&self, least: usize) -> bool {
         self.faults.len() < least || self.started.elapsed() < seconds()
     }
 
-    /// Ends the grace of the nodes' start. Promotions begin another.
+    /// Ends the grace period that began with the nodes' start. Promotions begin another.
     #[track_caller]
     fn end_grace(&self) {
         for index in self.cluster.up() {
@@ -115,7 +115,7 @@ impl Run {
         self.cluster.primary_of(self.slot)
     }
 
-    /// Each begins one epoch; so does a takeover without a vote.
+    /// Each election begins one epoch, and so does a takeover without an election.
     #[track_caller]
     fn elections(&self) -> usize {
         usize::try_from(self.cluster.epoch() - self.epoch).expect("epochs grow")
@@ -131,23 +131,23 @@ impl Run {
         self.faults.push(Instant::now());
     }
 
-    /// Waits until so many more requests were answered.
+    /// Waits until that many more requests have been completed.
     #[track_caller]
     fn wait_for_requests(&self, more: usize) {
         let enough = self.recorder.requests() + more;
         until("requests are answered", || self.recorder.requests() >= enough);
     }
 
-    /// Waits until no node can be elected that was elected a short time ago: old votes would be counted as new ones,
-    /// and the others would not agree (`clusterHandleSlaveFailover`, while `auth_age` is small). Each fault makes
-    /// another node the primary, so the fault before the last counts.
+    /// Waits until no recently elected node can be elected again: old votes would count as new ones, and the others
+    /// would not agree (`clusterHandleSlaveFailover`, while `auth_age` is small). Each fault makes another node the
+    /// primary, so the fault before the last one counts.
     fn pace(&self) {
         if let [.., before, _] = self.faults[..] {
             thread::sleep(AUTH_AGE.saturating_sub(before.elapsed()));
         }
     }
 
-    /// A primary that was killed is replaced by its replica before it comes back: it has forgotten all keys.
+    /// A primary that was killed must be replaced by its replica before it comes back, because it has lost all keys.
     #[track_caller]
     fn replace(&mut self, killed: usize) {
         self.cluster.primaries();
@@ -155,8 +155,8 @@ impl Run {
         self.cluster.until_whole();
     }
 
-    /// Ends the load on a cluster that is whole, and judges what is promised in every case: fences grow, every queue
-    /// drains, no node keeps anything of a client.
+    /// Ends the load on a healthy cluster, and judges what is promised in every case: fencing tokens grow, every queue
+    /// empties, no node keeps anything of a client.
     #[track_caller]
     fn end(self, scenario: &str, scope: Scope) -> Shown {
         self.workers.wait_for_grants(GRANTS);
@@ -176,24 +176,24 @@ impl Run {
     }
 }
 
-/// What a run has shown.
+/// The findings of a run.
 struct Shown {
     row: Row,
     holds: Vec<Hold>,
     history: History,
     elections: usize,
-    /// How many connections ended in the middle of a request.
+    /// How many connections closed during a request.
     broken: usize,
 }
 
 impl Shown {
-    /// All breaches, where nothing may be lost.
+    /// All breaches, if nothing may be lost.
     fn breaches(&self, scope: Scope) -> Vec<String> {
         breaches(&self.history, scope)
     }
 
-    /// Whether only the faults caused elections. If a machine that stood still caused others, it says so: losses then
-    /// may be due to those.
+    /// Whether only the faults caused elections. If a paused machine caused others, prints that: losses may then be due
+    /// to those.
     fn is_as_planned(&self) -> bool {
         let is_as_planned = self.elections == self.row.faults;
         if !is_as_planned {
@@ -205,7 +205,7 @@ impl Shown {
         is_as_planned
     }
 
-    /// Fails where a request of a [`patient_plan`] was answered nil, or not at all in that time: its wake-up was lost.
+    /// Fails if a request of a [`patient_plan`] got nil, or no reply at all in that time: its wake-up was lost.
     #[track_caller]
     fn assert_no_wake_up_lost(&self) {
         let is_forgotten = |operation: &&Operation| {
@@ -221,13 +221,13 @@ impl Shown {
         assert_none(&forgotten);
     }
 
-    /// How many requests were answered with an error of this code.
+    /// How many requests failed with an error of this code.
     fn told(&self, code: &str) -> usize {
         self.history.count(|outcome| matches!(outcome, Outcome::Refused(error) if code_of(error) == code))
     }
 }
 
-/// Errors of a node for a client that asks at the wrong moment or in the wrong place. `no` connection is the word of
+/// Errors of a node when a client sends a request at the wrong time or to the wrong node. `no` (connection) comes from
 /// the clients here.
 const EXPECTED: [&str; 9] =
     ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED", "READONLY", "MASTERDOWN", "LOADING", "no"];
@@ -246,7 +246,7 @@ fn code_of(error: &str) -> &str {
     error.split(' ').next().unwrap_or_default()
 }
 
-/// Waits until the node has nothing left: no waiter, no kept place, no session, no hold.
+/// Waits until the node has nothing left: no waiter, no reserved position, no session, no hold.
 #[track_caller]
 fn assert_nothing_is_left(client: &mut Client) {
     until("the node has nothing left", || {

@@ -1,4 +1,4 @@
-//! A slot that moves key by key, as `redis-cli --cluster reshard` does it, while its locks are held and waited for.
+//! A slot that moves key by key, as with `redis-cli --cluster reshard`, while its locks are held and waited for.
 
 use faults::judge::Scope;
 use faults::{Caller, Cluster, Kind, Lock, Mode, Outcome, Recorder};
@@ -7,7 +7,7 @@ use support::{until, Server};
 use super::{code_of, patient_plan, Run, GRANTS, LONG, NEVER};
 use crate::judged::assert_none;
 
-/// How many requests meet the slot in each state of a move at least.
+/// The minimum number of requests that meet the slot in each state of a move.
 const REQUESTS: usize = 30;
 
 #[test]
@@ -16,7 +16,7 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() 
     while run.goes_on(6) {
         run.workers.wait_for_grants(GRANTS);
         let from = run.primary();
-        // No node fails: the first three stay the primaries.
+        // No node fails, so the first three stay the primaries.
         let to = (from + 1) % 3;
         run.cluster.begin_to_move(run.slot, from, to);
         run.wait_for_requests(REQUESTS);
@@ -26,7 +26,7 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() 
         run.cluster.finish_to_move(run.slot, from, to);
         run.has_failed();
     }
-    // Two nodes have the slot while it moves: they number grants of different keys side by side.
+    // Two nodes have the slot while it moves, and each assigns fencing tokens for different keys.
     let shown = run.end("a slot is resharded", Scope::Key);
     assert_none(&shown.breaches(Scope::Key));
     shown.assert_no_wake_up_lost();
@@ -37,8 +37,8 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() 
     shown.row.report();
 }
 
-/// The judge's own clients keep the contract of ASK. A client that did not would take the lock twice: the importing
-/// node does not know which keys are still at the source.
+/// The judge's own clients obey the contract of ASK. A client that did not would acquire the lock twice, because the
+/// importing node does not know which keys are still on the source.
 #[test]
 fn a_client_that_is_sent_on_for_one_key_does_not_ask_there_for_another() {
     let cluster = Cluster::start(NEVER, Server::builder);

@@ -1,5 +1,5 @@
-//! A disk of a few megabytes that can be filled: a tmpfs in a mount namespace of its own, which only the servers that
-//! are started in it see. Namespace and disk are gone when the last of its processes is, however the test ends.
+//! A disk of a few megabytes that can be filled: a tmpfs in a separate mount namespace, which only the servers started
+//! in it see. Namespace and disk are gone when the last of its processes ends, however the test ends.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -9,20 +9,20 @@ use std::process::{Child, Command, Stdio};
 use support::{skip, until, Builder, Server};
 use tempfile::TempDir;
 
-/// A file beside the files of the server, to fill the disk.
+/// A file next to the server's files, which fills the disk.
 const FILLER: &str = "filler";
 
 pub struct SmallDisk {
-    /// Where it is mounted, inside the namespace.
+    /// Its mount point inside the namespace.
     mount: TempDir,
-    /// Keeps the namespace. It ends when its standard input does, so also when the test is killed.
+    /// Keeps the namespace alive. It ends with its standard input, so even if the test is killed.
     keeper: Child,
-    /// How a process gets into the namespace.
+    /// The command by which a process enters the namespace.
     enter: Vec<String>,
 }
 
 impl SmallDisk {
-    /// A disk of so many bytes; skips the test where it may not mount one.
+    /// A disk of that many bytes; skips the test if mounting one is not permitted.
     pub fn new(bytes: usize) -> Option<SmallDisk> {
         let attempts = [["--mount", "--propagation=private"].as_slice(), &["--mount", "--user", "--map-root-user"]];
         for unshare in attempts {
@@ -54,29 +54,29 @@ impl SmallDisk {
         enter.push(keeper.id().to_string());
         if unshare.contains(&"--user") {
             enter.extend(["--user", "--preserve-credentials"].map(String::from));
-            // A process that gets other capabilities is not killed with its parent any more, unless it asks again.
+            // A process that gains capabilities is no longer killed with its parent unless it requests that again.
             enter.extend(["setpriv", "--pdeathsig", "KILL"].map(String::from));
         }
         Ok(SmallDisk { mount, keeper, enter })
     }
 
-    /// A server with its files on this disk, except the log.
+    /// A server with all files except the log on this disk.
     pub fn server(&self) -> Builder {
         let enter: Vec<&str> = self.enter.iter().map(String::as_str).collect();
         Server::builder().run_by(&enter).config(format!("dir {}", self.mount.path().display()))
     }
 
-    /// Uses up every byte that is left.
+    /// Uses up every remaining byte.
     pub fn fill(&self) {
         let mut filler = File::options().create(true).append(true).open(self.filler()).expect("the disk has a folder");
-        // What is left of a page as well.
+        // Including the rest of the last page.
         for chunk in [&[0; 4096][..], &[0]] {
             while filler.write_all(chunk).is_ok() {}
         }
     }
 
-    /// Gives back what [`SmallDisk::fill`] used up, and waits until it can be used: once a server that was started
-    /// right after this found no room.
+    /// Frees what [`SmallDisk::fill`] used up, and waits until it is usable: once, a server started right after this
+    /// found no room.
     pub fn free(&self) {
         let some = vec![0; 1 << 20];
         fs::remove_file(self.filler()).expect("the disk was filled");
@@ -87,7 +87,7 @@ impl SmallDisk {
         });
     }
 
-    /// The file as this process sees it, from outside of the namespace.
+    /// The path of the file as seen by this process, outside the namespace.
     fn filler(&self) -> PathBuf {
         let mount = self.mount.path().strip_prefix("/").expect("a folder for temporary files has an absolute path");
         PathBuf::from(format!("/proc/{}/root", self.keeper.id())).join(mount).join(FILLER)
@@ -96,7 +96,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }

@@ -1,4 +1,4 @@
-//! An operator promotes the replica: the primary was killed (`REPLICAOF NO ONE`), or is well (`FAILOVER`).
+//! An operator promotes the replica: the primary was killed (`REPLICAOF NO ONE`), or is healthy (`FAILOVER`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use support::{in_sync, until, Reply, Server};
 use super::{online_replicas, replication, role, GRANTS};
 use crate::witness::{witnessed, Witness, LONG};
 
-/// The replica lacks so many bytes when the primary dies: some grants.
+/// How many bytes the replica lacks when the primary dies: some grants.
 const LAG: i64 = 2_000;
 
 /// The differences between trials.
 #[derive(Clone, Copy)]
 struct Trial {
-    /// The lease of the witness on the old primary; workers' leases are a second at most.
+    /// The lease of the witness on the old primary; workers' leases are at most a second.
     lease: Duration,
     grace: Duration,
     wait: Option<Wait>,
@@ -29,7 +29,7 @@ const PLAIN: Trial = Trial { lease: LONG, grace: Duration::ZERO, wait: None };
 fn what_the_replica_did_not_have_is_lost_and_fences_order_the_two_holders() {
     let (row, history) = promote_again_and_again("REPLICAOF NO ONE, the replica lagged", PLAIN);
     let holds = holds(&history);
-    // The tests below judge that such losses do not happen; here they do.
+    // The tests below check that such losses do not happen; here they do.
     assert!(lost(&holds).len() >= row.faults, "{row:?}");
     assert!(overlaps(&holds).len() >= row.faults, "{row:?}");
     row.report();
@@ -51,7 +51,7 @@ fn with_a_grace_as_long_as_the_longest_lease_no_two_hold_at_once() {
         "REPLICAOF NO ONE, the replica lagged, lock.grace",
         Trial { lease, grace: lease, ..PLAIN },
     );
-    // A release can be lost too: the former holder may act as the holder again, until the lease ends.
+    // A release can be lost too: the former holder may act as the holder again until the lease expires.
     assert_eq!(overlaps(&holds(&history)), []);
     row.report();
 }
@@ -87,7 +87,7 @@ impl Pair {
     }
 }
 
-/// Kills the primary while the replica lags, and promotes that, again and again. Fences are judged here.
+/// Repeatedly kills the primary while the replica lags, and promotes the replica. Fencing tokens are judged here.
 fn promote_again_and_again(scenario: &str, trial: Trial) -> (Row, History) {
     let plan = Plan { lease: Duration::from_secs(1), wait: trial.wait, ..Plan::mixed().with_adopted("adopted") };
     let mut pair = Pair::of(Server::builder().config(ADOPT).start(), trial);
@@ -131,7 +131,7 @@ fn failover_with_a_grace_loses_nothing() {
     fail_over_again_and_again("FAILOVER, lock.grace", Duration::from_millis(1_500));
 }
 
-/// Both servers take turns; one witness holds its lock through all of it.
+/// The two servers alternate; one witness holds its lock throughout.
 fn fail_over_again_and_again(scenario: &str, grace: Duration) {
     let plan = Plan { lease: Duration::from_secs(1), ..Plan::mixed().with_adopted("adopted") };
     let builder = Server::builder().config(ADOPT).config(format!("lock.grace {}", grace.as_millis()));
@@ -156,7 +156,7 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
         until("the old primary is an online replica", || online_replicas(&replica) == 1);
         (primary, replica) = (replica, primary);
         assert_eq!(witness.renew(LONG), Outcome::Done, "the holder is still there");
-        // A retry: the same grant.
+        // A retry returns the same grant.
         assert_eq!(witness.acquire(LONG), granted);
         faults += 1;
     }
@@ -168,7 +168,7 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
     row.report();
 }
 
-/// What every failover promises: no waiter is forgotten, and fences grow.
+/// What every failover promises: no waiter is forgotten, and fencing tokens grow.
 #[track_caller]
 fn judge(scenario: &str, faults: usize, history: History, primary: &Server, locks: &[Lock]) -> (Row, History) {
     let locks = [locks, &[witnessed()]].concat();

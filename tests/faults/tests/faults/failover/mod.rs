@@ -2,9 +2,9 @@
 //!
 //! | scenario | promise |
 //! | --- | --- |
-//! | any failover | fences grow; an overlap of two holders is ordered by them |
+//! | any failover | fencing tokens grow; they order two overlapping holders |
 //! | the replica lagged | the writes that it lacked are lost |
-//! | the same, and clients WAIT for the replica | nothing that was acknowledged is lost |
+//! | the same, and clients WAIT for the replica | nothing acknowledged is lost |
 //! | the same, and `lock.grace` is as long as the longest lease | no two holders at once |
 //! | FAILOVER | nothing is lost |
 
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use support::{Client, Info, Server};
 
-/// How many grants there are between two faults at least.
+/// The minimum number of grants between two faults.
 pub const GRANTS: usize = 30;
 
-/// A server's role, as it says itself. None where it does not answer: Sentinels end its connections when they give it
-/// another role.
+/// A server's role, as it reports it. None if it does not reply: Sentinels close its connections when they change its
+/// role.
 pub fn role(server: &Server) -> Option<String> {
     let info = replication(server)?;
     info.find("role").map(String::from)

@@ -1,5 +1,5 @@
-//! Three Sentinels promote one of two replicas when the primary is killed or stopped, and demote it when it comes back.
-//! Clients ask the Sentinels where to go.
+//! Three Sentinels promote one of two replicas when the primary is killed or stopped, and demote the old primary when
+//! it comes back. Clients ask the Sentinels for the primary.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn a_killed_primary_is_replaced_and_fences_grow() {
     row.report();
 }
 
-/// Each replica has every acknowledged write, so it does not matter which one is promoted.
+/// Each replica has every acknowledged write, so either may be promoted.
 #[test]
 fn with_wait_for_both_replicas_nothing_acknowledged_is_lost() {
     let wait = Wait { replicas: REPLICAS, limit: Duration::from_millis(200) };
@@ -32,27 +32,27 @@ fn with_wait_for_both_replicas_nothing_acknowledged_is_lost() {
     row.report();
 }
 
-/// It serves its clients until it learns that it was replaced: fences order the two holders.
+/// It serves its clients until it learns that it was replaced: fencing tokens order the two holders.
 #[test]
 fn a_stopped_primary_is_replaced_and_fences_grow() {
     let (row, _) = replace_again_and_again("Sentinels, the primary is stopped", Fault::Stop, None);
     row.report();
 }
 
-/// The fault of the primary.
+/// What happens to the primary.
 #[derive(Clone, Copy)]
 enum Fault {
-    /// SIGKILL; later it starts again, with no data, and believes itself to be a primary.
+    /// SIGKILL; later it restarts without data, and believes that it is a primary.
     Kill,
-    /// SIGSTOP; later it goes on where it was.
+    /// SIGSTOP; later it continues where it was.
     Stop,
 }
 
-/// The servers, and the Sentinels that watch them.
+/// The servers, and the Sentinels that monitor them.
 struct Watched {
     servers: Vec<Server>,
     sentinels: Sentinels,
-    /// Which of the servers is the primary.
+    /// The index of the primary.
     primary: usize,
 }
 
@@ -72,7 +72,7 @@ impl Watched {
         &mut self.servers[self.primary]
     }
 
-    /// Waits until the Sentinels have replaced the primary; returns the old one's place.
+    /// Waits until the Sentinels have replaced the primary; returns the index of the old one.
     #[track_caller]
     fn wait_replaced(&mut self) -> usize {
         let old = self.primary;
@@ -89,8 +89,8 @@ impl Watched {
         old
     }
 
-    /// Waits until one is the primary, and all others follow it and are fit to replace it. It may be another by now:
-    /// two Sentinels that were elected one after the other each promote one.
+    /// Waits until one is the primary, and all others follow it and are fit to replace it. It may be another one by
+    /// now, because two Sentinels elected one after the other each promote one.
     #[track_caller]
     fn wait_healed(&mut self) {
         wait_until("all others follow one primary", || {
@@ -101,8 +101,7 @@ impl Watched {
     }
 }
 
-/// The primary is replaced while workers are at work, and comes back as a replica, again and again. Fences are judged
-/// here.
+/// Repeatedly replaces the primary while workers run; it comes back as a replica. Fencing tokens are judged here.
 fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> (Row, History) {
     let plan = Plan { lease: Duration::from_secs(1), wait, ..Plan::mixed().with_adopted("adopted") };
     let mut world = Watched::start();
@@ -142,7 +141,7 @@ fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> 
     (Row::of(scenario, &world.primary().info("server").version(), faults, &history), history)
 }
 
-/// A request that a stopped primary finds when it goes on, from a client that still waits.
+/// A request that a stopped primary finds when it continues, from a client that is still waiting.
 struct Late {
     client: Client,
     owner: String,
@@ -180,7 +179,7 @@ impl Late {
     }
 }
 
-/// [`support::until`] with more time: an election that fails is repeated only after twice the failover's time-out.
+/// [`support::until`] with more time: a failed election is repeated only after twice the failover timeout.
 #[track_caller]
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();

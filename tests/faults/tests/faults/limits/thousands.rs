@@ -1,5 +1,5 @@
-//! Thousands of clients that all wait: each gets its lock, twice, and the server gives their memory back.
-//! `REDIS_LOCK_FAULT_CLIENTS` says how many, 1,000 by default.
+//! Thousands of clients that all wait: each is granted its lock, twice, and the server frees their memory.
+//! `REDIS_LOCK_FAULT_CLIENTS` sets the number, 1,000 by default.
 
 use std::future::Future;
 use std::io;
@@ -19,18 +19,18 @@ use crate::memory::Memory;
 
 const DEFAULT_CLIENTS: usize = 1_000;
 
-/// Clients that wait for one lock.
+/// The number of clients that wait for one lock.
 const CROWD: usize = 100;
 
 const THREADS: usize = 2;
 
-/// Files beside the connections.
+/// The number of files apart from the connections.
 const OTHER_FILES: u64 = 200;
 
-/// No lease ends in here.
+/// No lease expires here.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// The longest time until a reply comes: ten thousand are ahead.
+/// The longest time until a reply arrives, with ten thousand requests ahead.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
@@ -48,7 +48,7 @@ fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
         .config(format!("lock.max-waiters {clients}"))
         .start();
     let mut client = server.client();
-    // The first of them make the server and its allocator fill their tables; the memory from then on is the measure.
+    // The first clients make the server and its allocator fill their tables, so memory is measured from then on.
     let recorder = Recorder::new();
     let (first, second) = (0..clients, clients..clients * 2);
     wait_and_hold(&server, &recorder, first);
@@ -66,7 +66,7 @@ fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
     row.report();
 }
 
-/// When all clients have gone.
+/// The memory after all clients are gone.
 fn at_rest(server: &Server, client: &mut Client) -> Memory {
     until("everybody has gone", || server.info("clients").number("connected_clients") == 2);
     until("no place is kept", || server.info("lock").number("lock_kept_places") == 0);
@@ -109,7 +109,7 @@ fn wait_and_hold(server: &Server, recorder: &Recorder, numbers: Range<usize>) {
     });
 }
 
-/// A lock of each family in turn.
+/// A lock of each type in turn.
 fn lock(number: usize) -> Lock {
     let kinds = [Kind::Mutex, Kind::Reentrant, Kind::ReadWrite, Kind::Semaphore { limit: 2 }];
     Lock::new(format!("lock-{number}"), kinds[number % kinds.len()])
@@ -120,7 +120,7 @@ fn mode(lock: &Lock, number: usize) -> Mode {
     modes[number % modes.len()]
 }
 
-/// Takes the lock exclusively, or all its permits.
+/// Acquires the lock exclusively, or all its permits.
 fn hold_all(admin: &mut Client, lock: &Lock) -> Reply {
     match lock.kind {
         Kind::Mutex | Kind::Pair | Kind::Adopted => admin.cmd(&["LOCK.ACQUIRE", &lock.key, "admin", "PERSIST"]),

@@ -1,5 +1,5 @@
-//! The network is cut between a client and the primary, and heals when the client's lease is over: packets on their way
-//! arrive late.
+//! The network is cut between a client and the primary, and heals when the client's lease has expired: packets in
+//! flight arrive late.
 
 use std::sync::{mpsc, Arc};
 use std::thread;
@@ -14,7 +14,7 @@ use super::on_hosts;
 use super::world::{Config, World};
 use crate::witness::{witnessed, Witness, LONG, PATIENCE};
 
-/// It ends while the cut lasts.
+/// It expires during the cut.
 const SHORT: Duration = Duration::from_millis(1_000);
 
 #[test]
@@ -57,7 +57,7 @@ fn a_late_request_is_refused(world: &World, network: &str) {
     assert_eq!(late.join().expect("it is answered"), Outcome::NotHeld);
     assert_eq!(near.caller.read(&lock, "near"), Outcome::Value(Some(2)));
     assert_eq!(near.release(), Outcome::Done);
-    // Without the lock's check a late write is done.
+    // Without the lock's check, a late write succeeds.
     assert_eq!(unguarded.read(), Reply::ok());
     assert_eq!(world.primary.client().run("GET plain"), Reply::bulk("1"));
     let history = recorder.history();
@@ -67,7 +67,7 @@ fn a_late_request_is_refused(world: &World, network: &str) {
     Row::of(&format!("partition ({network}) of a holder from the primary"), &version, 1, &history).report();
 }
 
-/// By its own clock its owner is not certain of it, and the guarded resource has seen a later fence.
+/// By its own clock its owner is not certain of it, and the guarded resource has seen a later fencing token.
 #[test]
 fn a_grant_that_arrives_after_its_lease_is_worth_nothing() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Both sides of the cut are at work, and are judged together.
+//! Both sides of the cut work, and are judged together.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,10 +13,10 @@ use super::on_hosts;
 use super::world::{Config, World};
 use crate::witness::{witnessed, Witness, LONG};
 
-/// How many grants each side has at least before the next step.
+/// The minimum number of grants on each side before the next step.
 const GRANTS: usize = 20;
 
-/// Longer than the old side goes on granting under [`MIN_REPLICAS`].
+/// Longer than the old side keeps granting under [`MIN_REPLICAS`].
 const BRIEF: Duration = Duration::from_secs(5);
 
 /// The lease of every worker.
@@ -24,8 +24,8 @@ const LEASE: Duration = Duration::from_secs(1);
 
 const MIN_REPLICAS: Config = Config { primary: &["min-replicas-to-write 1", "min-replicas-max-lag 1"], replica: &[] };
 
-/// The longest lease; the lag of [`MIN_REPLICAS`]; two seconds, since lags are counted in whole seconds, once a second;
-/// and a second for a machine that is busy.
+/// The longest lease; the lag of [`MIN_REPLICAS`]; two seconds, because lags are counted in whole seconds, once a
+/// second; and a second for a busy machine.
 const GRACE: Config = Config { replica: &["lock.grace 5000"], ..MIN_REPLICAS };
 
 mod behind_proxies {
@@ -117,8 +117,8 @@ impl Clients {
         until("this side was granted more", || granted() >= enough);
     }
 
-    /// The history of workers and witnesses, judged by what holds of every healed partition: no waiter is forgotten, no
-    /// fence goes back.
+    /// The history of workers and witnesses, judged by what holds for every healed partition: no waiter is forgotten,
+    /// no fencing token goes back.
     #[track_caller]
     fn judged(self, scenario: &str, world: &World) -> (Row, History) {
         let history = self.workers.stop();
@@ -128,7 +128,7 @@ impl Clients {
         assert_eq!(fences_that_go_back(&holds, Scope::Server), Vec::<String>::new());
         assert_eq!(writes_going_back(&history), Vec::<String>::new());
         let mut row = Row::of(scenario, &world.replica.info("server").version(), 1, &history);
-        // In the same microsecond, by two primaries.
+        // Assigned in the same microsecond by two primaries.
         let twice = fences_given_twice(&holds, Scope::Server).len();
         if twice > 0 {
             row.fences = format!("do not go back; {twice} given on both sides");
@@ -137,7 +137,8 @@ impl Clients {
     }
 }
 
-/// How many requests one side was granted after this moment, in microseconds since the epoch: fences are such numbers.
+/// How many requests one side was granted after this time, in microseconds since the epoch, of which fencing tokens are
+/// made.
 fn grants_after(history: &History, side: Side, after_us: i64) -> usize {
     let of_side = history.operations().iter().filter(|operation| Side::of(operation.client) == side);
     of_side.filter(|operation| matches!(operation.outcome, Outcome::Granted { fence } if fence > after_us)).count()
@@ -148,7 +149,7 @@ fn now_us() -> i64 {
     i64::try_from(since_1970.as_micros()).expect("a clock before the end of time")
 }
 
-/// Until [`seconds`] are over, but at least until both sides were granted some more.
+/// Runs for [`seconds`], and until both sides have granted some more.
 fn go_on(clients: &Clients, since: Instant) {
     for side in [Side::Near, Side::Far] {
         clients.wait_for_grants(side);
@@ -200,7 +201,7 @@ fn both_sides_grant(world: World, network: &str) {
     row.report();
 }
 
-/// The replica is promoted when the primary has stopped granting: then the two do not grant at the same time.
+/// The replica is promoted when the primary has stopped granting, so the two do not grant at the same time.
 #[track_caller]
 fn the_old_side_stops(world: World, network: &str) {
     let (mut clients, since) = (Clients::of(&world), Instant::now());
@@ -218,7 +219,7 @@ fn the_old_side_stops(world: World, network: &str) {
     world.promote_replica();
     clients.wait_for_grants(Side::Far);
 
-    // Its lease runs on, also where it cannot be renewed; both sides know of it.
+    // Its lease keeps running although it cannot be renewed; both sides know of it.
     assert!(matches!(clients.near.renew(LONG), Outcome::Refused(error) if error.starts_with("NOREPLICAS ")));
     assert_eq!(clients.far.try_acquire(LONG), Outcome::NotGranted);
     // A lock that ends is granted to no waiter.
@@ -247,7 +248,7 @@ fn the_old_side_stops(world: World, network: &str) {
 fn no_two_hold_at_once(world: World, network: &str) {
     let (mut clients, since) = (Clients::of(&world), Instant::now());
     clients.wait_for_grants(Side::Far);
-    // One holds the lock on the old side for as long as it can; the other waits for it on the new side.
+    // One client holds the lock on the old side for as long as it can; the other waits for it on the new side.
     fence(clients.near.acquire(LEASE));
     world.split();
     world.promote_replica();

@@ -1,5 +1,5 @@
-//! A primary with clients on its side (near), and a replica with clients on the other (far). A cut between the sides,
-//! made by proxies or by the network of hosts.
+//! A primary with clients on its side (near), and a replica with clients on the other (far). The cut between the sides
+//! is made by proxies or by the network of hosts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,13 +25,13 @@ pub struct Config<'a> {
     pub replica: &'a [&'a str],
 }
 
-/// A server, on a host where there are hosts.
+/// A server, on a host if there are hosts.
 pub struct Node {
     server: Server,
     host: Option<(Arc<Network>, usize)>,
 }
 
-/// What is between the two sides.
+/// What connects the two sides.
 enum Between {
     /// The replica's link to the primary, and the links of the far clients.
     Proxies {
@@ -41,7 +41,7 @@ enum Between {
     Hosts(Arc<Network>),
 }
 
-/// Places on the network of hosts.
+/// Indexes of hosts on the network.
 const PRIMARY: usize = 0;
 const REPLICA: usize = 1;
 const NEAR: usize = 2;
@@ -66,10 +66,10 @@ impl World {
         world
     }
 
-    /// Each server, and the clients of each side, on a host of their own.
+    /// Each server, and the clients of each side, on a separate host.
     ///
     /// # Errors
-    /// As [`Network::of`].
+    /// See [`Network::of`].
     pub fn on_hosts(config: &Config) -> io::Result<World> {
         let network = Arc::new(Network::of(4)?);
         let start = |place, builder: Builder| {
@@ -92,7 +92,7 @@ impl World {
         Ok(world)
     }
 
-    /// Nothing goes from one side to the other any more, and neither side is told.
+    /// Nothing passes between the sides any more, and neither side is notified.
     pub fn split(&self) {
         match &self.between {
             Between::Proxies { link, far } => {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Both sides see each other again; held-back packets arrive.
+    /// The sides can reach each other again; packets that were held back arrive.
     pub fn heal(&self) {
         match &self.between {
             Between::Proxies { link, far } => {
@@ -114,14 +114,14 @@ impl World {
         }
     }
 
-    /// The operator of the far side promotes the replica, and the clients there go to it.
+    /// The operator of the far side promotes the replica, and the clients there use it.
     #[track_caller]
     pub fn promote_replica(&self) {
         assert_eq!(self.replica.client().run("REPLICAOF NO ONE"), Reply::ok());
         self.far.set(self.replica.address());
     }
 
-    /// The old primary follows the new one, and its clients go there.
+    /// The old primary follows the new one, and its clients move to it.
     #[track_caller]
     pub fn demote_primary(&self) {
         let address = self.replica.address();
@@ -150,7 +150,7 @@ impl Node {
         }
     }
 
-    /// Where other hosts find it.
+    /// Its address for other hosts.
     pub fn address(&self) -> SocketAddr {
         match &self.host {
             Some((network, place)) => (network.host(*place).address(), self.server.port()).into(),

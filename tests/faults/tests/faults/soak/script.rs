@@ -1,21 +1,21 @@
-//! The script of one connection of the soak: a pipeline of random calls of every family, and the reply that each must
-//! have.
+//! The script of one connection of the soak test: a pipeline of random calls with every lock type, and the expected
+//! replies.
 //!
-//! No call of a script depends on when another connection runs: every waiter is granted in the end, and no owner waits
-//! for a key while it holds another, so that each reply is known before it comes.
+//! No call of a script depends on when another connection runs: every waiter is eventually granted, and no owner waits
+//! for a key while it holds another, so each reply is known in advance.
 
 use support::{Pipeline, Reply, Rng};
 
-/// Locks that all connections want; of each family so many.
+/// The number of locks of each type that all connections contend for.
 const SHARED_KEYS: usize = 12;
 
-/// Held for ever: it is never granted to another owner.
+/// Held for the whole test, so it is never granted to another owner.
 pub const BUSY: &str = "busy";
 
 /// The counter that holders increment.
 pub const COUNTED: &str = "counted";
 
-/// Settings by which calls of clients that do not know the module have one reply: a SET waits until it is granted.
+/// Settings with which each adopted call has a single possible reply: a SET waits until it is granted.
 pub const ADOPT: [&str; 2] = ["lock.adopt a*,hash:h*", "lock.adopt-wait 600000"];
 
 const COMPARE_AND_DELETE: &str =
@@ -24,18 +24,18 @@ const COMPARE_AND_DELETE: &str =
 /// The expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// A new fence.
+    /// A new fencing token.
     Grant,
-    /// The fence of before, and so many holds.
+    /// The same fencing token, with this many holds.
     Again(i64),
     Int(i64),
     /// An integer that grows.
     Counter,
     Nil,
     Queued,
-    /// LOCK.HELD of a holder.
+    /// LOCK.HELD by a holder.
     Held,
-    /// LOCK.HELD of a holder whose grant told no fence.
+    /// LOCK.HELD by a holder whose grant contained no fencing token.
     NewFence,
     /// A SET that was granted.
     Set,
@@ -43,25 +43,25 @@ enum Expected {
     Deadlock,
 }
 
-/// How often each call was made. The server has to have counted the same.
+/// How often each call was made. The server must have counted the same.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub commands: u64,
-    /// Replies with a fence, also one of before, and what adopted commands were granted.
+    /// Replies with a fencing token, including an unchanged one, and grants to adopted commands.
     pub grants: u64,
-    /// Grants of adopted commands, one for a hash.
+    /// Grants to adopted commands, one for a hash.
     pub adopted: u64,
-    /// Grants that were told on a channel.
+    /// Grants that were published on a channel.
     pub published: u64,
-    /// Grants with a lease that was left to end by itself.
+    /// Grants whose lease was left to expire.
     pub left_to_expire: u64,
     pub timeouts: u64,
     pub cancels: u64,
     pub deadlocks: u64,
     pub execs: u64,
-    /// Connections that ended with locks bound to them.
+    /// Connections that closed with locks bound to them.
     pub sessions: u64,
-    /// Each new fence, in the order in which this connection got them.
+    /// Each new fencing token, in the order in which this connection got them.
     pub fences: Vec<i64>,
 }
 
@@ -71,12 +71,12 @@ pub struct Script {
     expected: Vec<Expected>,
     /// Counts of events without a reply.
     silent: Tally,
-    /// Whether it ends with a lock that is bound to the connection, which has to be closed then.
+    /// Whether it ends with a lock bound to the connection, which must then be closed.
     pub ends_connection: bool,
 }
 
 impl Script {
-    /// Random calls, at least `commands`. `name` is no other script's.
+    /// Random calls, at least `commands`. `name` is unique to this script.
     pub fn random(rng: &mut Rng, connection: usize, name: u64, commands: usize) -> Script {
         let mut script = Script::default();
         let mut part = 0;
@@ -143,13 +143,13 @@ impl Script {
                 self.call(&format!("LOCK.ACQUIRE m{key} {owner} PX 5000 BLOCK 0 SESSION"), Grant);
                 self.call(&format!("LOCK.RELEASE m{key} {owner}"), Int(1));
             }
-            // These are not asked for again.
+            // These are not requested again.
             81..=86 => {
                 let lease = 1 + rng.below(30);
                 self.call(&format!("LOCK.ACQUIRE {owner} {owner} PX {lease}"), Grant);
                 self.silent.left_to_expire += 1;
             }
-            // The next waiter is granted it when the lease ends.
+            // The next waiter is granted it when the lease expires.
             87 => {
                 self.call(&format!("LOCK.ACQUIRE x{key} {owner} PX 2 BLOCK 0"), Grant);
                 self.silent.left_to_expire += 1;
@@ -185,7 +185,7 @@ impl Script {
         }
     }
 
-    /// A mutex for native clients and for those that do not know the module.
+    /// A mutex for native clients and clients of other lock libraries.
     fn add_adopted(&mut self, rng: &mut Rng, key: &str, owner: &str) {
         let is_native = rng.below(2) == 0;
         if is_native {
@@ -214,7 +214,7 @@ impl Script {
         }
     }
 
-    /// Counts in a hash, of this connection: a second owner is an error.
+    /// Counts in this connection's own hash, because a second owner is an error.
     fn add_adopted_hash(&mut self, key: &str, owner: &str) {
         for holds in 1..=2 {
             self.call(&format!("HINCRBY {key} {owner} 1"), Expected::Int(holds));
@@ -226,7 +226,7 @@ impl Script {
         self.call(&format!("RLOCK.RELEASE {key} {owner}"), Expected::Int(0));
     }
 
-    /// Two locks in one step, so that no owner waits for one while it holds the other.
+    /// Both locks in one step, so that no owner waits for one while it holds the other.
     fn end_a_session(&mut self, rng: &mut Rng, owner: &str) {
         let key = rng.below(SHARED_KEYS);
         let other = (key + 3) % SHARED_KEYS;
@@ -236,7 +236,7 @@ impl Script {
         self.silent.sessions += 1;
     }
 
-    /// Judges the reply with this index, and counts it; or says what is wrong.
+    /// Judges the reply with this index, and counts it; or returns the error.
     pub fn check(&self, index: usize, reply: &Reply, tally: &mut Tally) -> Result<(), String> {
         let expected = self.expected[index];
         let wrong = || format!("expected {expected:?}, got {reply:?}");
@@ -287,7 +287,7 @@ impl Script {
         Ok(())
     }
 
-    /// Counts the whole script, when all of its replies have been judged.
+    /// Counts the whole script, after all of its replies have been judged.
     pub fn count(&self, tally: &mut Tally) {
         tally.commands += self.expected.len() as u64;
         tally.add(self.silent.clone());

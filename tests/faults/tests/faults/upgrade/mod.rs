@@ -1,13 +1,13 @@
-//! Two servers beside each other: the tested one and the builds of `scripts/servers`. The claims of `docs/upgrade.md`
-//! on each pair are tried ([`pairs`]), and its steps are taken under load, under Sentinels ([`rolling`]). Where a
-//! server is not built, its tests are skipped: `make servers` builds them all.
+//! Pairs of servers: the one under test and the builds of `scripts/servers`. The claims of `docs/upgrade.md` are tested
+//! on each pair ([`pairs`]), and its steps under load, with Sentinels ([`rolling`]). If a server has not been built,
+//! its tests are skipped: `make servers` builds them all.
 
 mod pairs;
 mod rolling;
 
 const UPGRADE: &str = include_str!("../../../../../docs/upgrade.md");
 
-/// Whether docs/upgrade.md has `yes` where the row of the primary meets the column of the replica.
+/// Whether docs/upgrade.md has `yes` in the row of the primary and the column of the replica.
 #[track_caller]
 fn is_told_to_follow(primary: &str, replica: &str) -> bool {
     let mut column = None;

@@ -1,5 +1,5 @@
-//! Each pair of a primary and a replica: whether the replica follows, has every lock as its primary has it, and takes
-//! over with nothing lost; or how it fails if it cannot.
+//! Each pair of a primary and a replica: whether the replica follows, has every lock exactly as its primary, and takes
+//! over without losses; or how it fails if it cannot.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn a_replica_on_another_server_follows_where_operations_says_so() {
     }
 }
 
-/// From the first synchronization to the hand-over, and back.
+/// From the first synchronization to the takeover, and back.
 fn follows_and_takes_over(first: &Program, second: &Program) {
     let first = with_saves(first).config("propagation-error-behavior panic-on-replicas").start();
     take_locks(&mut first.client(), "before");
@@ -58,7 +58,7 @@ fn follows_and_takes_over(first: &Program, second: &Program) {
     assert_greater_fences(&before, &first, "back");
 }
 
-/// A replica that cannot read its primary's RDB file never has anything, and says why.
+/// A replica that cannot read its primary's RDB file never has any data, and logs why.
 fn cannot_read_the_rdb(primary: &Program, replica: &Program) {
     let primary = primary.builder().start();
     take_locks(&mut primary.client(), "before");
@@ -70,7 +70,7 @@ fn cannot_read_the_rdb(primary: &Program, replica: &Program) {
     assert_eq!(replica.client().run("DBSIZE").int(), 0);
 }
 
-/// Every family, in several shapes, under keys that end with `tag`.
+/// Every lock type, in multiple shapes, under keys that end with `tag`.
 fn take_locks(client: &mut Client, tag: &str) {
     let requests = [
         "LOCK.ACQUIRE mutex a PX 600000",
@@ -123,7 +123,7 @@ fn queue_up(server: &Server, tag: &str) -> Vec<Client> {
     waiters
 }
 
-/// Ends the holds for which the waiters of [`queue_up`] wait: by releases, and by the end of a lease.
+/// Ends the holds that the waiters of [`queue_up`] wait for: by releases, and by the expiry of a lease.
 fn hand_off(server: &Server, tag: &str) {
     let mut client = server.client();
     client.run(&format!("LOCK.RELEASE queue-{tag} holder"));
@@ -135,22 +135,23 @@ fn hand_off(server: &Server, tag: &str) {
     });
 }
 
-/// Hands over in good order: `to` has everything before it is promoted.
+/// An orderly failover: `to` has everything before it is promoted.
 fn fail_over(from: &Server, to: &Server) {
     let mut operator = from.client();
     until("the failover begins", || {
         let begun = operator.run(&format!("FAILOVER TO 127.0.0.1 {}", to.port()));
-        // A moment after its first synchronization.
+        // Right after its first synchronization.
         assert!(begun == Reply::ok() || begun.error().contains("is not online"), "{begun:?}");
         begun == Reply::ok()
     });
     until("the roles have changed", || {
-        // The old primary may end as soon as it is a replica.
+        // The old primary may exit as soon as it is a replica.
         to.info("replication").text("role") == "master" && role(from).is_none_or(|role| role == "slave")
     });
 }
 
-/// Every key: family, limit, latest fence, deadline, and of each holder owner, mode, holds, fence and lease.
+/// Every key: type, limit, latest fencing token, deadline, and each holder's owner, mode, holds, fencing token and
+/// lease.
 fn locks(server: &Server) -> BTreeMap<String, String> {
     let mut client = server.client();
     let keys = client.run("KEYS *");
@@ -170,7 +171,7 @@ fn locks(server: &Server) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Whether every lock of `tag` was granted after all that there were `before`.
+/// Checks that every lock of `tag` was granted after all locks in `before`.
 #[track_caller]
 fn assert_greater_fences(before: &BTreeMap<String, String>, server: &Server, tag: &str) {
     let fence = |words: &String| words.split(' ').nth(2).and_then(|word| word.parse::<i64>().ok()).expect("a fence");
@@ -180,7 +181,7 @@ fn assert_greater_fences(before: &BTreeMap<String, String>, server: &Server, tag
     assert!(smallest.is_some_and(|smallest| smallest > last), "a fence went back: {smallest:?} after {last}");
 }
 
-/// As Debian sets it up: the server saves when it ends.
+/// As Debian configures it: the server saves on exit.
 fn with_saves(server: &Program) -> support::Builder {
     server.builder().config("save 3600 1")
 }

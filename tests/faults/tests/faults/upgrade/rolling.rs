@@ -1,5 +1,5 @@
-//! The steps of `docs/upgrade.md`, under load and under Sentinels: every server of a pair is replaced by
-//! a newer one, there and back. Nothing is lost, no fence goes back.
+//! The steps of `docs/upgrade.md`, under load and with Sentinels: every server of a pair is replaced by a newer one,
+//! there and back. Nothing is lost, no fencing token goes back.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use super::is_told_to_follow;
 use crate::failover::{replication, role, GRANTS};
 use crate::judged::assert_none;
 
-/// A replica exits when it cannot read an effect of its primary: better no replica than one with holes.
+/// A replica exits if it cannot read an effect of its primary: better no replica than one with gaps.
 const END_AT_AN_ERROR: &str = "propagation-error-behavior panic-on-replicas";
 
 /// Longer than Sentinels take to replace a primary.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
 
-/// Longer than any step: writes are accepted again when the operator says so.
+/// Longer than any step: the operator decides when writes are accepted again.
 const PAUSE: &str = "CLIENT PAUSE 60000 WRITE";
 
 #[test]
 fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
     let tested = Program::tested();
-    // An older one cannot be given a newer one's file, but it can go on as its replica.
+    // An older server cannot load a newer one's file, but it can continue as its replica.
     let newer: Vec<Program> = Program::others()
         .into_iter()
         .filter(|other| is_told_to_follow(&tested.line, &other.line) && tested.line < other.line)
@@ -38,7 +38,7 @@ fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
         let mut pair = Pair::start(&title, &tested);
         pair.replace_replica(&newer);
         pair.hand_over();
-        // The old one follows as long as the connection, or the backlog, lasts.
+        // The old server follows as long as the connection or the backlog lasts.
         pair.hand_over();
         pair.hand_over();
         pair.replace_replica(&newer);
@@ -47,7 +47,7 @@ fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
     }
 }
 
-/// A primary and its replica under Sentinels, and clients that ask the Sentinels for the primary.
+/// A primary and its replica monitored by Sentinels, and clients that ask the Sentinels for the primary.
 struct Pair {
     title: String,
     plan: Plan,
@@ -55,9 +55,9 @@ struct Pair {
     sentinels: Sentinels,
     primary: Server,
     replica: Server,
-    /// The server under test at the beginning.
+    /// The server under test at the start.
     server: String,
-    /// The fences of locks that are held to the end; one was granted after each hand-over.
+    /// The fencing tokens of locks that are held to the end; one was granted after each takeover.
     kept: Vec<i64>,
 }
 
@@ -80,7 +80,7 @@ impl Pair {
         pair
     }
 
-    /// Restarts the replica as another server, from the files that the one before left.
+    /// Restarts the replica as another server, from the files that its predecessor left.
     fn replace_replica(&mut self, server: &Program) {
         self.stop_replica();
         self.start_replica(server);
@@ -88,7 +88,7 @@ impl Pair {
         self.workers.wait_for_grants(GRANTS);
     }
 
-    /// Makes the replica the primary: with writes held off until the old primary is a replica, or has ended because it
+    /// Makes the replica the primary, with writes paused until the old primary is a replica, or has exited because it
     /// cannot be one.
     fn hand_over(&mut self) {
         self.hold_writes();
@@ -104,7 +104,8 @@ impl Pair {
         let port = self.replica.port();
         let mut asked: Option<Instant> = None;
         until("the replica is promoted, and the Sentinels agree", || {
-            // A Sentinel that sees no healthy replica gives up silently. Never while they change: it would change back.
+            // A Sentinel that sees no healthy replica gives up silently. Do not ask again during a change: that would
+            // reverse it.
             let is_due = asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN);
             if is_due && self.sentinels.agree_on(self.primary.port()) && self.sentinels.see_replicas(1) {
                 self.sentinels.fail_over();
@@ -112,7 +113,7 @@ impl Pair {
             }
             self.sentinels.agree_on(port) && role(&self.replica).as_deref() == Some("master")
         });
-        // Sentinel's own REPLICAOF waits behind a PUBLISH, which the pause holds up.
+        // Sentinel's own REPLICAOF is queued behind a PUBLISH, which the pause blocks.
         let mut operator = self.primary.client();
         assert_eq!(operator.run(&format!("REPLICAOF 127.0.0.1 {port}")), Reply::ok());
         // It may have ended by now.
@@ -129,7 +130,7 @@ impl Pair {
         }
     }
 
-    /// In good order, unless it has ended by itself, or does so now.
+    /// Stops it cleanly, unless it has exited by itself, or does so now.
     fn stop_replica(&mut self) {
         if let Ok(mut client) = Client::try_connect(self.replica.port()) {
             let _ = client.try_cmd(&["SHUTDOWN"]);
@@ -143,7 +144,7 @@ impl Pair {
         self.replica.restart();
     }
 
-    /// Workers hold their locks for moments: what a replica has missed may be over when it is promoted.
+    /// Workers hold their locks only briefly: what a replica has missed may have ended when it is promoted.
     fn keep_a_lock(&mut self) {
         let request = format!("LOCK.ACQUIRE kept-{} keeper PX 600000", self.kept.len());
         self.kept.push(self.primary.client().run(&request).fence());
