@@ -179,8 +179,8 @@ lint: ## formatting, clippy, rustdoc, pictures, figures; gofmt, go vet, staticch
 		! grep -nE $(BASH_4) $$(git grep -lE '^#!.*bash' -- ':!*.md') scripts/common.sh
 	scripts/pictures --check
 	scripts/result --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+	cargo clippy $(QUICK) --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc $(QUICK) --workspace --no-deps --document-private-items
 	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
 	clients/java/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]
 
@@ -214,16 +214,14 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, the same adopt
 
 bench: ## what a lock costs beside other ways to lock, into results/benchmarks.md (SERVERS, REDIS_LOCK_BASE)
 	@scripts/setup compiler libclang redis valgrind
-	scripts/build
-	cargo build --release -p redis-lock-floor
+	scripts/build module floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
 	scripts/pictures
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
 bench-quick: ## a part of `make bench` in two or three minutes; it prints the figures and writes nothing
 	@scripts/setup compiler libclang redis
-	scripts/build
-	cargo build --release -p redis-lock-floor
+	scripts/build module floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
 bench-adopt: ## unchanged pollers with adoption off and on, Redisson next to native clients (ADOPT_CACHE)

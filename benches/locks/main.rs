@@ -99,7 +99,7 @@ fn run() -> io::Result<()> {
         None => println!("module: none, the rivals run alone"),
     }
     if floor.is_none() {
-        println!("floor: none; cargo build --release -p redis-lock-floor makes it");
+        println!("floor: none; scripts/build floor makes it");
     }
     if let Some(path) = &base {
         println!("base: {}", path.display());
