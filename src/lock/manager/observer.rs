@@ -368,6 +368,7 @@ pub enum Occurrence {
     GraceEnded,
 }
 
+/// What a grant changed of the lock's holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantChange {
     /// Holders, holds or deadlines.

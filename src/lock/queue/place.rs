@@ -42,6 +42,7 @@ pub enum Rank {
 }
 
 impl Rank {
+    /// The rank of a request that is, or is not, an upgrade.
     pub fn of_upgrade(is_upgrade: bool) -> Rank {
         if is_upgrade {
             Rank::Upgrade

@@ -151,6 +151,7 @@ impl QueuedRequest {
         self.queues.len() > 1
     }
 
+    /// Whether the request is in this queue.
     pub fn stands_in(&self, queue: QueueId) -> bool {
         self.queues.contains(&queue)
     }
