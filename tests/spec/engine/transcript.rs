@@ -186,7 +186,7 @@ fn promise(lines: &[(usize, String)], family: Option<&'static Family>) -> Promis
     promise
 }
 
-const IN_EVERY_FAMILY: &str = "in every family";
+const IN_EVERY_FAMILY: &str = "with every lock type";
 /// Follows each promise.
 const END_OF_PROMISE: &str = "";
 
