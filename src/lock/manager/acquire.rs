@@ -11,8 +11,8 @@ use super::verdict::{Verdict, OVER_LIMIT};
 use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::{self, Search};
-use crate::queue::place::Rank;
-use crate::queue::placement::{new_place, SearchBudget};
+use crate::queue::placement::{new_position, SearchBudget};
+use crate::queue::position::Rank;
 use crate::queue::request::{Arrival, NewRequest, OwnerId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant};
@@ -139,7 +139,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let mut new = request.queued(open.manager, earlier, rank);
         if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
             drop(open);
-            self.find_place(&mut new, &mut SearchBudget::default());
+            self.find_position(&mut new, &mut SearchBudget::default());
             let verdict = self.verdict_of_new(&new, admission, request.wait.is_some())?;
             if verdict.grants() {
                 self.refuse_deadlock_by_grant(verdict, &new)?;
@@ -179,7 +179,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
             return Ok(Acquired::NotGranted);
         }
         let mut new = request.queued(self.manager, earlier, Rank::Normal);
-        self.find_place(&mut new, &mut SearchBudget::default());
+        self.find_position(&mut new, &mut SearchBudget::default());
         let verdict = self.verdict_of_new(&new, admission, wait.is_some())?;
         if verdict.grants() {
             self.refuse_deadlock_by_grant(verdict, &new)?;
@@ -253,10 +253,10 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     }
 
     /// Finds the position of a new request among multi-key requests. A retry keeps its position.
-    pub(super) fn find_place(&mut self, new: &mut NewRequest<'_>, budget: &mut SearchBudget) {
-        if self.manager.waits.needs_place(new) {
+    pub(super) fn find_position(&mut self, new: &mut NewRequest<'_>, budget: &mut SearchBudget) {
+        if self.manager.waits.needs_position(new) {
             let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);
-            new.place = new_place(self.manager.queues(), &mut holders, new, budget);
+            new.position = new_position(self.manager.queues(), &mut holders, new, budget);
         }
     }
 
@@ -335,7 +335,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         if waiting.head().is_none_or(|(first, _)| first.rank == Rank::Normal) {
             return;
         }
-        let upgrades = waiting.present().take_while(|(place, _)| place.rank == Rank::Upgrade);
+        let upgrades = waiting.present().take_while(|(position, _)| position.rank == Rank::Upgrade);
         let is_over = |id: &RequestId| {
             let Some(queued) = queues.request(*id) else { return false };
             let lock = self.entry.content().lock();

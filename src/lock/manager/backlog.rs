@@ -11,7 +11,7 @@ use super::due::{Due, Walks};
 use super::endings::{Ending, Endings};
 use super::session_bindings::{Binding, Bindings};
 use crate::key::RequestId;
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
 
@@ -27,7 +27,7 @@ pub(super) struct Backlog {
     pub endings: Endings,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
     /// only when nothing else is left, because the owner may have the key again by then.
-    pub undecided: BTreeSet<(Place, RequestId, QueueId)>,
+    pub undecided: BTreeSet<(QueuePosition, RequestId, QueueId)>,
     /// The wait queue that was inspected last in this inspection round.
     pub inspected: Option<QueueId>,
     /// How many queues this drain still serves: as many as were due when it began.
@@ -50,7 +50,7 @@ pub(super) enum Work {
     /// Serve a queue that a rescan has reached; `None` if the rescan made a step without reaching a queue.
     Visit(Option<QueueId>),
     /// Reevaluate a multi-key request.
-    DecideAnew(Place, RequestId, QueueId),
+    DecideAnew(QueuePosition, RequestId, QueueId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,8 +118,8 @@ impl Backlog {
     /// there is none, or if a queue still has to be served.
     pub fn take_undecided(&mut self, writes: Writes) -> Option<Work> {
         let may_be = writes == Writes::Accepted && self.queues.is_empty();
-        let (place, id, queue) = may_be.then(|| self.undecided.pop_first()).flatten()?;
-        Some(Work::DecideAnew(place, id, queue))
+        let (position, id, queue) = may_be.then(|| self.undecided.pop_first()).flatten()?;
+        Some(Work::DecideAnew(position, id, queue))
     }
 
     /// Where the inspection round continues.
@@ -147,7 +147,7 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::place::Rank;
+    use crate::queue::position::Rank;
 
     fn queue(number: u64) -> QueueId {
         QueueId::numbered(number)
@@ -158,7 +158,7 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.queues.insert(queue(1));
         backlog.endings.extend([RequestId(1)], Ending::Left);
-        backlog.undecided.insert((Place::last(Rank::Normal, 1), RequestId(9), queue(1)));
+        backlog.undecided.insert((QueuePosition::last(Rank::Normal, 1), RequestId(9), queue(1)));
         backlog.begin_drain();
         let mut take = |writes: Writes| {
             let (waits, bindings, deliveries) =

@@ -184,7 +184,7 @@ pub(super) fn end_request<C: Clients>(
 fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
     let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
     manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
-    match manager.waits.may_keep_place(id, &manager.limits) {
+    match manager.waits.may_reserve_position(id, &manager.limits) {
         true => _ = clients.answer(id, WaitOutcome::TimedOut),
         false => _ = answer(manager, clients, id, WaitOutcome::TimedOut),
     }
@@ -249,10 +249,10 @@ mod tests {
             let id = queue(&mut fixture, "b", may_come_back);
             assert_eq!(fixture.next_timer(), Some(1_500), "{row}");
             leave(&mut fixture, id, departure);
-            assert_eq!(fixture.manager.queues().kept_places(), kept, "{row}");
+            assert_eq!(fixture.manager.queues().reserved_positions(), kept, "{row}");
             assert_eq!(fixture.manager.queues().waiters(), 0, "{row}");
-            let place_ends = (kept > 0).then_some(2_000);
-            assert_eq!(fixture.next_timer(), place_ends, "{row}");
+            let reservation_ends = (kept > 0).then_some(2_000);
+            assert_eq!(fixture.next_timer(), reservation_ends, "{row}");
             fixture.server.keyspace.now_ms = 2_000;
             fixture.tick();
             assert!(fixture.manager.queues().is_empty(), "{row}");
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![Told::Hold(owner("d"))]));
         let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
         assert_eq!(fixture.server.inbox.answers[..2], outcomes);
-        assert_eq!(fixture.manager.queues().kept_places(), 1);
+        assert_eq!(fixture.manager.queues().reserved_positions(), 1);
     }
 
     /// LOCK.CANCEL of thousands of requests replies to some of them in later iterations. A retry in between is a new
@@ -462,14 +462,14 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
-        let away = queue(&mut fixture, "c", true);
-        leave(&mut fixture, away, Departure::MayComeBack);
+        let detached = queue(&mut fixture, "c", true);
+        leave(&mut fixture, detached, Departure::MayComeBack);
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.slots_left(|key| key.name == b"k");
         fixture.drain();
         let told = fixture.server.inbox.answers.drain(..).collect::<Vec<_>>();
         assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
-        assert_eq!((fixture.manager.queues().kept_places(), fixture.manager.queues().waiters()), (0, 1));
+        assert_eq!((fixture.manager.queues().reserved_positions(), fixture.manager.queues().waiters()), (0, 1));
         assert!(fixture.manager.queues().id_of(key().as_ref()).is_none());
         assert_eq!(fixture.next_timer(), None, "no wait can time out");
         assert!(!fixture.manager.has_due());

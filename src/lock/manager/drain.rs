@@ -11,8 +11,8 @@ use super::turn::Turn;
 use crate::host::{Clients, Gate, Keys, WaitOutcome};
 use crate::key::RequestId;
 use crate::queue::deadlock;
-use crate::queue::place::{Place, Rank};
-use crate::queue::placement::{new_place, SearchBudget};
+use crate::queue::placement::{new_position, SearchBudget};
+use crate::queue::position::{QueuePosition, Rank};
 use crate::queue::request::{NewRequest, QueueId};
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
@@ -67,7 +67,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             Work::Serve(queue) => self.turn.serve(queue),
             Work::Visit(None) => return,
             Work::Visit(Some(queue)) => self.visit(queue),
-            Work::DecideAnew(place, id, queue) => self.decide_anew(place, id, queue),
+            Work::DecideAnew(position, id, queue) => self.decide_anew(position, id, queue),
         };
         if gate == Gate::Closed {
             self.writes = Writes::Refused;
@@ -133,15 +133,15 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Reevaluates a multi-key request after its owner has lost one of the keys: finds its position, and checks whether
     /// it would deadlock.
-    fn decide_anew(&mut self, place: Place, id: RequestId, queue: QueueId) -> Gate {
+    fn decide_anew(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> Gate {
         let waits = &self.turn.manager.waits;
-        let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.place == place);
+        let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.position == position);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
         let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return Gate::Open };
         let gate = self.gate_of(queue);
         match gate {
             Gate::Open => {}
-            Gate::Closed => _ = self.turn.manager.waits.backlog.undecided.insert((place, id, queue)),
+            Gate::Closed => _ = self.turn.manager.waits.backlog.undecided.insert((position, id, queue)),
             Gate::Elsewhere => {}
         }
         let mut holders = self.turn.manager.holders(&mut self.turn.host.keys, self.turn.host.now);
@@ -151,16 +151,16 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let queues = self.turn.manager.queues();
         let keys: Vec<_> = queues.keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        let place = queues.last_place(Rank::Normal);
+        let position = queues.last_position(Rank::Normal);
         let (request, owner_id) = (queued.request(), Some(queued.owner_id));
-        let new = NewRequest { db: queued.db, names: &names, request, owner_id, place, replaces: Some(id) };
-        let place = new_place(queues, &mut holders, &new, &mut SearchBudget::default());
-        let new = NewRequest { place, ..new };
+        let new = NewRequest { db: queued.db, names: &names, request, owner_id, position, replaces: Some(id) };
+        let position = new_position(queues, &mut holders, &new, &mut SearchBudget::default());
+        let new = NewRequest { position, ..new };
         let search = deadlock::search_for(queues, &new);
         match search.and_then(|search| search.find(queues, &mut holders, &new)) {
             None => {
                 let waits = &mut self.turn.manager.waits;
-                waits.queues.move_to(id, new.place);
+                waits.queues.move_to(id, new.position);
                 waits.queues.set_blocked_on(id, None);
                 waits.backlog.queues.extend(queued.queues);
             }

@@ -216,7 +216,7 @@ mod tests {
                 fixture.acquire("b", MUTEX, None, Lease::Persist);
             }
             if waiter == "a kept place" {
-                keep_places(&mut fixture);
+                reserve_positions(&mut fixture);
             }
             fixture.server.keyspace.now_ms = at_ms;
             let now = fixture.server.now();
@@ -229,9 +229,9 @@ mod tests {
     }
 
     /// Reserves the positions of all requests.
-    fn keep_places(fixture: &mut Fixture) {
+    fn reserve_positions(fixture: &mut Fixture) {
         let ids: Vec<_> = fixture.manager.queues().requests().map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000)));
+        ids.into_iter().for_each(|id| fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000)));
     }
 
     /// The holders a and b, and a waiting request. EXPIRE shortens the key's life, but a still expires first.
@@ -341,13 +341,13 @@ mod tests {
 
     #[test]
     fn a_round_leaves_a_key_alone_that_only_kept_places_stand_for() {
-        for (is_away, changed) in [(false, 1), (true, 0)] {
+        for (is_detached, changed) in [(false, 1), (true, 0)] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-            if is_away {
-                keep_places(&mut fixture);
+            if is_detached {
+                reserve_positions(&mut fixture);
             }
             fixture.server.keyspace.primary.insert(key(), Stored::Foreign);
-            assert_eq!(inspect(&mut fixture), changed, "{is_away}");
+            assert_eq!(inspect(&mut fixture), changed, "{is_detached}");
         }
     }
 

@@ -13,8 +13,8 @@ use super::turn::Turn;
 use super::verdict::Verdict;
 use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
-use crate::queue::place::Rank;
 use crate::queue::placement::SearchBudget;
+use crate::queue::position::Rank;
 use crate::value::claim::{Claim, Family, LockRequest, Origin};
 use crate::value::fence::Fence;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -142,7 +142,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
     ) -> Result<bool, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let mut new = request.queued(self.manager, Earlier { owner_id, retried: None }, Rank::Normal);
-        self.find_place(&mut new, budget);
+        self.find_position(&mut new, budget);
         let verdict = self.verdict_of_new(&new, Admission::Admit, true)?;
         Ok(verdict == Verdict::Admits)
     }

@@ -295,7 +295,7 @@ mod tests {
                 let Acquired::Queued(id) = fixture.acquire_all("d", &[b"m"], MUTEX, None, Lease::Persist) else {
                     panic!("c holds it")
                 };
-                fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
+                fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
             }
             // Last, because no new owner is granted a lock during it.
             if has(0) {

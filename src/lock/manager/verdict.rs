@@ -189,7 +189,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
             Some(Gate::Elsewhere) => return VerdictOfAll::Never(WaitOutcome::TryAgain),
         }
         let queues = self.manager.queues();
-        let is_behind = |other: &QueueId| queues.get(*other).is_some_and(|queue| !queue.is_first(&queued.place));
+        let is_behind = |other: &QueueId| queues.get(*other).is_some_and(|queue| !queue.is_first(&queued.position));
         if let Some(blocking) = admitting.iter().copied().find(is_behind) {
             return VerdictOfAll::Waits(blocking);
         }
@@ -203,7 +203,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// Whether no request is ahead on any key that the owner does not hold yet.
     fn is_first(&mut self, new: &NewRequest<'_>) -> bool {
         let queues = self.manager.queues();
-        let is_behind = |queue: &WaitQueue| !queue.is_first(&new.place);
+        let is_behind = |queue: &WaitQueue| !queue.is_first(&new.position);
         let behind = new.names.iter().map(|name| new.key(name));
         let mut behind = behind.filter(|key| queues.of_key(*key).is_some_and(is_behind));
         let mut holders = self.manager.holders(&mut self.host.keys, self.host.now);

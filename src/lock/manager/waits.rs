@@ -7,7 +7,7 @@ use super::limits::Limits;
 use super::lock_error::LockError;
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::place::{Place, Rank};
+use crate::queue::position::{QueuePosition, Rank};
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{NewRequest, Others, OwnerId, QueueId};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
@@ -35,23 +35,23 @@ impl Waits {
         replaces: Option<RequestId>,
         rank: Rank,
     ) -> NewRequest<'a> {
-        let place = self.kept_place(replaces, rank).unwrap_or_else(|| self.queues.last_place(rank));
-        NewRequest { db, names, request, owner_id, place, replaces }
+        let position = self.retried_position(replaces, rank).unwrap_or_else(|| self.queues.last_position(rank));
+        NewRequest { db, names, request, owner_id, position, replaces }
     }
 
     /// The position of the repeated request. A position reserved for an upgrade counts by its arrival if the owner no
     /// longer reads.
-    pub fn kept_place(&self, retried: Option<RequestId>, rank: Rank) -> Option<Place> {
+    pub fn retried_position(&self, retried: Option<RequestId>, rank: Rank) -> Option<QueuePosition> {
         match self.queues.request(retried?)? {
-            queued if queued.is_present() || queued.place.rank == rank => Some(queued.place.clone()),
-            queued if rank == Rank::Normal => Some(Place::last(rank, queued.place.arrival)),
+            queued if queued.is_present() || queued.position.rank == rank => Some(queued.position.clone()),
+            queued if rank == Rank::Normal => Some(QueuePosition::last(rank, queued.position.arrival)),
             _ => None,
         }
     }
 
     /// Whether the position of the request depends on which owners hold the keys of others.
-    pub fn needs_place(&self, new: &NewRequest<'_>) -> bool {
-        self.queues.has_requests_for_several() && self.kept_place(new.replaces, new.place.rank).is_none()
+    pub fn needs_position(&self, new: &NewRequest<'_>) -> bool {
+        self.queues.has_requests_for_several() && self.retried_position(new.replaces, new.position.rank).is_none()
     }
 
     /// Refuses the request if the server or one of its keys has the maximum number of waiters. A retry of a waiter
@@ -78,16 +78,16 @@ impl Waits {
         let Some(request) = self.queues.request(id) else { return 0 };
         // Requests behind it may be admissible without it, for example readers behind a writer.
         self.backlog.queues.extend(request.queues.iter().copied());
-        if departure == Departure::ForGood || !self.may_keep_place(id, limits) {
+        if departure == Departure::ForGood || !self.may_reserve_position(id, limits) {
             _ = self.remove(id);
             return 0;
         }
-        self.queues.keep_place(id, now.instant().plus_ms(limits.keep_place_ms));
-        self.limit_kept_places(id, limits)
+        self.queues.reserve_position(id, now.instant().plus_ms(limits.keep_place_ms));
+        self.limit_reserved_positions(id, limits)
     }
 
     /// Whether the position of the request is reserved when its client leaves.
-    pub fn may_keep_place(&self, id: RequestId, limits: &Limits) -> bool {
+    pub fn may_reserve_position(&self, id: RequestId, limits: &Limits) -> bool {
         let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
         may_come_back && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
     }
@@ -95,7 +95,7 @@ impl Waits {
     /// Limits the reserved positions of each key of the request, then those of the server, to the maximum number of
     /// waiters. The oldest reserved position ends first. Only this request's position was reserved since the last
     /// check.
-    fn limit_kept_places(&mut self, id: RequestId, limits: &Limits) -> u64 {
+    fn limit_reserved_positions(&mut self, id: RequestId, limits: &Limits) -> u64 {
         let mut ended = 0;
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {
@@ -104,8 +104,8 @@ impl Waits {
                 self.remove(oldest);
             }
         }
-        while self.queues.kept_places() > limits.max_waiters {
-            let Some(oldest) = self.queues.longest_away() else { break };
+        while self.queues.reserved_positions() > limits.max_waiters {
+            let Some(oldest) = self.queues.oldest_reserved() else { break };
             ended += 1;
             self.remove(oldest);
         }
@@ -114,8 +114,8 @@ impl Waits {
 
     /// The oldest reserved position, if the key has more of them than it may have.
     fn oldest_in_excess(&self, queue: QueueId, limits: &Limits) -> Option<RequestId> {
-        let (most, kept) = (limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
-        (kept > most).then(|| self.queues.longest_away_in(queue))?
+        let (most, kept) = (limits.max_waiters_per_key?, self.queues.get(queue)?.reserved_positions());
+        (kept > most).then(|| self.queues.oldest_reserved_in(queue))?
     }
 
     /// Removes a request from its queues.
@@ -192,8 +192,8 @@ impl Waits {
             self.queues.set_seen(queue, None);
         }
         for id in self.queues.record_holders(queue, under.map(|(lock, _)| lock)) {
-            let place = self.queues.request(id).map(|queued| queued.place.clone());
-            self.backlog.undecided.extend(place.map(|place| (place, id, queue)));
+            let position = self.queues.request(id).map(|queued| queued.position.clone());
+            self.backlog.undecided.extend(position.map(|position| (position, id, queue)));
         }
         if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
             self.queues.watch_lease(queue, end.plus_ms(1));

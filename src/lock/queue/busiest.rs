@@ -68,7 +68,7 @@ fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = Bus
 mod tests {
     use super::*;
     use crate::queue::fixture::{names, Fixture};
-    use crate::queue::place::{Place, Rank};
+    use crate::queue::position::{QueuePosition, Rank};
     use crate::value::claim::{Claim, Count, Mode};
 
     const MUTEX: Claim = Claim::Mutex;
@@ -105,18 +105,18 @@ mod tests {
     fn a_kept_place_is_no_waiter_and_the_longest_wait_need_not_be_the_first() {
         let mut fixture = Fixture::default();
         fixture.server.keyspace.now_ms = 5;
-        let away = fixture.wait("a", "k", MUTEX);
+        let detached = fixture.wait("a", "k", MUTEX);
         fixture.server.keyspace.now_ms = 7;
         fixture.wait("b", "k", MUTEX);
         fixture.wait("c", "l", MUTEX);
         fixture.server.keyspace.now_ms = 9;
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
-        let first = Place::last(Rank::Upgrade, 99);
+        let first = QueuePosition::last(Rank::Upgrade, 99);
         fixture.wait_at("d", &names("l"), write, first);
-        fixture.queues.keep_place(away, Instant::from_ms(60_000));
+        fixture.queues.reserve_position(detached, Instant::from_ms(60_000));
         assert_eq!(told(&fixture, 10), [("l".to_string(), 2, 7), ("k".to_string(), 1, 7)]);
         let alone = fixture.wait("e", "m", MUTEX);
-        fixture.queues.keep_place(alone, Instant::from_ms(60_000));
+        fixture.queues.reserve_position(alone, Instant::from_ms(60_000));
         assert_eq!(told(&fixture, 10).len(), 2);
     }
 
@@ -127,7 +127,7 @@ mod tests {
         for number in 0..300_u64 {
             fixture.server.keyspace.now_ms = 1 + number * 7919 % 100;
             let key = format!("{}", number * number % 67);
-            let last = fixture.queues.last_place(Rank::Normal);
+            let last = fixture.queues.last_position(Rank::Normal);
             fixture.wait_at(&format!("o{number}"), &[key.as_bytes()], MUTEX, last);
         }
         let rank = |(_, waiters, since): &(String, usize, u64)| (Reverse(*waiters), *since);

@@ -58,7 +58,7 @@ impl Search {
     pub(super) fn of(queues: &WaitQueues, new: &NewRequest<'_>) -> Search {
         let (mut is_ahead, mut lowers_limit) = (false, false);
         for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
-            is_ahead |= queue.has_requests_behind(&new.place);
+            is_ahead |= queue.has_requests_behind(&new.position);
             lowers_limit |= new.request.claim.limit() < queue.limit;
         }
         Search { is_ahead, changes_waits: is_ahead || lowers_limit }
@@ -111,7 +111,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
     claim.family() != Family::Semaphore
-        && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.place, claim)
+        && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.position, claim)
 }
 
 /// Whether the request asks for permits in addition to the permits of its owner, which may leave too few.

@@ -2,7 +2,7 @@
 
 use super::deadlock;
 use super::holders::{EndedHolds, Holders};
-use super::place::{Place, Rank};
+use super::position::{QueuePosition, Rank};
 use super::queues::WaitQueues;
 use super::request::{Arrival, NewRequest};
 use crate::host::simulated::SimulatedServer;
@@ -58,17 +58,17 @@ impl Fixture {
 
     /// Queues a request of the owner for the keys, behind all others.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
-        self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
+        self.wait_at(owner, &names(keys), claim, self.queues.last_position(Rank::Normal))
     }
 
     /// As `wait`, for keys with any names, at this position.
-    pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, place: Place) -> RequestId {
+    pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, position: QueuePosition) -> RequestId {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let owner_id = self.queues.owner_id(0, owner.as_bytes());
         let id = self.queues.enter(Arrival {
-            new: NewRequest { db: 0, names, request, owner_id, place, replaces: None },
+            new: NewRequest { db: 0, names, request, owner_id, position, replaces: None },
             since: now,
             until: None,
             session: None,
@@ -82,16 +82,16 @@ impl Fixture {
 
     /// The deadlock that a request would complete, as "a@k b@l": a waits on k for b, and b waits on l for a.
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
-        let place = self.queues.last_place(Rank::Normal);
-        self.deadlock_at(owner, keys, claim, place)
+        let position = self.queues.last_position(Rank::Normal);
+        self.deadlock_at(owner, keys, claim, position)
     }
 
     /// As `deadlock`, for a request at this position.
-    pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, place: Place) -> Option<String> {
+    pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, position: QueuePosition) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let owner_id = self.queues.owner_id(0, owner.as_bytes());
-        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, place, replaces: None };
+        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, position, replaces: None };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;
         let mut holders = Holders::new(&mut keys, &self.ended, now);

@@ -1,7 +1,7 @@
 //! Decides the position of a new request, depending on which owners hold the keys of the multi-key requests ahead.
 
 use super::holders::Holders;
-use super::place::{Place, Rank};
+use super::position::{QueuePosition, Rank};
 use super::queues::WaitQueues;
 use super::request::{NewRequest, QueuedRequest};
 use crate::host::Keys;
@@ -30,14 +30,14 @@ impl SearchBudget {
 }
 
 /// The position of a request that is about to be queued. `new` has the last position of its rank.
-pub fn new_place<K: Keys>(
+pub fn new_position<K: Keys>(
     queues: &WaitQueues,
     holders: &mut Holders<'_, K>,
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
-) -> Place {
+) -> QueuePosition {
     let first = first_that_wants_held(queues, holders, new, budget);
-    first.and_then(|first| first.before(new.place.arrival)).unwrap_or_else(|| new.place.clone())
+    first.and_then(|first| first.before(new.position.arrival)).unwrap_or_else(|| new.position.clone())
 }
 
 /// The position of the first multi-key request in the queues of the new request that also wants a key held by the owner
@@ -47,8 +47,8 @@ fn first_that_wants_held<'q, K: Keys>(
     holders: &mut Holders<'_, K>,
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
-) -> Option<&'q Place> {
-    if new.place.rank == Rank::Upgrade || !queues.has_requests_for_several() {
+) -> Option<&'q QueuePosition> {
+    if new.position.rank == Rank::Upgrade || !queues.has_requests_for_several() {
         return None;
     }
     let may_hold = queues.may_hold(new.db, new.owner());
@@ -61,12 +61,12 @@ fn first_that_wants_held<'q, K: Keys>(
         let mut keys = queued.queues.iter().filter(|id| may_hold.contains(**id)).filter_map(|id| queues.get(*id));
         is_spent || keys.any(|queue| holders.is_held_by(queue.key.as_ref(), new.owner()))
     };
-    let mut first: Option<&Place> = None;
+    let mut first: Option<&QueuePosition> = None;
     for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
-        let ahead = queue.present().take_while(|(place, _)| first.is_none_or(|first| *place < first));
+        let ahead = queue.present().take_while(|(position, _)| first.is_none_or(|first| *position < first));
         let several = ahead.filter_map(|(_, id)| queues.request(id)).filter(|queued| queued.has_several_keys());
         let mut of_others = several.filter(|queued| queued.owner.as_bytes() != new.owner());
-        first = of_others.find(|queued| wants_held(queued)).map(|queued| &queued.place).or(first);
+        first = of_others.find(|queued| wants_held(queued)).map(|queued| &queued.position).or(first);
     }
     first.filter(|_| !is_spent)
 }
@@ -80,15 +80,15 @@ mod tests {
     use crate::value::owner::Owner;
     use crate::value::time::{Instant, Lease};
 
-    fn place(fixture: &mut Fixture, owner: &str, keys: &str) -> Place {
+    fn position(fixture: &mut Fixture, owner: &str, keys: &str) -> QueuePosition {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
-        let place = fixture.queues.last_place(Rank::Normal);
+        let position = fixture.queues.last_position(Rank::Normal);
         let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
-        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, place, replaces: None };
+        let new = NewRequest { db: 0, names: &names(keys), request, owner_id, position, replaces: None };
         let now = fixture.server.now().timestamp();
         let mut keys = &mut fixture.server.keyspace;
-        new_place(
+        new_position(
             &fixture.queues,
             &mut Holders::new(&mut keys, &fixture.ended, now),
             &new,
@@ -112,11 +112,11 @@ mod tests {
             let mut fixture = Fixture::default();
             fixture.hold("a", held, Claim::Mutex);
             let id = fixture.wait(ahead, waits_for, Claim::Mutex);
-            let there = fixture.queues.request(id).unwrap().place.clone();
+            let there = fixture.queues.request(id).unwrap().position.clone();
             let row = format!("{ahead} waits for {waits_for}, a holds {held}");
-            assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{row}");
-            fixture.queues.keep_place(id, Instant::from_ms(60_000));
-            assert!(place(&mut fixture, "a", "k") > there, "{row}: a request that is away does not count");
+            assert_eq!(position(&mut fixture, "a", "k") < there, is_before, "{row}");
+            fixture.queues.reserve_position(id, Instant::from_ms(60_000));
+            assert!(position(&mut fixture, "a", "k") > there, "{row}: a request that is away does not count");
         }
     }
 
@@ -125,8 +125,8 @@ mod tests {
         let mut fixture = Fixture::default();
         fixture.hold("a", "xy", Claim::Mutex);
         let ids = ["kl", "lx", "ky"].map(|keys| fixture.wait("b", keys, Claim::Mutex));
-        let [other, first, second] = ids.map(|id| fixture.queues.request(id).unwrap().place.clone());
-        let (one, both) = (place(&mut fixture, "a", "k"), place(&mut fixture, "a", "kl"));
+        let [other, first, second] = ids.map(|id| fixture.queues.request(id).unwrap().position.clone());
+        let (one, both) = (position(&mut fixture, "a", "k"), position(&mut fixture, "a", "kl"));
         assert!(other < both && both < first && first < one && one < second);
     }
 
@@ -137,8 +137,8 @@ mod tests {
             fixture.hold("a", "l", Claim::Mutex);
             (0..ahead).for_each(|number| _ = fixture.wait(&format!("b {number}"), "km", Claim::Mutex));
             let id = fixture.wait("b", "kl", Claim::Mutex);
-            let there = fixture.queues.request(id).unwrap().place.clone();
-            assert_eq!(place(&mut fixture, "a", "k") < there, is_before, "{ahead}");
+            let there = fixture.queues.request(id).unwrap().position.clone();
+            assert_eq!(position(&mut fixture, "a", "k") < there, is_before, "{ahead}");
         }
     }
 }

@@ -14,7 +14,7 @@ pub use self::of_owner::OfOwner;
 use super::holdings::{Holdings, MayHold};
 use super::lookups;
 use super::owners::Owners;
-use super::place::{Place, Rank};
+use super::position::{QueuePosition, Rank};
 use super::queue_table::QueueTable;
 use super::request::{Arrival, NewRequest, Others, OwnerId, QueueId, QueuedRequest};
 use super::timer_set::TimerSet;
@@ -39,7 +39,7 @@ pub struct WaitQueues {
     /// When leases of waited-for keys may expire.
     pub(crate) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The requests with reserved positions, by when their clients left.
-    away: BTreeMap<u64, RequestId>,
+    detached: BTreeMap<u64, RequestId>,
     /// COALESCE requests that a release has completed but that have no reply yet, by their queue and the last number
     /// assigned before the release. They have left their queue, so a new request finds the key free at once.
     done: BTreeMap<(QueueId, RequestId), Done>,
@@ -74,12 +74,12 @@ struct Done {
 impl WaitQueues {
     /// The number of waiters, without reserved positions.
     pub fn waiters(&self) -> usize {
-        self.requests.len() - self.away.len() - self.done_waiters
+        self.requests.len() - self.detached.len() - self.done_waiters
     }
 
     /// The number of reserved positions.
-    pub fn kept_places(&self) -> usize {
-        self.away.len()
+    pub fn reserved_positions(&self) -> usize {
+        self.detached.len()
     }
 
     /// Whether any waiter wants multiple keys.
@@ -116,7 +116,7 @@ impl WaitQueues {
         let next = self.done.range((self.next_done, RequestId::FIRST)..).next();
         let ((queue, _), Done { requests, .. }) = next.or_else(|| self.done.first_key_value())?;
         self.next_done = QueueId(queue.0 + 1);
-        let kept = || self.away.get(requests.away.first()?);
+        let kept = || self.detached.get(requests.detached.first()?);
         requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
     }
 
@@ -142,8 +142,8 @@ impl WaitQueues {
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.get(id) else { return Vec::new() };
         let mut all: Vec<_> = queue.present().map(|(_, id)| id).collect();
-        let away = queue.ordinary.away.iter().chain(&queue.coalescing.away);
-        all.extend(away.filter_map(|departure| self.away.get(departure)));
+        let detached = queue.ordinary.detached.iter().chain(&queue.coalescing.detached);
+        all.extend(detached.filter_map(|sequence| self.detached.get(sequence)));
         all
     }
 
@@ -153,18 +153,18 @@ impl WaitQueues {
     }
 
     /// The position behind all present requests of the same rank.
-    pub fn last_place(&self, rank: Rank) -> Place {
-        Place::last(rank, self.last_number)
+    pub fn last_position(&self, rank: Rank) -> QueuePosition {
+        QueuePosition::last(rank, self.last_number)
     }
 
     /// The reserved position whose client left first.
-    pub fn longest_away(&self) -> Option<RequestId> {
-        self.away.first_key_value().map(|(_, id)| *id)
+    pub fn oldest_reserved(&self) -> Option<RequestId> {
+        self.detached.first_key_value().map(|(_, id)| *id)
     }
 
     /// The reserved position in this queue whose client left first.
-    pub fn longest_away_in(&self, id: QueueId) -> Option<RequestId> {
-        self.away.get(&self.get(id)?.longest_away()?).copied()
+    pub fn oldest_reserved_in(&self, id: QueueId) -> Option<RequestId> {
+        self.detached.get(&self.get(id)?.oldest_reserved()?).copied()
     }
 
     /// The id of an owner that has requests.
@@ -200,7 +200,7 @@ impl WaitQueues {
             && rest.owners.is_empty()
             && rest.ends.is_empty()
             && rest.lease_ends.is_empty()
-            && rest.away.is_empty()
+            && rest.detached.is_empty()
             && rest.done.is_empty()
             && rest.done_waiters == 0
             && rest.holdings.is_clean()
@@ -212,14 +212,14 @@ impl WaitQueues {
     /// Adds a request to the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
         let Arrival { new, since, until, session, may_come_back, coalesces, lease_ends } = arrival;
-        let NewRequest { db, names, request, owner_id, place, .. } = new;
+        let NewRequest { db, names, request, owner_id, position, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
         for queue in &queues {
             let queue = self.table.get_mut(*queue).expect("queue_for found or made it");
             queue.several += usize::from(queues.len() > 1);
-            queue.requests_mut(coalesces).present.insert(place.clone(), id);
+            queue.requests_mut(coalesces).present.insert(position.clone(), id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
         self.several += usize::from(queues.len() > 1);
@@ -235,7 +235,7 @@ impl WaitQueues {
             lease: request.lease,
             db,
             queues,
-            place,
+            position,
             since,
             until,
             session,
@@ -246,7 +246,7 @@ impl WaitQueues {
             listed_under,
             may_wait_elsewhere: false,
             blocked_on: None,
-            away: None,
+            detached: None,
         };
         let has_several_keys = queued.has_several_keys();
         until.into_iter().for_each(|until| self.ends.set(id, None, until));
@@ -272,13 +272,13 @@ impl WaitQueues {
         let request = self.requests.remove(&id)?;
         self.leave_done(id, &request);
         self.ends.clear(id, request.until);
-        match request.away {
-            Some(away) => _ = self.away.remove(&away),
+        match request.detached {
+            Some(detached) => _ = self.detached.remove(&detached),
             None => self.several -= usize::from(request.has_several_keys()),
         }
         for queue_id in &request.queues {
             let Some(queue) = self.table.get_mut(*queue_id) else { continue };
-            queue.requests_mut(request.coalesces).remove(&request.place, request.away);
+            queue.requests_mut(request.coalesces).remove(&request.position, request.detached);
             if request.is_present() {
                 queue.several -= usize::from(request.has_several_keys());
                 queue.counted_on.remove(&id);
@@ -306,7 +306,7 @@ impl WaitQueues {
     fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {
         let Some(key) = self.done_key(id, request) else { return };
         let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return };
-        requests.remove(&request.place, request.away);
+        requests.remove(&request.position, request.detached);
         self.done_waiters -= usize::from(request.is_present());
         if requests.is_empty() {
             self.done.remove(&key);
@@ -314,18 +314,18 @@ impl WaitQueues {
     }
 
     /// The client has left: the request keeps its position until then, but is skipped.
-    pub fn keep_place(&mut self, id: RequestId, until: Instant) {
-        let departure = self.number();
+    pub fn reserve_position(&mut self, id: RequestId, until: Instant) {
+        let sequence = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
-        request.away = Some(departure);
+        request.detached = Some(sequence);
         self.ends.set(id, request.until.replace(until), until);
-        self.away.insert(departure, id);
+        self.detached.insert(sequence, id);
         self.several -= usize::from(request.has_several_keys());
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
                 let standing = queue.requests_mut(request.coalesces);
-                standing.present.remove(&request.place);
-                standing.away.insert(departure);
+                standing.present.remove(&request.position);
+                standing.detached.insert(sequence);
                 queue.several -= usize::from(request.has_several_keys());
                 queue.counted_on.remove(&id);
                 queue.elsewhere -= usize::from(request.may_wait_elsewhere);
@@ -335,21 +335,21 @@ impl WaitQueues {
 
     /// Moves an upgrade from the head to the position by its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
-        let arrival = self.requests.get(&id).map(|request| request.place.arrival);
-        arrival.into_iter().for_each(|arrival| self.move_to(id, Place::last(Rank::Normal, arrival)));
+        let arrival = self.requests.get(&id).map(|request| request.position.arrival);
+        arrival.into_iter().for_each(|arrival| self.move_to(id, QueuePosition::last(Rank::Normal, arrival)));
     }
 
     /// Moves a waiter to another position in all of its queues.
-    pub fn move_to(&mut self, id: RequestId, place: Place) {
+    pub fn move_to(&mut self, id: RequestId, position: QueuePosition) {
         // Consumes the number, so that no later request gets the same position.
         self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
-        let before = std::mem::replace(&mut request.place, place);
+        let before = std::mem::replace(&mut request.position, position);
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
                 let present = &mut queue.requests_mut(request.coalesces).present;
                 present.remove(&before);
-                present.insert(request.place.clone(), id);
+                present.insert(request.position.clone(), id);
             }
         }
     }

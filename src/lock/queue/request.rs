@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::place::Place;
+use super::position::QueuePosition;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
@@ -41,7 +41,7 @@ pub struct NewRequest<'a> {
     /// Its owner, looked up once when the request arrived. `None` if the owner has no queued request.
     pub owner_id: Option<OwnerId>,
     /// Its position in the queues. A retry resumes or supersedes the position of the request that it repeats.
-    pub place: Place,
+    pub position: QueuePosition,
     /// The queued request that it replaces: the one that it repeats, or itself if it is reevaluated.
     pub replaces: Option<RequestId>,
 }
@@ -91,7 +91,7 @@ pub struct QueuedRequest {
     /// The wait queues of its keys, in the order of the request.
     pub queues: OneOrMany<QueueId>,
     /// Its position in each of them.
-    pub place: Place,
+    pub position: QueuePosition,
     /// When the wait began: with the first of the requests that make up the client's wait.
     pub since: Instant,
     /// When the wait times out or the reserved position ends; `None` if never.
@@ -115,7 +115,7 @@ pub struct QueuedRequest {
     /// serve it before that queue changes.
     pub blocked_on: Option<QueueId>,
     /// When its client left (a sequence number), while the position is reserved.
-    pub(super) away: Option<u64>,
+    pub(super) detached: Option<u64>,
 }
 
 /// Whether the owner of a removed request has other requests, queued or with reserved positions.
@@ -143,7 +143,7 @@ impl QueuedRequest {
 
     /// Whether its client waits. A reserved position is not a waiter.
     pub fn is_present(&self) -> bool {
-        self.away.is_none()
+        self.detached.is_none()
     }
 
     /// Whether it waits for multiple keys at once.

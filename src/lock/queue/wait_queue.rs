@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 
 use super::holdings::RecordedHolders;
-use super::place::Place;
+use super::position::QueuePosition;
 use super::request::OwnerId;
 use crate::key::{Key, RequestId};
 use crate::value::claim::Family;
@@ -75,33 +75,36 @@ pub struct WaitQueue {
 /// Requests in the order of their positions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OrderedRequests {
-    pub present: BTreeMap<Place, RequestId>,
+    pub present: BTreeMap<QueuePosition, RequestId>,
     /// Reserved positions, by when their clients left.
-    pub away: BTreeSet<u64>,
+    pub detached: BTreeSet<u64>,
 }
 
 impl OrderedRequests {
     pub fn is_empty(&self) -> bool {
-        self.present.is_empty() && self.away.is_empty()
+        self.present.is_empty() && self.detached.is_empty()
     }
 
-    pub fn remove(&mut self, place: &Place, departure: Option<u64>) {
-        match departure {
-            Some(departure) => _ = self.away.remove(&departure),
-            None => _ = self.present.remove(place),
+    pub fn remove(&mut self, position: &QueuePosition, sequence: Option<u64>) {
+        match sequence {
+            Some(sequence) => _ = self.detached.remove(&sequence),
+            None => _ = self.present.remove(position),
         }
     }
 
-    fn range(&self, places: impl RangeBounds<Place>) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
-        self.present.range(places).map(|(place, id)| (place, *id))
+    fn range(
+        &self,
+        positions: impl RangeBounds<QueuePosition>,
+    ) -> impl Iterator<Item = (&QueuePosition, RequestId)> + '_ {
+        self.present.range(positions).map(|(position, id)| (position, *id))
     }
 
-    fn first(&self) -> Option<(&Place, RequestId)> {
-        self.present.first_key_value().map(|(place, id)| (place, *id))
+    fn first(&self) -> Option<(&QueuePosition, RequestId)> {
+        self.present.first_key_value().map(|(position, id)| (position, *id))
     }
 
-    fn last(&self) -> Option<(&Place, RequestId)> {
-        self.present.last_key_value().map(|(place, id)| (place, *id))
+    fn last(&self) -> Option<(&QueuePosition, RequestId)> {
+        self.present.last_key_value().map(|(position, id)| (position, *id))
     }
 }
 
@@ -138,14 +141,17 @@ impl WaitQueue {
     }
 
     /// The waiting requests in the order of their positions, without reserved positions.
-    pub fn present(&self) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
+    pub fn present(&self) -> impl Iterator<Item = (&QueuePosition, RequestId)> + '_ {
         self.range(..)
     }
 
     /// The waiting requests at these positions, with and without COALESCE in one order.
-    pub fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (&Place, RequestId)> + '_ {
-        let mut ordinary = self.ordinary.range(places.clone()).peekable();
-        let mut coalescing = self.coalescing.range(places).peekable();
+    pub fn range(
+        &self,
+        positions: impl RangeBounds<QueuePosition> + Clone,
+    ) -> impl Iterator<Item = (&QueuePosition, RequestId)> + '_ {
+        let mut ordinary = self.ordinary.range(positions.clone()).peekable();
+        let mut coalescing = self.coalescing.range(positions).peekable();
         std::iter::from_fn(move || match (ordinary.peek(), coalescing.peek()) {
             (Some(one), Some(other)) if other < one => coalescing.next(),
             (None, _) => coalescing.next(),
@@ -155,23 +161,23 @@ impl WaitQueue {
 
     /// The head of the queue, with its position.
     #[inline]
-    pub fn head(&self) -> Option<(&Place, RequestId)> {
+    pub fn head(&self) -> Option<(&QueuePosition, RequestId)> {
         self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
     /// The last request in the queue, with its position.
-    pub fn last(&self) -> Option<(&Place, RequestId)> {
+    pub fn last(&self) -> Option<(&QueuePosition, RequestId)> {
         self.ordinary.last().max(self.coalescing.last())
     }
 
     /// Whether no request waits ahead of this position.
-    pub fn is_first(&self, place: &Place) -> bool {
-        self.head().is_none_or(|(head, _)| head >= place)
+    pub fn is_first(&self, position: &QueuePosition) -> bool {
+        self.head().is_none_or(|(head, _)| head >= position)
     }
 
     /// Whether any request waits behind this position.
-    pub fn has_requests_behind(&self, place: &Place) -> bool {
-        self.last().is_some_and(|(last, _)| last > place)
+    pub fn has_requests_behind(&self, position: &QueuePosition) -> bool {
+        self.last().is_some_and(|(last, _)| last > position)
     }
 
     /// Whether requests of owners that became holders are to be served before the head.
@@ -191,13 +197,13 @@ impl WaitQueue {
     }
 
     /// The number of reserved positions.
-    pub fn kept_places(&self) -> usize {
-        self.ordinary.away.len() + self.coalescing.away.len()
+    pub fn reserved_positions(&self) -> usize {
+        self.ordinary.detached.len() + self.coalescing.detached.len()
     }
 
     /// When the client of the oldest reserved position left.
-    pub(super) fn longest_away(&self) -> Option<u64> {
-        self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
+    pub(super) fn oldest_reserved(&self) -> Option<u64> {
+        self.ordinary.detached.first().into_iter().chain(self.coalescing.detached.first()).min().copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {

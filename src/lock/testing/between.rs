@@ -11,7 +11,7 @@ use crate::key::{Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::Departure;
 use crate::manager::lock_manager::LockError;
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
 use crate::value::owner::Owner;
@@ -37,7 +37,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     let mut queues: Vec<_> = rules.manager.queues().iter().filter(|(_, queue)| queue.waiters() > 0).collect();
     queues.sort_by_key(|(id, _)| *id);
     let Some((_, queue)) = queues.get(chance % queues.len().max(1)) else { return };
-    let ahead: Vec<(Place, RequestId)> = queue.present().map(|(place, id)| (place.clone(), id)).collect();
+    let ahead: Vec<(QueuePosition, RequestId)> = queue.present().map(|(position, id)| (position.clone(), id)).collect();
     // A multi-key request may be reevaluated in the meantime, which moves it behind the new request.
     let has_one_key = |id: &RequestId| rules.manager.queues().request(*id).is_some_and(|it| !it.has_several_keys());
     let of_one_key: Vec<RequestId> = ahead.iter().map(|(_, id)| *id).filter(has_one_key).collect();
@@ -72,9 +72,9 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     if let Ok(Acquired::Queued(newcomer)) = newcomer {
         if let Some(fence) = granted(newcomer) {
             let queue = there.manager.queues().of_key(key.as_ref());
-            let newcomers_place = ahead.last().map(|(place, _)| place).expect("the queue has waiters");
-            let left =
-                queue.is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.place(head) <= *newcomers_place));
+            let newcomers_position = ahead.last().map(|(position, _)| position).expect("the queue has waiters");
+            let left = queue
+                .is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.position(head) <= *newcomers_position));
             assert!(!left, "a waiter for {key:?} was overtaken");
             let is_later = of_one_key.iter().filter_map(|id| granted(*id)).all(|other| other < fence);
             assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");
@@ -113,7 +113,7 @@ impl Rules {
     }
 
     /// Repeats the same request: it keeps its position or is granted.
-    fn retry(&mut self, (place, id): &(Place, RequestId)) {
+    fn retry(&mut self, (position, id): &(QueuePosition, RequestId)) {
         let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
@@ -126,10 +126,10 @@ impl Rules {
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // If no positions are reserved, a request loses its position when its connection ends.
-        let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
-        let has_place = keeps_place && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
+        let keeps_position = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
+        let has_position = keeps_position && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
         // An adopted request does not resume the position of a request that still waits.
-        let has_place = has_place && queued.claim != Claim::AdoptedMutex;
+        let has_position = has_position && queued.claim != Claim::AdoptedMutex;
         let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         match acquired {
@@ -137,18 +137,18 @@ impl Rules {
             Ok(Acquired::Queued(id)) if self.manager.queues().request(id).is_none() => {}
             // The retry detects an upgrade whose owner no longer reads.
             Ok(Acquired::Queued(id)) => {
-                let Place { arrival, .. } = self.place(id);
+                let QueuePosition { arrival, .. } = self.position(id);
                 // The owner may have become a reader: an upgrade is ahead of all others.
-                let is_kept = arrival == place.arrival || self.place(id) < *place;
-                assert!(is_kept || !has_place, "a retry keeps its place");
+                let is_kept = arrival == position.arrival || self.position(id) < *position;
+                assert!(is_kept || !has_position, "a retry keeps its place");
             }
             Ok(Acquired::Granted(_)) | Err(_) => {}
             Ok(Acquired::NotGranted) => panic!("a retry waits"),
         }
     }
 
-    fn place(&self, id: RequestId) -> Place {
-        self.manager.queues().request(id).expect("the request is queued").place.clone()
+    fn position(&self, id: RequestId) -> QueuePosition {
+        self.manager.queues().request(id).expect("the request is queued").position.clone()
     }
 
     /// Plays the remaining iterations. Returns the outcomes of waits.

@@ -47,11 +47,11 @@ impl Model {
         for request in &self.requests {
             let asked = &request.asked;
             let (owner, until) = (label(asked.owner), wait_ahead(request.until));
-            let away = request.away.map(|(_, until)| until - monotonic);
+            let detached = request.detached.map(|(_, until)| until - monotonic);
             let (keys, claim, is_upgrade, coalesce) = (&asked.keys, asked.claim, request.is_upgrade, asked.coalesce);
             let held = &request.held;
             let ends = request.lease_ends.map(|ends| ends.saturating_sub(wall));
-            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce} {held:?} {ends:?},")
+            write!(text, "{owner} {keys:?} {claim:?} {until} {detached:?} {is_upgrade} {coalesce} {held:?} {ends:?},")
                 .expect("a string takes all");
         }
         let grace = self.grace.map(|(_, until)| until - monotonic);

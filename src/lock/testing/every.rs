@@ -343,7 +343,7 @@ fn waits(simulation: &Simulation, step: &Step) -> bool {
     let Step::Send(Command::Acquire(Acquire { owner, .. }) | Command::Release { owner, .. }) = step else {
         return false;
     };
-    simulation.model.requests().iter().any(|request| request.asked.owner == *owner && request.away.is_none())
+    simulation.model.requests().iter().any(|request| request.asked.owner == *owner && request.detached.is_none())
 }
 
 #[test]

@@ -129,7 +129,7 @@ pub struct Request {
     /// PXAT: when its lease expires, on the wall clock.
     pub lease_ends: Option<Ms>,
     /// For a reserved position: when its client left (a sequence number), and when the position is dropped.
-    pub away: Option<(u64, Ms)>,
+    pub detached: Option<(u64, Ms)>,
     /// The keys of an MLOCK that its owner held when this was last checked.
     pub held: Vec<Word>,
 }
@@ -231,20 +231,20 @@ impl Model {
         let is_absolute = *claim == Claim::Adopted { is_absolute: true };
         let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| self.now.wall + lease);
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
-        if let Some(kept) = find_same(&self.requests).filter(|kept| self.requests[*kept].away.is_some()) {
+        if let Some(kept) = find_same(&self.requests).filter(|kept| self.requests[*kept].detached.is_some()) {
             if self.requests[kept].is_upgrade && !is_upgrade {
                 self.end_upgrade(kept);
             }
         }
         let same = find_same(&self.requests);
         let retried = same.filter(|_| asked.block.is_some());
-        let keeps_place = |request: &Request| request.away.is_none() || request.is_upgrade == is_upgrade;
-        let kept = retried.filter(|retried| keeps_place(&self.requests[*retried]));
-        let mut place = kept.unwrap_or_else(|| self.new_place(keys, owner, is_upgrade));
+        let keeps_position = |request: &Request| request.detached.is_none() || request.is_upgrade == is_upgrade;
+        let kept = retried.filter(|retried| keeps_position(&self.requests[*retried]));
+        let mut position = kept.unwrap_or_else(|| self.new_position(keys, owner, is_upgrade));
         let has_all = says.iter().all(|say| *say == Say::Has);
         let is_first = keys.iter().zip(&says).all(|(key, say)| match say {
             Say::Has => true,
-            Say::Admits => self.is_first(key, place),
+            Say::Admits => self.is_first(key, position),
             _ => false,
         });
         let is_granted = has_all || is_first && self.grace_admits(keys, owner);
@@ -255,7 +255,7 @@ impl Model {
         }
         if is_granted {
             // A grant to the same request ends a reserved position, even if it has no BLOCK.
-            if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
+            if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].detached.is_some()) {
                 self.take_over(same, asked.client);
                 self.silent_ends.granted += 1;
             }
@@ -265,7 +265,7 @@ impl Model {
         let Some(block) = asked.block else {
             return if is_first { Err(Refusal::Grace) } else { Ok(Outcome::NotGranted) };
         };
-        let is_newcomer = retried.is_none_or(|retried| self.requests[retried].away.is_some());
+        let is_newcomer = retried.is_none_or(|retried| self.requests[retried].detached.is_some());
         if is_newcomer && !self.has_room_for_one_more(keys) {
             return Err(Refusal::MaxWaiters);
         }
@@ -273,21 +273,22 @@ impl Model {
         self.arrivals += 1;
         let since = retried.map_or(self.now.monotonic, |retried| self.requests[retried].since);
         let (arrival, held) = (self.arrivals, self.held_of(asked));
-        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival, lease_ends, away: None, held };
+        let request =
+            Request { asked: asked.clone(), until, since, is_upgrade, arrival, lease_ends, detached: None, held };
         let mut requests = self.requests.clone();
         match (kept, retried) {
             (Some(kept), _) => {
                 let Request { is_upgrade, arrival, .. } = requests[kept];
                 requests[kept] = Request { is_upgrade, arrival, ..request };
             }
-            (None, None) => requests.insert(place, request),
+            (None, None) => requests.insert(position, request),
             (None, Some(retried)) => {
                 requests.remove(retried);
-                place -= usize::from(retried < place);
-                requests.insert(place, request);
+                position -= usize::from(retried < position);
+                requests.insert(position, request);
             }
         }
-        if self.would_deadlock(&requests, place) {
+        if self.would_deadlock(&requests, position) {
             return Err(Refusal::Deadlock);
         }
         if let Some(retried) = retried {
@@ -303,13 +304,13 @@ impl Model {
     /// The queued requests, with a retry in the position of the request that it repeats.
     fn with_retry(&self, kept: usize, asked: &Acquire) -> Vec<Request> {
         let mut requests = self.requests.clone();
-        requests[kept] = Request { asked: asked.clone(), away: None, ..requests[kept].clone() };
+        requests[kept] = Request { asked: asked.clone(), detached: None, ..requests[kept].clone() };
         requests
     }
 
     /// A multi-key request counts for each of its keys.
     fn has_room_for_one_more(&self, keys: &[Word]) -> bool {
-        let waiters = self.requests.iter().filter(|request| request.away.is_none()).count();
+        let waiters = self.requests.iter().filter(|request| request.detached.is_none()).count();
         let most = self.max_waiters_per_key.unwrap_or(usize::MAX);
         waiters < self.max_waiters && keys.iter().all(|key| self.waiters(key).count() < most)
     }
@@ -317,7 +318,7 @@ impl Model {
     /// The older request, if its client still waits, gets -UNBLOCKED. A retry of the same client supersedes nothing.
     fn take_over(&mut self, retried: usize, client: u64) {
         let old = self.requests.remove(retried);
-        if old.away.is_none() && old.asked.client != client {
+        if old.detached.is_none() && old.asked.client != client {
             self.answers.push((old.asked.number, Answer::Superseded));
         }
     }
@@ -357,10 +358,10 @@ impl Model {
     /// leaves the queue. Reserved positions end as well.
     fn answer_all_that_coalesce(&mut self, key: Word, grant: Grant) {
         let is_meant = |request: &Request| request.asked.coalesce && request.asked.keys.contains(&key);
-        let meant = self.requests.iter().filter(|request| is_meant(request) && request.away.is_none());
+        let meant = self.requests.iter().filter(|request| is_meant(request) && request.detached.is_none());
         let answers: Vec<_> = meant.map(|request| (request.asked.number, Answer::Done(grant))).collect();
         self.answers.extend(answers);
-        let kept = self.requests.iter().filter(|request| is_meant(request) && request.away.is_some());
+        let kept = self.requests.iter().filter(|request| is_meant(request) && request.detached.is_some());
         self.silent_ends.timed_out += kept.count() as u64;
         self.requests.retain(|request| !is_meant(request));
     }
@@ -405,10 +406,10 @@ impl Model {
         let is_meant = |request: &Request| request.asked.owner == owner && request.asked.keys.contains(&key);
         let cancelled: Vec<_> = self.requests.iter().filter(|request| is_meant(request)).cloned().collect();
         self.requests.retain(|request| !is_meant(request));
-        for request in cancelled.iter().filter(|request| request.away.is_none()) {
+        for request in cancelled.iter().filter(|request| request.detached.is_none()) {
             self.answers.push((request.asked.number, Answer::Cancelled));
         }
-        self.silent_ends.cancelled += cancelled.iter().filter(|request| request.away.is_some()).count() as u64;
+        self.silent_ends.cancelled += cancelled.iter().filter(|request| request.detached.is_some()).count() as u64;
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 
@@ -510,12 +511,12 @@ impl Model {
     }
 
     fn may_be_granted_free(&self, key: Word, owner: Word) -> bool {
-        self.is_first(key, self.new_place(&[key], owner, false)) && self.grace_admits(&[key], owner)
+        self.is_first(key, self.new_position(&[key], owner, false)) && self.grace_admits(&[key], owner)
     }
 
     /// A grant to the same request ends its reserved position.
     fn grant_free(&mut self, asked: &Acquire) {
-        let is_same = |other: &Request| other.is_retried_by(asked) && other.away.is_some();
+        let is_same = |other: &Request| other.is_retried_by(asked) && other.detached.is_some();
         if let Some(same) = self.requests.iter().position(is_same) {
             self.take_over(same, asked.client);
             self.silent_ends.granted += 1;
@@ -581,13 +582,13 @@ impl Model {
     }
 
     /// Whether no request waits for the key ahead of this position.
-    pub(super) fn is_first(&self, key: Word, place: usize) -> bool {
-        !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
+    pub(super) fn is_first(&self, key: Word, position: usize) -> bool {
+        !self.requests.iter().take(position).any(|ahead| ahead.waits_for(key))
     }
 
     /// The position of a new request. The request of an owner that holds one of the keys of a queued MLOCK goes just
     /// before the first such MLOCK in its queue. A detached MLOCK does not count. An upgrade is first in any case.
-    pub(super) fn new_place(&self, keys: &[Word], owner: Word, is_upgrade: bool) -> usize {
+    pub(super) fn new_position(&self, keys: &[Word], owner: Word, is_upgrade: bool) -> usize {
         if is_upgrade {
             return self.requests.iter().take_while(|request| request.is_upgrade).count();
         }

@@ -342,7 +342,7 @@ impl Simulation {
 
     /// The number of a waiter, selected by `which`.
     fn waiter(&self, which: usize) -> Option<u64> {
-        let present: Vec<_> = self.model.requests().iter().filter(|request| request.away.is_none()).collect();
+        let present: Vec<_> = self.model.requests().iter().filter(|request| request.detached.is_none()).collect();
         present.get(which % present.len().max(1)).map(|request| request.asked.number)
     }
 
@@ -439,8 +439,8 @@ impl Simulation {
             let expected = self.model.waiters(key).map(|request| (request.asked.number, Some(request.since)));
             assert_eq!(waiters, expected.collect::<Vec<_>>(), "the queue of {key}, and since when its requests wait");
         }
-        let away = self.model.requests().iter().filter(|request| request.away.is_some()).count();
-        assert_eq!(self.rules.manager.queues().kept_places(), away, "kept places");
+        let detached = self.model.requests().iter().filter(|request| request.detached.is_some()).count();
+        assert_eq!(self.rules.manager.queues().reserved_positions(), detached, "kept places");
         self.at_once.clear();
         self.fences.end_step();
     }

@@ -128,7 +128,7 @@ fn state(rules: &Rules) -> Vec<String> {
     waiting.sort_by_key(|queue| &queue.key);
     for queue in waiting {
         let present = queue.present().map(|(_, id)| rules.numbers.get(&id).copied().unwrap_or_default());
-        let (present, kept) = (present.collect::<Vec<_>>(), queue.kept_places());
+        let (present, kept) = (present.collect::<Vec<_>>(), queue.reserved_positions());
         lines.push(format!("  {}: waiters {present:x?}, {kept} reserved", named(&queue.key.name)));
     }
     let NextTimer { instant, timestamp } = rules.manager.next_timer();

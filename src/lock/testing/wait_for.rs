@@ -36,7 +36,7 @@ impl Model {
     }
 
     fn with_requests<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> Model {
-        let waiting = requests.filter(|request| request.away.is_none());
+        let waiting = requests.filter(|request| request.detached.is_none());
         Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
     }
 

@@ -91,7 +91,7 @@ impl Model {
         };
         let holders = self.locks().flat_map(|lock| &lock.holders);
         let leases = holders.flat_map(|holder| [after(holder.until), renewal(holder)]);
-        let waits = self.requests.iter().map(|request| match request.away {
+        let waits = self.requests.iter().map(|request| match request.detached {
             Some((_, until)) => at(Until::At(until)),
             None => at(request.until),
         });
@@ -117,7 +117,7 @@ impl Model {
         self.now = now;
         let now = now.monotonic;
         self.grace = self.grace.filter(|(_, until)| *until > now);
-        let is_over = |request: &Request| request.away.is_none() && request.until <= Until::At(now);
+        let is_over = |request: &Request| request.detached.is_none() && request.until <= Until::At(now);
         // The lower half of a request's number is its sequence number.
         let first_over = |requests: &[Request]| {
             let over = (0..requests.len()).filter(|index| is_over(&requests[*index]));
@@ -128,7 +128,7 @@ impl Model {
             self.silent_ends.timed_out += u64::from(self.keep_place == 0);
             self.leave(over);
         }
-        self.end_kept_places(|request| request.away.is_some_and(|(_, until)| until <= now));
+        self.end_reserved_positions(|request| request.detached.is_some_and(|(_, until)| until <= now));
         self.expire();
         self.renewals_put_off = self.renewals_put_off.filter(|until| *until > now);
         if self.renewals_put_off.is_none() {
@@ -194,7 +194,7 @@ impl Model {
             Event::Writes(writes) => self.refuses_writes = writes == Writes::Refused,
             Event::SlotMoved => {
                 self.values.clear();
-                for request in std::mem::take(&mut self.requests).iter().filter(|request| request.away.is_none()) {
+                for request in std::mem::take(&mut self.requests).iter().filter(|request| request.detached.is_none()) {
                     self.answers.push((request.asked.number, Answer::TryAgain));
                 }
             }
@@ -233,7 +233,7 @@ impl Model {
     }
 
     fn client_gone(&mut self, client: u64) {
-        let is_its = |request: &Request| request.away.is_none() && request.asked.client == client;
+        let is_its = |request: &Request| request.detached.is_none() && request.asked.client == client;
         let oldest = |requests: &[Request]| {
             let its = (0..requests.len()).filter(|index| is_its(&requests[*index]));
             its.min_by_key(|index| requests[*index].asked.number)
@@ -251,25 +251,25 @@ impl Model {
             return;
         }
         self.departures += 1;
-        self.requests[index].away = Some((self.departures, self.now.monotonic + self.keep_place));
+        self.requests[index].detached = Some((self.departures, self.now.monotonic + self.keep_place));
         let most_of_a_key = self.max_waiters_per_key.unwrap_or(usize::MAX);
         for key in self.requests[index].asked.keys.clone() {
-            self.bound_kept_places(most_of_a_key, |request| request.asked.keys.contains(&key));
+            self.limit_reserved_positions(most_of_a_key, |request| request.asked.keys.contains(&key));
         }
-        self.bound_kept_places(self.max_waiters, |_| true);
+        self.limit_reserved_positions(self.max_waiters, |_| true);
     }
 
     /// Reserved positions are limited like waiters; the oldest end first.
-    fn bound_kept_places(&mut self, most: usize, counts: impl Fn(&Request) -> bool) {
-        let kept = |request: &&Request| request.away.is_some() && counts(request);
+    fn limit_reserved_positions(&mut self, most: usize, counts: impl Fn(&Request) -> bool) {
+        let kept = |request: &&Request| request.detached.is_some() && counts(request);
         while self.requests.iter().filter(kept).count() > most {
-            let oldest = self.requests.iter().filter(kept).filter_map(|request| request.away).min();
-            self.end_kept_places(|request| request.away.is_some() && request.away == oldest);
+            let oldest = self.requests.iter().filter(kept).filter_map(|request| request.detached).min();
+            self.end_reserved_positions(|request| request.detached.is_some() && request.detached == oldest);
         }
     }
 
     /// A request has timed out when its reserved position ends unused.
-    fn end_kept_places(&mut self, is_over: impl Fn(&Request) -> bool) {
+    fn end_reserved_positions(&mut self, is_over: impl Fn(&Request) -> bool) {
         self.silent_ends.timed_out += self.requests.iter().filter(|request| is_over(request)).count() as u64;
         self.requests.retain(|request| !is_over(request));
     }
@@ -341,7 +341,7 @@ impl Model {
     pub(super) fn end_upgrades(&mut self) {
         let is_over = |model: &Model, request: &Request| {
             let Acquire { keys, owner, claim, .. } = &request.asked;
-            request.away.is_none() && request.is_upgrade && !model.is_upgrade(keys[0], owner, *claim)
+            request.detached.is_none() && request.is_upgrade && !model.is_upgrade(keys[0], owner, *claim)
         };
         while let Some(over) = self.requests.iter().position(|request| is_over(self, request)) {
             self.end_upgrade(over);
@@ -354,14 +354,14 @@ impl Model {
         let is_behind = |other: &Request| {
             other.asked.keys.contains(&request.asked.keys[0]) && !other.is_upgrade && other.arrival > request.arrival
         };
-        let place = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
-        self.requests.insert(place, request);
+        let position = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
+        self.requests.insert(position, request);
     }
 
     /// A waiter that can never be granted in the current state, and its error. `new` is the number of a request that is
     /// refused instead of waiting for its own owner.
     pub(super) fn first_impossible(&self, new: Option<u64>) -> Option<(usize, Refusal)> {
-        let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
+        let present = self.requests.iter().enumerate().filter(|(_, request)| request.detached.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
             let is_over_limit = self.turned_out.contains(&asked.number);
             let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
@@ -389,7 +389,7 @@ impl Model {
     }
 
     fn may_be_served(&self, index: usize) -> Option<Why> {
-        let Request { asked, away: None, .. } = &self.requests[index] else { return None };
+        let Request { asked, detached: None, .. } = &self.requests[index] else { return None };
         let mut why = Why::HasAll;
         for key in &asked.keys {
             match self.say(key, asked.owner, asked.claim, self.limit(key)) {
@@ -405,15 +405,15 @@ impl Model {
     /// whether it would deadlock. Returns whether there was one.
     fn decide_one_anew(&mut self) -> bool {
         let has_lost = |request: &Request| request.held.iter().any(|key| !self.holds(key, request.asked.owner));
-        let lost = self.requests.iter().position(|request| request.away.is_none() && has_lost(request));
+        let lost = self.requests.iter().position(|request| request.detached.is_none() && has_lost(request));
         let Some(mut request) = lost.map(|lost| self.requests.remove(lost)) else { return false };
         self.decided_anew += 1;
         request.held = self.held_of(&request.asked);
-        let place = self.new_place(&request.asked.keys, request.asked.owner, false);
+        let position = self.new_position(&request.asked.keys, request.asked.owner, false);
         let mut requests = self.requests.clone();
-        requests.insert(place, request);
-        match self.would_deadlock(&requests, place) {
-            true => self.answers.push((requests[place].asked.number, Answer::Refused(Refusal::Deadlock))),
+        requests.insert(position, request);
+        match self.would_deadlock(&requests, position) {
+            true => self.answers.push((requests[position].asked.number, Answer::Refused(Refusal::Deadlock))),
             false => self.requests = requests,
         }
         true
@@ -547,13 +547,13 @@ impl Value {
 impl Request {
     /// Whether it waits in the queue of this key. A reserved position does not.
     pub fn waits_for(&self, key: Word) -> bool {
-        self.away.is_none() && self.asked.keys.contains(&key)
+        self.detached.is_none() && self.asked.keys.contains(&key)
     }
 
     /// Whether `other` repeats this request: same owner, keys, mode and permits.
     pub(super) fn is_retried_by(&self, other: &Acquire) -> bool {
         // An adopted request resumes only the position of a request that no longer waits.
-        (self.away.is_some() || !matches!(other.claim, Claim::Adopted { .. }))
+        (self.detached.is_some() || !matches!(other.claim, Claim::Adopted { .. }))
             && self.asked.owner == other.owner
             && self.asked.keys.len() == other.keys.len()
             && self.asked.keys.iter().all(|key| other.keys.contains(key))

@@ -50,7 +50,7 @@ fn write(section: &Section, state: &State) {
         ("held_rw", *held.of(Family::ReadWrite)),
         ("held_semaphore", *held.of(Family::Semaphore)),
         ("waiters", manager.queues().waiters() as u64),
-        ("kept_places", manager.queues().kept_places() as u64),
+        ("kept_places", manager.queues().reserved_positions() as u64),
         ("sessions", manager.bindings().len() as u64),
         ("last_fence", manager.fences.last().map_or(0, Fence::get)),
         ("grace_remaining_ms", grace_ms),

@@ -106,7 +106,7 @@ impl Play<'_> {
 
     /// The number of a request that waits on a blocked connection.
     pub(super) fn blocked(&self, which: usize) -> Option<u64> {
-        let blocked = self.model.requests().iter().filter(|it| it.away.is_none() && !it.asked.notify);
+        let blocked = self.model.requests().iter().filter(|it| it.detached.is_none() && !it.asked.notify);
         let blocked: Vec<u64> = blocked.map(|it| it.asked.number).collect();
         blocked.get(which % blocked.len().max(1)).copied()
     }

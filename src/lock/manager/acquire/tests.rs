@@ -2,7 +2,7 @@ use super::*;
 use crate::host::simulated::Told;
 use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
 use crate::value::outcome::Released;
@@ -133,16 +133,16 @@ fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_
         let by = if before == upgrade { "a" } else { "x" };
         let Ok(Acquired::Queued(id)) = ask(&mut fixture, by, names, WRITE) else { panic!("it waits") };
         let queues = &mut fixture.manager.waits.queues;
-        let first = queues.request(id).unwrap().place.clone();
+        let first = queues.request(id).unwrap().position.clone();
         assert_eq!(first.rank, before);
         if !is_present {
-            queues.keep_place(id, Instant::from_ms(60_000));
+            queues.reserve_position(id, Instant::from_ms(60_000));
         }
-        let found = fixture.manager.waits.kept_place(Some(id), rank);
+        let found = fixture.manager.waits.retried_position(Some(id), rank);
         let row = format!("{before:?}, present: {is_present}, {rank:?}");
         match expected {
             "the same" => assert_eq!(found, Some(first), "{row}"),
-            "by its arrival" => assert_eq!(found, Some(Place::last(rank, first.arrival)), "{row}"),
+            "by its arrival" => assert_eq!(found, Some(QueuePosition::last(rank, first.arrival)), "{row}"),
             _ => assert_eq!(found, None, "{row}"),
         }
     }

@@ -210,7 +210,7 @@ fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
 fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
+    fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
     fixture.effects();
     fixture.server.keyspace.gate = Gate::Closed;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
@@ -285,7 +285,7 @@ fn a_queue_without_waiters_is_not_served() {
     let mut fixture = Fixture::of(&[("a", Claim::Mutex), ("b", Claim::Mutex)]);
     let queue = fixture.manager.queues().id_of(key().as_ref()).unwrap();
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
+    fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
     fixture.manager.waits.go_on_later(queue);
     for gate in [Gate::Open, Gate::Closed] {
         fixture.server.keyspace.gate = gate;

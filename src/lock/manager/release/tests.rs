@@ -210,7 +210,7 @@ fn several_mutexes_are_released_or_none() {
 fn a_kept_place_keeps_no_family() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
-    fixture.manager.waits.queues.keep_place(id, Instant::from_ms(60_000));
+    fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::NotHeld));
     assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));

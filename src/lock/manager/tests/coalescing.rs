@@ -105,13 +105,16 @@ fn requests_with_and_without_coalesce_share_one_queue_order() {
     for tokens in ["bCdE", "BcDe", "BCD", "bcd"] {
         let (fixture, ids) = waiting(tokens);
         let queue = fixture.manager.queues().of_key(key().as_ref()).unwrap();
-        let (places, present): (Vec<_>, Vec<_>) = queue.present().unzip();
-        assert_eq!((&present, queue.head()), (&ids, Some((places[0], ids[0]))), "{tokens}");
+        let (positions, present): (Vec<_>, Vec<_>) = queue.present().unzip();
+        assert_eq!((&present, queue.head()), (&ids, Some((positions[0], ids[0]))), "{tokens}");
         assert_eq!(queue.waiters(), ids.len(), "{tokens}");
-        assert!(queue.range(places[1]..).eq(places.iter().copied().zip(ids.iter().copied()).skip(1)), "{tokens}");
+        assert!(queue.range(positions[1]..).eq(positions.iter().copied().zip(ids.iter().copied()).skip(1)), "{tokens}");
         let last = ids.len() - 1;
-        assert_eq!(queue.last(), Some((places[last], ids[last])), "{tokens}");
-        assert!(queue.has_requests_behind(places[last - 1]) && !queue.has_requests_behind(places[last]), "{tokens}");
+        assert_eq!(queue.last(), Some((positions[last], ids[last])), "{tokens}");
+        assert!(
+            queue.has_requests_behind(positions[last - 1]) && !queue.has_requests_behind(positions[last]),
+            "{tokens}"
+        );
     }
 }
 
@@ -181,26 +184,26 @@ fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
         let (mut fixture, ids) = waiting("B");
         let now = fixture.server.now();
         fixture.manager.leave(&now, ids[0], Departure::MayComeBack);
-        assert_eq!(fixture.manager.queues().kept_places(), 1);
+        assert_eq!(fixture.manager.queues().reserved_positions(), 1);
         match is_failed {
             true => release_failed(&mut fixture, "a"),
             false => release(&mut fixture, "a"),
         }
         drain_all(&mut fixture);
-        assert_eq!((told(&mut fixture), fixture.manager.queues().kept_places()), (vec![], kept), "{is_failed}");
+        assert_eq!((told(&mut fixture), fixture.manager.queues().reserved_positions()), (vec![], kept), "{is_failed}");
     }
 }
 
 #[test]
 fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() {
-    for (coalesced, coalesces, is_away) in
+    for (coalesced, coalesces, is_detached) in
         [(false, true, false), (true, false, false), (false, true, true), (true, false, true)]
     {
-        let row = format!("{coalesced} {coalesces} {is_away}");
+        let row = format!("{coalesced} {coalesces} {is_detached}");
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let older = queue(&mut fixture, "b", coalesced);
         let behind = queue(&mut fixture, "c", false);
-        if is_away {
+        if is_detached {
             let now = fixture.server.now();
             fixture.manager.leave(&now, older, Departure::MayComeBack);
         }

@@ -267,7 +267,7 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
 fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place() {
     let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
     let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
-    fixture.manager.waits.queues.keep_place(waiting(&fixture)[0], Instant::from_ms(60_000));
+    fixture.manager.waits.queues.reserve_position(waiting(&fixture)[0], Instant::from_ms(60_000));
     // A lock is moved here by RENAME while no request waits.
     let mut source = Fixture::default();
     source.server.keyspace.now_ms += 5;

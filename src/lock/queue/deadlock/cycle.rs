@@ -45,7 +45,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     fn stuck_requests(&self, owner: OwnerIndex) -> Vec<(KeyIndex, RequestIndex)> {
         let own = self.own.range((owner, 0, 0)..(owner + 1, 0, 0)).map(|(_, key, request)| (*key, *request));
         let mut stuck: Vec<_> = own.filter(|(_, request)| self.requests[*request].must_be_served()).collect();
-        stuck.sort_by_key(|(key, request)| (*key, &self.requests[*request].place));
+        stuck.sort_by_key(|(key, request)| (*key, &self.requests[*request].position));
         let mut at: Option<(KeyIndex, Share)> = None;
         stuck.retain(|(key, request)| {
             let claim = &self.requests[*request].claim;
@@ -65,7 +65,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let is_covered = share.covers(&request.claim);
         let is_admitted = is_covered || key.admits(share, &request.claim);
         let holders = key.shares.iter().filter(move |(_, share)| !is_admitted && (!is_read || share.holds > 0));
-        let ahead = key.waiting.range(..&request.place).map(|(_, ahead)| &self.requests[*ahead]);
+        let ahead = key.waiting.range(..&request.position).map(|(_, ahead)| &self.requests[*ahead]);
         let ahead =
             ahead.filter(move |ahead| ahead.must_be_served() && !is_covered && !(is_read && ahead.claim.is_read()));
         holders.map(|(owner, _)| *owner).chain(ahead.map(|ahead| ahead.owner))

@@ -37,7 +37,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
                 }
             }
         }
-        let is_new = |request: &&Request| request.place == self.new.place && request.must_be_served();
+        let is_new = |request: &&Request| request.position == self.new.position && request.must_be_served();
         let is_served = self.requests.iter().filter(is_new).all(|request| request.is_served);
         is_served && (!self.is_ahead || self.is_free(NEW))
     }
@@ -60,7 +60,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     fn blocks_for_ever(&self, request: RequestIndex, key: KeyIndex) -> bool {
         let asked = &self.requests[request];
         let held = self.share(key, asked.owner).holds;
-        asked.place != self.new.place && asked.claim.never_fits(held, self.keys[key].limit)
+        asked.position != self.new.position && asked.claim.never_fits(held, self.keys[key].limit)
     }
 
     /// Gives the owner what the request asks for until all its requests are served, and serves the owner's requests
@@ -93,9 +93,9 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// Removes a served request. Returns the keys that have changed.
     fn end(&mut self, request: RequestIndex) -> Vec<KeyIndex> {
         self.requests[request].is_served = true;
-        let Request { owner, ref place, ref keys, .. } = self.requests[request];
+        let Request { owner, ref position, ref keys, .. } = self.requests[request];
         for key in keys {
-            self.keys[*key].waiting.remove(place);
+            self.keys[*key].waiting.remove(position);
             self.own.remove(&(owner, *key, request));
         }
         let must_be_served = self.requests[request].must_be_served();

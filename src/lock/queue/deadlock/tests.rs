@@ -7,7 +7,7 @@ use super::*;
 use crate::host::{Content, Entry};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::fixture::{names, Fixture};
-use crate::queue::place::Rank;
+use crate::queue::position::Rank;
 use crate::testing::schedule::Rng;
 use crate::value::claim::{LockRequest, Mode};
 use crate::value::outcome::Admission;
@@ -364,7 +364,7 @@ fn a_kept_place_waits_for_no_owner() {
     fixture.hold("a", "k", MUTEX);
     fixture.hold("b", "l", MUTEX);
     let id = fixture.wait("a", "l", MUTEX);
-    fixture.queues.keep_place(id, Instant::from_ms(60_000));
+    fixture.queues.reserve_position(id, Instant::from_ms(60_000));
     assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
 }
 
@@ -374,9 +374,9 @@ fn a_request_at_a_kept_place_blocks_the_requests_behind_it() {
     let mut fixture = Fixture::default();
     fixture.hold("q", "w", WRITE);
     fixture.hold("r", "v", WRITE);
-    let kept = fixture.queues.last_place(Rank::Normal);
+    let kept = fixture.queues.last_position(Rank::Normal);
     let id = fixture.wait_at("p", &names("w"), READ, kept.clone());
-    fixture.queues.keep_place(id, Instant::from_ms(60_000));
+    fixture.queues.reserve_position(id, Instant::from_ms(60_000));
     fixture.wait("p", "v", READ);
     fixture.wait("o", "w", WRITE);
     fixture.wait("r", "w", READ);
@@ -398,9 +398,9 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
     for (owner, key, claim, may_be) in rows {
         let named = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: named.as_ref(), claim, lease: Lease::Persist };
-        let place = fixture.queues.last_place(Rank::Normal);
+        let position = fixture.queues.last_position(Rank::Normal);
         let owner_id = fixture.queues.owner_id(0, named.as_bytes());
-        let new = NewRequest { db: 0, names: &[key.as_bytes()], request, owner_id, place, replaces: None };
+        let new = NewRequest { db: 0, names: &[key.as_bytes()], request, owner_id, position, replaces: None };
         assert_eq!(search_for(&fixture.queues, &new).is_some(), may_be, "{owner} asks for {key}");
     }
 }
@@ -481,11 +481,11 @@ impl World {
     fn wait(&mut self) {
         let (owner, (keys, claim)) = (self.owner(), self.keys());
         let rank = self.rank(&owner, keys, &claim);
-        let place = self.fixture.queues.last_place(rank);
-        let id = self.fixture.wait_at(&owner, &names(keys), claim, place);
+        let position = self.fixture.queues.last_position(rank);
+        let id = self.fixture.wait_at(&owner, &names(keys), claim, position);
         self.turn_out_over_limit(keys);
         if self.rng.once_in(8) {
-            self.fixture.queues.keep_place(id, Instant::from_ms(60_000));
+            self.fixture.queues.reserve_position(id, Instant::from_ms(60_000));
         }
     }
 
@@ -533,19 +533,19 @@ impl World {
             let (id, again) = &queued[self.rng.below(queued.len())];
             let keys: Vec<_> = self.fixture.queues.keys_of(again).cloned().collect();
             let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-            let (request, place) = (again.request(), again.place.clone());
+            let (request, position) = (again.request(), again.position.clone());
             let (owner_id, replaces) = (Some(again.owner_id), Some(*id));
-            let new = NewRequest { db: 0, names: &names, request, owner_id, place, replaces };
+            let new = NewRequest { db: 0, names: &names, request, owner_id, position, replaces };
             return check(&mut self.fixture, &new);
         }
         let (owner, (keys, claim)) = (self.owner(), self.keys());
         let rank = self.rank(&owner, keys, &claim);
-        let place = self.fixture.queues.last_place(rank);
+        let position = self.fixture.queues.last_position(rank);
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let names = names(keys);
         let owner_id = self.fixture.queues.owner_id(0, owner.as_bytes());
-        check(&mut self.fixture, &NewRequest { db: 0, names: &names, request, owner_id, place, replaces: None });
+        check(&mut self.fixture, &NewRequest { db: 0, names: &names, request, owner_id, position, replaces: None });
     }
 }
 
@@ -610,9 +610,9 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
 fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize, Option<Vec<Edge>>) {
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-    let place = fixture.queues.last_place(Rank::Normal);
+    let position = fixture.queues.last_position(Rank::Normal);
     let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
-    let new = NewRequest { db: 0, names: &[name], request, owner_id, place, replaces: None };
+    let new = NewRequest { db: 0, names: &[name], request, owner_id, position, replaces: None };
     let now = fixture.server.now().timestamp();
     let before = fixture.server.keyspace.opened + lookups::count();
     let keys = &mut &mut fixture.server.keyspace;
@@ -632,8 +632,8 @@ fn each(count: usize, mut build: impl FnMut(&str, &str)) {
 }
 
 fn waits(fixture: &mut Fixture, owner: &str, name: &str, claim: Claim) {
-    let place = fixture.queues.last_place(Rank::Normal);
-    fixture.wait_at(owner, &[name.as_bytes()], claim, place);
+    let position = fixture.queues.last_position(Rank::Normal);
+    fixture.wait_at(owner, &[name.as_bytes()], claim, position);
 }
 
 fn holds(fixture: &mut Fixture, owner: &str, name: &str, claim: Claim) {
@@ -738,8 +738,8 @@ const LINEAR: &[(&str, Build)] = &[
         chain(fixture);
         holds(fixture, "owner", "mine", MUTEX);
         each(n, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
-            fixture.wait_at(owner, &[b"k", b"l", b"m", b"mine"], MUTEX, place);
+            let position = fixture.queues.last_position(Rank::Normal);
+            fixture.wait_at(owner, &[b"k", b"l", b"m", b"mine"], MUTEX, position);
         });
         ("owner", "link 0", MUTEX, false)
     }),
@@ -784,8 +784,8 @@ const MANY_KEYS: &[(&str, Build)] = &[
         waits(fixture, "somebody", "mine", MUTEX);
         fixture.hold_for("holder", &names, MUTEX, Lease::Persist);
         each(n / 16, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
-            fixture.wait_at(owner, &names, MUTEX, place);
+            let position = fixture.queues.last_position(Rank::Normal);
+            fixture.wait_at(owner, &names, MUTEX, position);
         });
         ("owner", "key 3", MUTEX, false)
     }),
@@ -875,8 +875,8 @@ fn how_long_a_search_takes() {
         waits(fixture, "somebody", "mine", MUTEX);
         fixture.hold_for("holder", &names, MUTEX, Lease::Persist);
         each(n / 10, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
-            fixture.wait_at(owner, &names, MUTEX, place);
+            let position = fixture.queues.last_position(Rank::Normal);
+            fixture.wait_at(owner, &names, MUTEX, position);
         });
         ("owner", "key 3", MUTEX, false)
     })];

@@ -10,7 +10,7 @@ use crate::host::Keys;
 use crate::key::{KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::holders::{Holders, Under};
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{NewRequest, OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
@@ -80,9 +80,9 @@ pub(super) struct WaitedFor<'a> {
     /// Their exclusive holds or permits, summed up.
     pub out: u64,
     /// The unserved requests.
-    pub waiting: BTreeMap<Place, RequestIndex>,
+    pub waiting: BTreeMap<QueuePosition, RequestIndex>,
     /// The owners of the requests ahead of this position have been added.
-    reached: Place,
+    reached: QueuePosition,
 }
 
 /// What happens to the adopted requests of owners that also have a native request for the same key. The grant of such a
@@ -100,7 +100,7 @@ pub(super) enum Doubled {
 pub(super) struct Request {
     pub owner: OwnerIndex,
     pub claim: Claim,
-    pub place: Place,
+    pub position: QueuePosition,
     pub keys: OneOrMany<KeyIndex>,
     pub is_served: bool,
 }
@@ -184,7 +184,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     fn add_new(&mut self) {
         let (queues, new) = (self.queues, self.new);
-        let (claim, place) = (new.request.claim, new.place.clone());
+        let (claim, position) = (new.request.claim, new.position.clone());
         let queue_of = |name: &&'a [u8]| queues.id_of(new.key(name)).and_then(|id| Some((id, queues.get(id)?)));
         let adopted = self.owners[NEW].id.filter(|_| claim == Claim::AdoptedMutex);
         let queue = new.names.first().and_then(queue_of);
@@ -192,7 +192,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             return;
         }
         let keys: OneOrMany<_> = new.names.iter().map(|name| self.open(name, queue_of(name), claim)).collect();
-        self.add(Request { owner: NEW, claim, place, keys, is_served: false });
+        self.add(Request { owner: NEW, claim, position, keys, is_served: false });
     }
 
     fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
@@ -202,13 +202,13 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         if queued.claim == Claim::AdoptedMutex && self.leaves_out(queued.owner_id, queued.listed_under) {
             return;
         }
-        let (claim, place) = (queued.claim, queued.place.clone());
+        let (claim, position) = (queued.claim, queued.position.clone());
         let queues = queued.queues.iter().filter_map(|id| Some((*id, self.queues.get(*id)?)));
         let keys: OneOrMany<_> =
             queues.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), claim)).collect();
-        let is_added = keys.iter().any(|key| self.keys[*key].waiting.contains_key(&place));
+        let is_added = keys.iter().any(|key| self.keys[*key].waiting.contains_key(&position));
         if !is_added && !keys.iter().any(|key| self.is_turned_out(*key, owner, &claim)) {
-            self.add(Request { owner, claim, place, keys, is_served: false });
+            self.add(Request { owner, claim, position, keys, is_served: false });
         }
     }
 
@@ -235,9 +235,9 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.owners[request.owner].unserved += usize::from(request.must_be_served());
         let index = self.requests.len();
         for key in &request.keys {
-            self.keys[*key].waiting.insert(request.place.clone(), index);
+            self.keys[*key].waiting.insert(request.position.clone(), index);
             self.own.insert((request.owner, *key, index));
-            self.reach_ahead(*key, &request.place);
+            self.reach_ahead(*key, &request.position);
         }
         self.requests.push(request);
     }
@@ -276,7 +276,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             shares: BTreeMap::new(),
             out: 0,
             waiting: BTreeMap::new(),
-            reached: Place::FIRST,
+            reached: QueuePosition::FIRST,
         });
         if self.keys[key].is_another {
             holds.clear();
@@ -291,22 +291,22 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Adds the owners of the requests ahead that may also wait elsewhere. For a shared lock it adds all of them,
     /// because they may wait for more holders than the request does.
-    fn reach_ahead(&mut self, key: KeyIndex, place: &Place) {
+    fn reach_ahead(&mut self, key: KeyIndex, position: &QueuePosition) {
         let (queues, asked, new) = (self.queues, self.new, self.owners[NEW].id);
-        if self.keys[key].reached >= *place {
+        if self.keys[key].reached >= *position {
             return;
         }
-        let from = std::mem::replace(&mut self.keys[key].reached, place.clone());
+        let from = std::mem::replace(&mut self.keys[key].reached, position.clone());
         let Some((id, queue)) = self.keys[key].queue else { return };
         // With the new request, its owner waits elsewhere too.
-        let is_ahead = asked.place < *place && self.keys[key].waiting.contains_key(&asked.place);
+        let is_ahead = asked.position < *position && self.keys[key].waiting.contains_key(&asked.position);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.of_owner(Some(new)).waiting_in(id).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }
         let most = self.most_steps_here();
-        for (id, queued) in queue.range(&from..place).filter_map(|(_, id)| Some((id, queues.request(id)?))) {
+        for (id, queued) in queue.range(&from..position).filter_map(|(_, id)| Some((id, queues.request(id)?))) {
             if self.steps > most {
                 return;
             }

@@ -5,7 +5,7 @@ use crate::key::{KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::lookups;
 use crate::queue::owners::OwnerEntry;
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::request::{OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, LockRequest, Share};
@@ -70,7 +70,7 @@ impl<'q> OfOwner<'q> {
     pub fn requests_in(self, id: QueueId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
         let waiting = self.all_waiting_in(id).inspect(|_| lookups::note());
         let wanted = waiting.filter(|(_, request)| is_wanted(&request.claim));
-        let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.place, id)).collect();
+        let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.position, id)).collect();
         wanted.sort_unstable();
         wanted.into_iter().map(|(_, id)| id).collect()
     }
@@ -97,16 +97,16 @@ impl<'q> OfOwner<'q> {
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
         // If several clients use the same token: the foremost of their reserved positions.
         let retried = listed.range(range).map(|(_, id)| id).filter(is_retried);
-        retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.place))
+        retried.min_by_key(|id| waits.requests.get(id).map(|queued| &queued.position))
     }
 
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served. Then the later
     /// request waits for nothing else.
-    pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, place: &Place, claim: &Claim) -> bool {
+    pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, position: &QueuePosition, claim: &Claim) -> bool {
         let queue = self.id.and_then(|_| self.queues.id_of(key));
         let mut waiting = queue.into_iter().flat_map(|queue| self.waiting_in(queue));
         let covers = |it: &QueuedRequest| !it.has_several_keys() && it.claim != Claim::AdoptedMutex;
-        let earlier = waiting.find(|(_, it)| covers(it) && it.place < *place);
+        let earlier = waiting.find(|(_, it)| covers(it) && it.position < *position);
         earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
     }
 }

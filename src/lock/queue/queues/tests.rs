@@ -79,7 +79,7 @@ fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
     let id = fixture.wait("a", "k", MUTEX);
     let (queues, at) = (&mut fixture.queues, Instant::from_ms);
     for until_ms in [30, 20] {
-        queues.keep_place(id, at(until_ms));
+        queues.reserve_position(id, at(until_ms));
         assert_eq!((queues.ends.next(), queues.request(id).unwrap().until), (Some(at(30)), Some(at(30))));
     }
     assert_eq!(queues.ends.all().collect::<Vec<_>>(), [at(30)]);
@@ -116,7 +116,7 @@ fn the_head_is_the_earliest_request_and_upgrades_are_ahead_of_all() {
     let second = fixture.wait("b", "k", MUTEX);
     let queue = fixture.queues.of_key(key("k").as_ref()).unwrap();
     assert_eq!(queue.present().map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
-    let (normal, upgrade) = (fixture.queues.last_place(Rank::Normal), fixture.queues.last_place(Rank::Upgrade));
+    let (normal, upgrade) = (fixture.queues.last_position(Rank::Normal), fixture.queues.last_position(Rank::Upgrade));
     assert_eq!(queue.range(upgrade..).map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
     assert_eq!(queue.range(normal..).count(), 0);
 }
@@ -127,16 +127,16 @@ fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
     let kept = fixture.wait("a", "kl", MUTEX);
     let other = fixture.wait("b", "l", MUTEX);
     let queues = &mut fixture.queues;
-    queues.keep_place(kept, Instant::from_ms(60_000));
-    queues.keep_place(kept, Instant::from_ms(60_000));
-    assert_eq!((queues.waiters(), queues.kept_places(), queues.longest_away()), (1, 1, Some(kept)));
+    queues.reserve_position(kept, Instant::from_ms(60_000));
+    queues.reserve_position(kept, Instant::from_ms(60_000));
+    assert_eq!((queues.waiters(), queues.reserved_positions(), queues.oldest_reserved()), (1, 1, Some(kept)));
     assert_eq!(queues.of_key(key("l").as_ref()).unwrap().head().map(|(_, id)| id), Some(other), "it is passed over");
     assert_eq!(queues.of_key(key("k").as_ref()).unwrap().waiters(), 0);
     assert_eq!(retried(queues, "a", "kl", MUTEX), Some(kept), "a retry finds it");
-    let place = queues.leave(kept).unwrap().0.place;
+    let position = queues.leave(kept).unwrap().0.position;
     let back = fixture.wait("a", "l", MUTEX);
-    assert!(place < fixture.queues.request(other).unwrap().place);
-    assert!(place < fixture.queues.request(back).unwrap().place, "a new request gets another place");
+    assert!(position < fixture.queues.request(other).unwrap().position);
+    assert!(position < fixture.queues.request(back).unwrap().position, "a new request gets another place");
     assert!(fixture.queues.id_of(key("k").as_ref()).is_none());
 }
 
@@ -145,11 +145,11 @@ fn the_request_that_is_away_longest_is_found_first() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     for index in [1, 0, 2] {
-        fixture.queues.keep_place(ids[index], Instant::from_ms(60_000));
+        fixture.queues.reserve_position(ids[index], Instant::from_ms(60_000));
     }
-    assert_eq!(fixture.queues.longest_away(), Some(ids[1]));
+    assert_eq!(fixture.queues.oldest_reserved(), Some(ids[1]));
     fixture.queues.leave(ids[1]);
-    assert_eq!(fixture.queues.longest_away(), Some(ids[0]));
+    assert_eq!(fixture.queues.oldest_reserved(), Some(ids[0]));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn no_state_is_left_of_requests_that_left() {
     fixture.hold("z", "kl", MUTEX);
     let mut ids = ["a", "b", "a"].map(|owner| fixture.wait(owner, "kl", MUTEX)).to_vec();
     ids.push(fixture.wait("a", "k", MUTEX));
-    fixture.queues.keep_place(ids[1], Instant::from_ms(60_000));
+    fixture.queues.reserve_position(ids[1], Instant::from_ms(60_000));
     assert!(!fixture.queues.is_empty() && !fixture.queues.is_clean());
     for id in ids {
         assert!(fixture.queues.leave(id).is_some());
@@ -174,7 +174,7 @@ fn a_queue_of_kept_places_takes_the_family_of_a_new_request() {
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
         Some((Family::Semaphore, Some(3)))
     });
-    fixture.queues.keep_place(kept, Instant::from_ms(60_000));
+    fixture.queues.reserve_position(kept, Instant::from_ms(60_000));
     fixture.wait("b", "k", MUTEX);
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
         Some((Family::Mutex, None))
@@ -202,7 +202,7 @@ fn an_owner_that_can_be_waited_for_holds_or_waits() {
     assert!(fixture.may_be_waited_for("a"), "it holds a key that is waited for");
     assert!(fixture.may_be_waited_for("b"), "it waits");
     assert!(!fixture.queues.may_be_waited_for(1, b"a", None) && !fixture.may_be_waited_for("c"));
-    fixture.queues.keep_place(waiter, Instant::from_ms(60_000));
+    fixture.queues.reserve_position(waiter, Instant::from_ms(60_000));
     assert!(!fixture.may_be_waited_for("b"), "it is away");
     fixture.queues.leave(waiter);
     assert!(!fixture.may_be_waited_for("a"), "no request waits for the key any more");
@@ -239,7 +239,7 @@ fn a_request_for_several_keys_counts_on_a_key_until_its_owner_loses_it_or_it_wai
         match how_it_ends {
             0 => {}
             1 => _ = fixture.queues.leave(id),
-            _ => fixture.queues.keep_place(id, Instant::from_ms(60_000)),
+            _ => fixture.queues.reserve_position(id, Instant::from_ms(60_000)),
         }
         let counted_on = fixture.queues.get(queue).map(|queue| queue.counted_on.len());
         assert_eq!(counted_on, Some(usize::from(how_it_ends == 0)));
@@ -288,7 +288,7 @@ fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
     fixture.queues.leave(one);
     fixture.queues.leave(several[0]);
     assert_eq!(knows(&fixture), [true, true]);
-    fixture.queues.keep_place(several[1], Instant::from_ms(60_000));
+    fixture.queues.reserve_position(several[1], Instant::from_ms(60_000));
     assert_eq!(knows(&fixture), [false, false], "it is away");
     fixture.queues.leave(several[1]);
     let again = fixture.wait("e", "kl", MUTEX);
@@ -301,7 +301,7 @@ fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
 fn a_request_that_was_moved_to_the_last_place_is_ahead_of_later_ones() {
     let mut fixture = Fixture::default();
     let [a, b] = ["a", "b"].map(|owner| fixture.wait(owner, "kl", MUTEX));
-    fixture.queues.move_to(a, fixture.queues.last_place(Rank::Normal));
+    fixture.queues.move_to(a, fixture.queues.last_position(Rank::Normal));
     let c = fixture.wait("c", "kl", MUTEX);
     for name in ["k", "l"] {
         let queue = fixture.queues.of_key(key(name).as_ref()).unwrap();
@@ -313,13 +313,13 @@ fn a_request_that_was_moved_to_the_last_place_is_ahead_of_later_ones() {
 fn every_place_but_the_last_has_a_waiter_behind_it() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
-    let places = ids.map(|id| fixture.queues.request(id).unwrap().place.clone());
+    let positions = ids.map(|id| fixture.queues.request(id).unwrap().position.clone());
     let behind = |queues: &WaitQueues| {
         let queue = queues.of_key(key("k").as_ref()).unwrap();
-        places.each_ref().map(|place| queue.has_requests_behind(place))
+        positions.each_ref().map(|position| queue.has_requests_behind(position))
     };
     assert_eq!(behind(&fixture.queues), [true, true, false]);
-    fixture.queues.keep_place(ids[2], Instant::from_ms(60_000));
+    fixture.queues.reserve_position(ids[2], Instant::from_ms(60_000));
     assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
 }
 
@@ -390,12 +390,12 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
     fixture.wait("c", "kl", MUTEX);
     let earlier = fixture.wait("a", "k", MUTEX);
     fixture.wait("b", "w", read);
-    let place = &fixture.queues.request(earlier).unwrap().place;
-    let behind = &fixture.queues.last_place(Rank::Normal);
-    let ahead = &Place::last(Rank::Normal, 0);
-    for (row, name, owner, place, claim, is_covered) in [
+    let position = &fixture.queues.request(earlier).unwrap().position;
+    let behind = &fixture.queues.last_position(Rank::Normal);
+    let ahead = &QueuePosition::last(Rank::Normal, 0);
+    for (row, name, owner, position, claim, is_covered) in [
         ("behind its own request", "k", "a", behind, MUTEX, true),
-        ("at the place of its own request", "k", "a", place, MUTEX, false),
+        ("at the place of its own request", "k", "a", position, MUTEX, false),
         ("ahead of its own request", "k", "a", ahead, MUTEX, false),
         ("behind another owner's request", "k", "b", behind, MUTEX, false),
         ("the earlier one is for several keys", "k", "c", behind, MUTEX, false),
@@ -405,7 +405,7 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
         let key = key(name);
         let found = {
             let owner = fixture.queues.owner_id(0, owner.as_bytes());
-            fixture.queues.of_owner(owner).is_covered_by_earlier(key.as_ref(), place, &claim)
+            fixture.queues.of_owner(owner).is_covered_by_earlier(key.as_ref(), position, &claim)
         };
         assert_eq!(found, is_covered, "{row}");
     }
@@ -421,7 +421,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     fixture.wait("b", "l", MUTEX);
     let both = [fixture.wait("a", "kl", MUTEX), fixture.wait("a", "l", MUTEX)];
     assert_eq!(counts(&fixture), (true, 1, 2));
-    fixture.queues.keep_place(both[0], Instant::from_ms(60_000));
+    fixture.queues.reserve_position(both[0], Instant::from_ms(60_000));
     assert_eq!(counts(&fixture), (false, 0, 1));
     let third = fixture.wait("a", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 2));
@@ -432,7 +432,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     assert_eq!(counts(&fixture), (false, 0, 0));
     // A reserved position that is joined by another is not a waiter either.
     let kept = fixture.wait("c", "l", MUTEX);
-    fixture.queues.keep_place(kept, Instant::from_ms(60_000));
+    fixture.queues.reserve_position(kept, Instant::from_ms(60_000));
     fixture.wait("c", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 1));
     let several = fixture.wait("d", "kl", MUTEX);
@@ -446,7 +446,7 @@ fn a_key_without_waiters_takes_over_the_family_but_not_a_limit_of_its_own_family
         let mut fixture = Fixture::default();
         let first = fixture.wait("a", "k", permits(3, 1));
         if !present {
-            fixture.queues.keep_place(first, Instant::from_ms(60_000));
+            fixture.queues.reserve_position(first, Instant::from_ms(60_000));
         }
         fixture.wait("b", "k", claim);
         assert_eq!(fixture.queues.of_key(key("k").as_ref()).unwrap().limit, limit, "{present} {claim:?}");
@@ -470,7 +470,7 @@ fn a_table_with_an_entry_is_not_clean() {
     let of_one = || {
         let mut fixture = Fixture::default();
         let id = fixture.wait("a", "k", MUTEX);
-        fixture.queues.keep_place(id, Instant::from_ms(60_000));
+        fixture.queues.reserve_position(id, Instant::from_ms(60_000));
         let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
         fixture.queues.watch_lease(queue, Timestamp::from_ms(20));
         fixture.queues
@@ -483,7 +483,7 @@ fn a_table_with_an_entry_is_not_clean() {
         ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
         ("ends", WaitQueues { ends: of_one().ends, ..empty() }),
         ("lease_ends", WaitQueues { lease_ends: of_one().lease_ends, ..empty() }),
-        ("away", WaitQueues { away: of_one().away, ..empty() }),
+        ("away", WaitQueues { detached: of_one().detached, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
         ("holdings", WaitQueues { holdings: of_one().holdings, ..empty() }),
@@ -495,9 +495,9 @@ fn a_table_with_an_entry_is_not_clean() {
 fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestId {
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
-    let place = fixture.queues.last_place(Rank::Normal);
+    let position = fixture.queues.last_position(Rank::Normal);
     let owner_id = fixture.queues.owner_id(0, owner.as_bytes());
-    let new = NewRequest { db: 0, names: &names(key), request, owner_id, place, replaces: None };
+    let new = NewRequest { db: 0, names: &names(key), request, owner_id, position, replaces: None };
     let since = fixture.server.now().instant();
     let arrival =
         Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true, lease_ends: None };

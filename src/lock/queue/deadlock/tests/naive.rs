@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
 use crate::queue::fixture::Fixture;
-use crate::queue::place::Place;
+use crate::queue::position::QueuePosition;
 use crate::queue::request::NewRequest;
 use crate::value::claim::{Claim, Count, Family, Share};
 
@@ -17,7 +17,7 @@ type Name = Vec<u8>;
 struct Waits {
     owner: Name,
     claim: Claim,
-    place: Place,
+    position: QueuePosition,
     names: Vec<Name>,
 }
 
@@ -26,7 +26,7 @@ impl Waits {
         Waits {
             owner: new.owner().to_vec(),
             claim: new.request.claim,
-            place: new.place.clone(),
+            position: new.position.clone(),
             names: new.names.iter().map(|name| name.to_vec()).collect(),
         }
     }
@@ -57,8 +57,8 @@ pub(super) struct Answer {
 pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
     let without = World::of(fixture, new);
     let asked = Waits::of(new);
-    let is_old = !without.clone().left_waiting(&asked.place).is_empty();
-    let is_behind = |it: &Waits| it.place > asked.place && it.names.iter().any(|name| asked.names.contains(name));
+    let is_old = !without.clone().left_waiting(&asked.position).is_empty();
+    let is_behind = |it: &Waits| it.position > asked.position && it.names.iter().any(|name| asked.names.contains(name));
     let is_ahead = without.waiting.iter().any(is_behind);
     let mut with = without;
     if let Some(limit) = asked.claim.limit() {
@@ -74,8 +74,8 @@ pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
         with.waiting = with.waiting.iter().filter(|waits| fits(&with, waits)).cloned().collect();
     }
     with.enter(asked.clone());
-    let left = with.left_waiting(&asked.place);
-    let is_deadlock = left.iter().any(|left| left.place == asked.place || is_ahead && left.owner == asked.owner);
+    let left = with.left_waiting(&asked.position);
+    let is_deadlock = left.iter().any(|left| left.position == asked.position || is_ahead && left.owner == asked.owner);
     Answer { is_deadlock, is_old }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn are_deadlocked_alone(fixture: &mut Fixture, new: &NewRequest<'_>, 
     world.enter(Waits::of(new));
     world.waiting.retain(|waits| owners.contains(&waits.owner));
     let are_left = |left: &Vec<Waits>| owners.iter().all(|owner| left.iter().any(|left| left.owner == *owner));
-    world.outcomes(&new.place).iter().any(are_left)
+    world.outcomes(&new.position).iter().any(are_left)
 }
 
 impl World {
@@ -99,11 +99,11 @@ impl World {
             world.waiting.push(Waits {
                 owner: queued.owner.as_bytes().to_vec(),
                 claim: queued.claim,
-                place: queued.place.clone(),
+                position: queued.position.clone(),
                 names: queues.keys_of(queued).map(|key| key.name.to_vec()).collect(),
             });
         }
-        world.waiting.sort_by_key(|waits| waits.place.clone());
+        world.waiting.sort_by_key(|waits| waits.position.clone());
         for name in fixture.server.keyspace.primary.keys().map(|key| key.name.to_vec()).collect::<Vec<_>>() {
             let mut keyspace = &mut fixture.server.keyspace;
             if let Content::Lock(lock) = keyspace.open(KeyRef { db: 0, name: &name }).content() {
@@ -118,7 +118,7 @@ impl World {
 
     fn enter(&mut self, waits: Waits) {
         self.waiting.push(waits);
-        self.waiting.sort_by_key(|waits| waits.place.clone());
+        self.waiting.sort_by_key(|waits| waits.position.clone());
     }
 
     fn share(&self, name: &Name, owner: &Name) -> Share {
@@ -126,13 +126,13 @@ impl World {
     }
 
     /// The requests that still wait after all others have released, in either case.
-    fn left_waiting(self, new: &Place) -> Vec<Waits> {
+    fn left_waiting(self, new: &QueuePosition) -> Vec<Waits> {
         self.outcomes(new).concat()
     }
 
     /// The requests that still wait in two cases: if the adopted requests of owners that also have a native request for
     /// the key time out, and if they are served.
-    fn outcomes(self, new: &Place) -> [Vec<Waits>; 2] {
+    fn outcomes(self, new: &QueuePosition) -> [Vec<Waits>; 2] {
         let is_doubled_by = |waits: &Waits, other: &Waits| {
             !waits.must_be_served()
                 && other.must_be_served()
@@ -145,11 +145,11 @@ impl World {
     }
 
     /// The requests that must be served and still wait after all others have released.
-    fn drained(mut self, new: &Place) -> Vec<Waits> {
+    fn drained(mut self, new: &QueuePosition) -> Vec<Waits> {
         loop {
             let is_impossible = |waits: &Waits| {
                 waits.names.iter().any(|name| self.is_impossible(waits, name))
-                    || waits.place != *new && self.never_fits(waits)
+                    || waits.position != *new && self.never_fits(waits)
             };
             if let Some(index) = self.waiting.iter().position(is_impossible) {
                 self.waiting.remove(index);
@@ -179,7 +179,7 @@ impl World {
         let [name] = &waits.names[..] else { return false };
         let Claim::Permits { count: Count::Step(more), .. } = waits.claim else { return false };
         let first = self.waiting.iter().find(|other| other.names.contains(name));
-        first.is_some_and(|first| first.place == waits.place)
+        first.is_some_and(|first| first.position == waits.position)
             && self.limits.get(name).is_some_and(|limit| self.share(name, &waits.owner).holds + more > *limit)
     }
 

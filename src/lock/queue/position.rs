@@ -22,7 +22,7 @@ const MOST_LEVELS: usize = 64;
 /// The queue position of a request. It is the same in the queues of all its keys, so that two multi-key requests have
 /// the same order in all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     /// Compared before the arrival.
     pub rank: Rank,
     /// A sequence number.
@@ -52,19 +52,19 @@ impl Rank {
     }
 }
 
-impl Place {
+impl QueuePosition {
     /// Before every request.
-    pub(super) const FIRST: Place = Place::last(Rank::Upgrade, 0);
+    pub(super) const FIRST: QueuePosition = QueuePosition::last(Rank::Upgrade, 0);
 
     /// Behind all requests of the rank with a smaller number.
-    pub(crate) const fn last(rank: Rank, arrival: u64) -> Place {
-        Place { rank, arrival, before: None }
+    pub(crate) const fn last(rank: Rank, arrival: u64) -> QueuePosition {
+        QueuePosition { rank, arrival, before: None }
     }
 
     /// Just before this position, behind all positions before it with a smaller number.
-    pub(super) fn before(&self, number: u64) -> Option<Place> {
+    pub(super) fn before(&self, number: u64) -> Option<QueuePosition> {
         let path: Rc<[u64]> = self.path().iter().copied().chain([number]).collect();
-        (path.len() <= MOST_LEVELS).then_some(Place { before: Some(path), ..*self })
+        (path.len() <= MOST_LEVELS).then_some(QueuePosition { before: Some(path), ..*self })
     }
 
     fn path(&self) -> &[u64] {
@@ -72,8 +72,8 @@ impl Place {
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Place) -> Ordering {
+impl Ord for QueuePosition {
+    fn cmp(&self, other: &QueuePosition) -> Ordering {
         let order = (self.rank, self.arrival).cmp(&(other.rank, other.arrival));
         order.then_with(|| {
             let (path, others) = (self.path(), other.path());
@@ -83,8 +83,8 @@ impl Ord for Place {
     }
 }
 
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+impl PartialOrd for QueuePosition {
+    fn partial_cmp(&self, other: &QueuePosition) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -97,22 +97,22 @@ mod tests {
     /// requests want.
     #[test]
     fn places_before_a_request_are_in_the_order_of_their_arrival() {
-        let ten = Place::last(Rank::Normal, 10);
+        let ten = QueuePosition::last(Rank::Normal, 10);
         let first = ten.before(11).unwrap();
         let second = ten.before(12).unwrap();
         let before_second = second.before(13).unwrap();
         let third = ten.before(14).unwrap();
-        let all = [Place::last(Rank::Normal, 9), first, before_second, second, third, ten];
+        let all = [QueuePosition::last(Rank::Normal, 9), first, before_second, second, third, ten];
         assert!(all.is_sorted(), "{all:?}");
-        assert!(Place::last(Rank::Upgrade, 99) < all[0]);
+        assert!(QueuePosition::last(Rank::Upgrade, 99) < all[0]);
     }
 
     #[test]
     fn places_have_a_limited_number_of_levels() {
-        let mut place = Place::last(Rank::Normal, 1);
+        let mut position = QueuePosition::last(Rank::Normal, 1);
         for number in 2..2 + MOST_LEVELS as u64 {
-            place = place.before(number).unwrap();
+            position = position.before(number).unwrap();
         }
-        assert_eq!(place.before(999), None);
+        assert_eq!(position.before(999), None);
     }
 }
