@@ -5,7 +5,7 @@ pub(crate) mod recorder;
 
 use lock::host::WaitOutcome;
 use lock::key::ClientId;
-use lock::manager::departure::Cancelled;
+use lock::manager::leave::Cancelled;
 use lock::manager::session::Renewed;
 use lock::value::claim::{Claim, Family};
 use lock::value::fence::Fence;

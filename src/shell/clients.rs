@@ -16,7 +16,7 @@ use command::reply::{self, ReplyWriter};
 use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::id_map::IdMap;
 use lock::key::{ClientId, RequestId};
-use lock::manager::departure::Departure;
+use lock::manager::leave::Leave;
 use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{Claim, Family};
 use lock::value::owner::Owner;
@@ -124,7 +124,7 @@ impl WaitingClients {
     /// `CLIENT UNBLOCK` has replied to the blocked client.
     pub fn unblocked(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         if let Some((request, _)) = self.give_up(blocked) {
-            manager.leave(now, request, Departure::ForGood);
+            manager.leave(now, request, Leave::Abandon);
         }
     }
 
@@ -133,8 +133,8 @@ impl WaitingClients {
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         let last_gone = self.last_gone;
         if let Some((request, client)) = self.give_up(blocked) {
-            let departure = if last_gone == Some(client) { Departure::MayComeBack } else { Departure::ForGood };
-            manager.leave(now, request, departure);
+            let mode = if last_gone == Some(client) { Leave::Detach } else { Leave::Abandon };
+            manager.leave(now, request, mode);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Changes that callbacks see but may not act on. They are recorded, and the next engine pass applies them.
 
 use lock::key::{ClientId, Key, RequestId};
-use lock::manager::keyspace_changes::Removal;
+use lock::manager::keyspace_changes::LockRemoval;
 use lock::value::fence::Fence;
 use lock::value::owner::Owner;
 use lock::value::time::Instant;
@@ -18,7 +18,7 @@ pub enum Event {
     /// A lock was removed from a key that no request waits for.
     LockLeft,
     /// A lock was removed from the key: its latest holder, the fencing token of that grant, and the reason.
-    HoldRemoved(Key, Owner, Fence, Removal),
+    HoldRemoved(Key, Owner, Fence, LockRemoval),
     /// RESTORE has added a lock to the key.
     KeyTouched(Key),
     /// Any key of the database, or of all databases, may have changed.

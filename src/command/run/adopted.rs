@@ -387,7 +387,7 @@ fn acquire<K: Keys, C: Park>(
             (WaitLimit::Ms(limit), Lease::Ms(left), Some(_)) => WaitLimit::Ms(limit.min(left)),
             _ => limit,
         };
-        Wait { limit, may_come_back: true, coalesces: false, lease_ends: ends }
+        Wait { limit, may_detach: true, coalesces: false, lease_ends: ends }
     });
     let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
     match manager.turn(rules).acquire(request) {

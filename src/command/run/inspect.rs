@@ -234,7 +234,7 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
         host.read(args.strings[1], |_| ())?;
         let queues = manager.queues();
         let ids = queues.of_key(name).into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id);
-        let ids = ids.filter(|id| !manager.is_ending(*id));
+        let ids = ids.filter(|id| !manager.is_being_removed(*id));
         let waiting: Vec<_> = length.of(ids.filter_map(|id| Some((id, queues.request(id)?)))).collect();
         host.array(waiting.len());
         for (id, request) in waiting {

@@ -27,7 +27,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
 ) -> Result<(), ErrorReply> {
     let command = AcquireCommand::parse(prefix, args, host.leases())?;
     let mut made;
-    let (owner, may_come_back) = match command.token {
+    let (owner, may_detach) = match command.token {
         Token::Given(owner) => (owner, true),
         // A random UUID: the request cannot be retried, so no position is reserved for it.
         Token::Made => {
@@ -58,7 +58,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
     let WaitOptions { block, coalesce: coalesces, .. } = command.wait;
-    let wait = block.map(|limit| Wait { limit, may_come_back, coalesces, lease_ends: None });
+    let wait = block.map(|limit| Wait { limit, may_detach, coalesces, lease_ends: None });
     acquire_among_others(host, prefix, opened, keys, &request, wait, terms)
 }
 

@@ -3,7 +3,7 @@
 
 use lock::host::simulated::{Keyspace, Stored};
 use lock::key::{ClientId, Key};
-use lock::manager::departure::Departure;
+use lock::manager::leave::Leave;
 use lock::value::time::{Deadline, Timestamp};
 
 use super::parts::Call;
@@ -293,7 +293,7 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
                     }
                 }
                 let now = call.server.keyspace.borrow().now();
-                call.server.manager.borrow_mut().leave(&now, request, Departure::ForGood);
+                call.server.manager.borrow_mut().leave(&now, request, Leave::Abandon);
             }
             call.reply.borrow_mut().integer(i64::from(request.is_some()));
         }

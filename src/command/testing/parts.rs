@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use lock::host::simulated::{KeyEvent, Keyspace, Stored};
 use lock::key::{ClientId, Key};
-use lock::manager::departure::Departure;
+use lock::manager::leave::Leave;
 use lock::manager::lock_manager::LockManager;
 
 use super::clients::{AllClients, Connection, GrantedHere};
@@ -97,7 +97,7 @@ impl SimulatedServer {
             clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
         for request in its {
             clients.waiting.remove(&request);
-            manager.leave(&now, request, Departure::MayComeBack);
+            manager.leave(&now, request, Leave::Detach);
         }
     }
 }

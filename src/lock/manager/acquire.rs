@@ -1,11 +1,11 @@
 //! A request to acquire: granted, queued, or neither.
 
-use super::departure::{answer, dismiss_all, end_request};
-use super::endings::Phase;
 use super::grant::{first_of, GrantedBy};
+use super::leave::{answer, dismiss_all, end_request};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::Waited;
 use super::open_key::OpenKey;
+use super::pending_removals::Phase;
 use super::turn::Turn;
 use super::verdict::{Verdict, OVER_LIMIT};
 use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
@@ -60,7 +60,7 @@ pub struct Wait {
     /// Counted from the time of the request.
     pub limit: WaitLimit,
     /// False for a token that the server generated, because no client can retry it.
-    pub may_come_back: bool,
+    pub may_detach: bool,
     /// COALESCE: the release of the lock completes the request. Only in a request for one mutex.
     pub coalesces: bool,
     /// When the lease expires, whenever it starts; after that, nothing is granted. `None` if the lease is a duration.
@@ -110,7 +110,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let retried =
             self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;
         let phase = self.manager.waits.phase(retried, self.host.now);
-        if let Phase::Ending(_) = phase {
+        if let Phase::Removing(_) = phase {
             end_request(self.manager, &mut self.host.clients, self.host.now, retried, phase);
         }
         Some(retried).filter(|id| self.manager.queues().request(*id).is_some())
@@ -298,8 +298,8 @@ fn enqueue<C: Park>(
     let since = retried.and_then(|id| manager.queues().request(id)).map_or(now.instant(), |queued| queued.since);
     retried.into_iter().for_each(|retried| take_over(manager, clients, retried));
     let until = wait.limit.until(now.instant());
-    let Wait { may_come_back, coalesces, lease_ends, .. } = wait;
-    let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_come_back, coalesces, lease_ends });
+    let Wait { may_detach, coalesces, lease_ends, .. } = wait;
+    let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_detach, coalesces, lease_ends });
     // Block the client before anything can reply to the request.
     if !clients.park(id) {
         let queues = manager.queues().request(id).map(|queued| queued.queues.clone());

@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use super::deliveries::{Deliveries, GrantInFlight};
 use super::due::{Due, Walks};
-use super::endings::{Ending, Endings};
+use super::pending_removals::{PendingRemoval, PendingRemovals};
 use super::session_bindings::{Binding, Bindings};
 use crate::key::RequestId;
 use crate::queue::position::QueuePosition;
@@ -24,7 +24,7 @@ pub(super) struct Backlog {
     /// Rescans of many wait queues. Each visited queue is served.
     pub walks: Walks,
     /// Requests that are ending but have no reply yet, or are still in their queues.
-    pub endings: Endings,
+    pub pending_removals: PendingRemovals,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
     /// only when nothing else is left, because the owner may have the key again by then.
     pub undecided: BTreeSet<(QueuePosition, RequestId, QueueId)>,
@@ -38,7 +38,7 @@ pub(super) struct Backlog {
 #[derive(Debug)]
 pub(super) enum Work {
     /// End a request.
-    End(RequestId, Ending),
+    End(RequestId, PendingRemoval),
     /// Reply to a COALESCE request that a release has completed.
     Answer(RequestId),
     /// Revoke an undelivered grant.
@@ -55,7 +55,7 @@ pub(super) enum Work {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    Endings,
+    Removals,
     Answers,
     LostGrants,
     EndedSessions,
@@ -66,11 +66,11 @@ pub(super) enum Kind {
 impl Kind {
     /// All kinds, in the order in which a round takes an item of each.
     pub const ALL: [Kind; 6] =
-        [Kind::Endings, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
+        [Kind::Removals, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
 
     /// Whether such work writes nothing.
     fn writes_nothing(self) -> bool {
-        matches!(self, Kind::Endings | Kind::Answers)
+        matches!(self, Kind::Removals | Kind::Answers)
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Writes {
 impl Backlog {
     /// Whether nothing is left to do.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.walks.is_empty() && self.endings.is_empty() && self.undecided.is_empty()
+        self.queues.is_empty() && self.walks.is_empty() && self.pending_removals.is_empty() && self.undecided.is_empty()
     }
 
     /// Starts a drain. A queue that becomes due during the drain may be served in it, but then another one is left.
@@ -105,7 +105,7 @@ impl Backlog {
             return None;
         }
         match kind {
-            Kind::Endings => self.endings.take_next().map(|(id, ending)| Work::End(id, ending)),
+            Kind::Removals => self.pending_removals.take_next().map(|(id, removal)| Work::End(id, removal)),
             Kind::Answers => waits.next_done().map(Work::Answer),
             Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
             Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
@@ -157,7 +157,7 @@ mod tests {
     fn what_writes_nothing_is_done_while_writes_are_refused_and_the_undecided_come_last() {
         let mut backlog = Backlog::default();
         backlog.queues.insert(queue(1));
-        backlog.endings.extend([RequestId(1)], Ending::Left);
+        backlog.pending_removals.extend([RequestId(1)], PendingRemoval::Disconnected);
         backlog.undecided.insert((QueuePosition::last(Rank::Normal, 1), RequestId(9), queue(1)));
         backlog.begin_drain();
         let mut take = |writes: Writes| {
@@ -168,7 +168,7 @@ mod tests {
             let undecided = if work.is_empty() { backlog.take_undecided(writes) } else { None };
             work.into_iter().chain(undecided).map(|work| format!("{work:?}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(take(Writes::Refused), "End(RequestId(1), Left)");
+        assert_eq!(take(Writes::Refused), "End(RequestId(1), Disconnected)");
         assert_eq!(take(Writes::Refused), "");
         assert_eq!(take(Writes::Accepted), "Serve(QueueId(1))");
         assert!(take(Writes::Accepted).starts_with("DecideAnew"));

@@ -2,9 +2,9 @@
 
 use super::backlog::{Kind, Work, Writes};
 use super::deliveries::GrantInFlight;
-use super::departure::{dismiss, end_request};
-use super::endings::Phase;
+use super::leave::{dismiss, end_request};
 use super::lock_manager::LockManager;
+use super::pending_removals::Phase;
 use super::release::End;
 use super::session_bindings::Binding;
 use super::turn::Turn;
@@ -55,8 +55,8 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     fn work_off(&mut self, work: Work) {
         let clients = &mut self.turn.host.clients;
         let gate = match work {
-            Work::End(id, ending) => {
-                return end_request(self.turn.manager, clients, self.turn.host.now, id, Phase::Ending(ending));
+            Work::End(id, removal) => {
+                return end_request(self.turn.manager, clients, self.turn.host.now, id, Phase::Removing(removal));
             }
             Work::Answer(id) => {
                 let phase = self.turn.manager.waits.phase(id, self.turn.host.now);
@@ -231,8 +231,8 @@ mod tests {
                 }
                 let manager = &fixture.manager;
                 let has_lost = !manager.waits.backlog.undecided.is_empty();
-                is_work_left =
-                    has_lost && (!manager.waits.backlog.endings.is_empty() || !manager.waits.backlog.walks.is_empty());
+                is_work_left = has_lost
+                    && (!manager.waits.backlog.pending_removals.is_empty() || !manager.waits.backlog.walks.is_empty());
                 fixture.drain();
             }
             assert_eq!((is_held(&fixture), is_work_left), (true, false), "{row}");

@@ -1,7 +1,7 @@
 //! A lock manager with a simulated server, for the tests of this folder. Methods without a key argument use the key k.
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
-use super::departure::Cancelled;
+use super::leave::Cancelled;
 use super::lock_manager::{LockError, LockManager};
 use super::release::{HoldsOf, Work};
 use super::timers::NextTimer;
@@ -68,7 +68,7 @@ impl Fixture {
     ) -> Result<Acquired, LockError> {
         let (owner, now) = (owner(name), self.server.now());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
-        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false, lease_ends: None });
+        let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: false, coalesces: false, lease_ends: None });
         let request = AcquireRequest { db: 0, names, request, wait, session };
         self.manager.turn(&mut self.server.host(&now)).acquire(request)
     }

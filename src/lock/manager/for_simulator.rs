@@ -1,20 +1,20 @@
 //! What the simulator asks in addition to the commands. The module does not contain this code.
 
-use super::endings::Ending;
 use super::lock_manager::LockManager;
+use super::pending_removals::PendingRemoval;
 use crate::key::RequestId;
 use crate::queue::queues::WaitQueues;
 use crate::value::time::Now;
 
 impl LockManager {
     /// Whether any request is ending.
-    pub(crate) fn has_endings(&self) -> bool {
-        !self.waits.backlog.endings.is_empty()
+    pub(crate) fn has_pending_removals(&self) -> bool {
+        !self.waits.backlog.pending_removals.is_empty()
     }
 
     /// Whether the request will be ended with an outcome, so that its position is lost.
     pub(crate) fn ends_with_outcome(&self, id: RequestId) -> bool {
-        matches!(self.waits.backlog.endings.get(id), Some(Ending::Told(_)))
+        matches!(self.waits.backlog.pending_removals.get(id), Some(PendingRemoval::Reply(_)))
     }
 
     /// Whether new owners may be granted locks.

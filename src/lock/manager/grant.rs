@@ -1,11 +1,11 @@
 //! Grants: the attempt to serve one waiter, and what a grant changes in stored locks.
 
 use super::deliveries::GrantInFlight;
-use super::departure::{answer, dismiss};
-use super::endings::Phase;
+use super::leave::{answer, dismiss};
 use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
 use super::open_key::OpenKey;
+use super::pending_removals::Phase;
 use super::turn::Turn;
 use super::verdict::{Verdict, VerdictOfAll};
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Keys, WaitOutcome};

@@ -8,10 +8,10 @@
 
 use std::collections::BTreeSet;
 
-use super::departure::end_request;
-use super::endings::{Ending, Phase};
 use super::grant::Attempt;
+use super::leave::end_request;
 use super::open_key::OpenKey;
+use super::pending_removals::{PendingRemoval, Phase};
 use super::turn::Turn;
 use super::verdict::OVER_LIMIT;
 use crate::host::{Clients, Content, Entry, Gate, Keys, WaitOutcome};
@@ -149,7 +149,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         waiting_holders.into_iter().for_each(|owner| self.list_reentering(queue, owner));
         if is_new_limit {
             let never_fit = self.over_limit(queue);
-            self.manager.waits.backlog.endings.extend(never_fit, Ending::Told(OVER_LIMIT));
+            self.manager.waits.backlog.pending_removals.extend(never_fit, PendingRemoval::Reply(OVER_LIMIT));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::value::time::Now;
 
 /// Why the server has removed a lock, as far as the host knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
+pub enum LockRemoval {
     /// The lease had expired, by the length that was granted.
     LeaseEnd,
     /// A command such as DEL or RENAME.
@@ -49,16 +49,16 @@ impl LockManager {
 
     /// A held lock was removed from the key. Records that if its lease had expired. `owner` is its holder; of several,
     /// the one with the latest grant. The host counts these removals.
-    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, removal: Removal) {
+    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, why: LockRemoval) {
         // The lease expiry is known for a key that requests wait for.
         let waits = &self.waits;
         let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
-            None => removal == Removal::LeaseEnd,
+            None => why == LockRemoval::LeaseEnd,
             Some(queue) => queue.lease_end.is_some_and(|end| end <= now.timestamp()),
         };
         if has_expired {
             self.hold_expired(now, key, owner, fence);
-        } else if removal == Removal::Release {
+        } else if why == LockRemoval::Release {
             self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Released);
         }
     }
@@ -196,9 +196,9 @@ mod tests {
     /// knows, and whether a lease expiry is recorded.
     #[test]
     fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
-        use super::Removal::{Command, LeaseEnd};
+        use super::LockRemoval::{Command, LeaseEnd};
         let lease = Lease::from_ms(100).unwrap();
-        for (waiter, lease, at_ms, removal, has_expired) in [
+        for (waiter, lease, at_ms, why, has_expired) in [
             ("", lease, 1_101, Command, false),
             ("", lease, 1_100, LeaseEnd, true),
             ("a kept place", lease, 1_101, Command, false),
@@ -221,10 +221,10 @@ mod tests {
             fixture.server.keyspace.now_ms = at_ms;
             let now = fixture.server.now();
             fixture.manager.observer.occurrences.take();
-            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, removal);
+            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, why);
             let last = fixture.manager.observer.occurrences.take().pop();
             let is_recorded = matches!(last, Some(Occurrence::Ended { by: EndedBy::Expired, .. }));
-            assert_eq!(is_recorded, has_expired, "{waiter}, {lease:?}, {at_ms}, {removal:?}: {last:?}");
+            assert_eq!(is_recorded, has_expired, "{waiter}, {lease:?}, {at_ms}, {why:?}: {last:?}");
         }
     }
 

@@ -9,7 +9,7 @@
 //! | the last holder goes, none is served    | nothing                      | DEL                                  |
 //! | several go at once, a request waits     | a new value, for the waiter  | DEL, the next grant                  |
 
-use super::departure::end_request;
+use super::leave::end_request;
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::open_key::OpenKey;

@@ -1,9 +1,9 @@
 //! Timers: work that is due at a certain time. One timer of the host serves all of them.
 
-use super::departure::end_request;
-use super::endings::Phase;
+use super::leave::end_request;
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
+use super::pending_removals::Phase;
 use super::turn::Turn;
 use crate::host::{Clients, Keys};
 use crate::queue::queues::WaitQueues;
@@ -164,7 +164,7 @@ mod tests {
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
             wait: Some(Wait {
                 limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()),
-                may_come_back: false,
+                may_detach: false,
                 coalesces: false,
                 lease_ends: None,
             }),

@@ -2,9 +2,9 @@
 //! here.
 
 use super::backlog::Backlog;
-use super::endings::{Departure, Ending, Phase};
 use super::limits::Limits;
 use super::lock_error::LockError;
+use super::pending_removals::{Leave, PendingRemoval, Phase};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::position::{QueuePosition, Rank};
@@ -74,11 +74,11 @@ impl Waits {
 /// Ends of waits.
 impl Waits {
     /// The client of a queued request has stopped waiting. Returns how many reserved positions this has ended.
-    pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure, limits: &Limits) -> u64 {
+    pub fn leave(&mut self, now: &Now, id: RequestId, mode: Leave, limits: &Limits) -> u64 {
         let Some(request) = self.queues.request(id) else { return 0 };
         // Requests behind it may be admissible without it, for example readers behind a writer.
         self.backlog.queues.extend(request.queues.iter().copied());
-        if departure == Departure::ForGood || !self.may_reserve_position(id, limits) {
+        if mode == Leave::Abandon || !self.may_reserve_position(id, limits) {
             _ = self.remove(id);
             return 0;
         }
@@ -88,8 +88,8 @@ impl Waits {
 
     /// Whether the position of the request is reserved when its client leaves.
     pub fn may_reserve_position(&self, id: RequestId, limits: &Limits) -> bool {
-        let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
-        may_come_back && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
+        let may_detach = self.queues.request(id).is_some_and(|request| request.may_detach);
+        may_detach && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
     }
 
     /// Limits the reserved positions of each key of the request, then those of the server, to the maximum number of
@@ -121,7 +121,7 @@ impl Waits {
     /// Removes a request from its queues.
     pub fn remove(&mut self, id: RequestId) -> Others {
         let Some((request, others)) = self.queues.leave(id) else { return Others::None };
-        self.backlog.endings.remove(id);
+        self.backlog.pending_removals.remove(id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.backlog.queues.remove(queue);
@@ -148,11 +148,11 @@ impl Waits {
     #[inline]
     fn ended(&self, id: RequestId) -> Option<Phase> {
         let done = self.queues.done_by(id).map(Phase::Done);
-        done.or_else(|| self.backlog.endings.get(id).map(Phase::Ending))
+        done.or_else(|| self.backlog.pending_removals.get(id).map(Phase::Removing))
     }
 
     /// Whether the request is no longer a waiter, although it is still in its queues.
-    pub fn is_ending(&self, id: RequestId) -> bool {
+    pub fn is_being_removed(&self, id: RequestId) -> bool {
         self.ended(id).is_some()
     }
 
@@ -160,16 +160,16 @@ impl Waits {
     /// visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         let Some(queue) = self.queues.of_key(key) else { return 0 };
-        match self.backlog.endings.is_empty() {
+        match self.backlog.pending_removals.is_empty() {
             true => queue.waiters(),
-            false => queue.present().filter(|(_, id)| !self.is_ending(*id)).count(),
+            false => queue.present().filter(|(_, id)| !self.is_being_removed(*id)).count(),
         }
     }
 
     /// Ends the requests of one queue, unless they are already ending.
     pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
-        if ids.first().is_some_and(|first| self.backlog.endings.get(*first).is_none()) {
-            self.backlog.endings.extend(ids, Ending::Told(outcome));
+        if ids.first().is_some_and(|first| self.backlog.pending_removals.get(*first).is_none()) {
+            self.backlog.pending_removals.extend(ids, PendingRemoval::Reply(outcome));
         }
     }
 

@@ -72,7 +72,7 @@ impl Fixture {
             since: now,
             until: None,
             session: None,
-            may_come_back: true,
+            may_detach: true,
             coalesces: false,
             lease_ends: None,
         });

@@ -211,7 +211,7 @@ impl WaitQueues {
 impl WaitQueues {
     /// Adds a request to the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let Arrival { new, since, until, session, may_come_back, coalesces, lease_ends } = arrival;
+        let Arrival { new, since, until, session, may_detach, coalesces, lease_ends } = arrival;
         let NewRequest { db, names, request, owner_id, position, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
@@ -239,7 +239,7 @@ impl WaitQueues {
             since,
             until,
             session,
-            may_come_back,
+            may_detach,
             coalesces,
             lease_ends,
             owner_id,

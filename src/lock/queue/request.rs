@@ -70,7 +70,7 @@ pub struct Arrival<'a> {
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
     /// Whether its position may be reserved when its client leaves. False for a token that the server generated.
-    pub may_come_back: bool,
+    pub may_detach: bool,
     /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
     /// When the lease expires, whenever it starts; `None` if the lease is a duration.
@@ -99,7 +99,7 @@ pub struct QueuedRequest {
     /// The connection that sent the request, to which SESSION binds the grant.
     pub session: Option<ClientId>,
     /// Whether its position may be reserved when its client leaves. False for a token that the server generated.
-    pub may_come_back: bool,
+    pub may_detach: bool,
     /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
     /// When the lease expires, whenever it starts; `None` if the lease is a duration.

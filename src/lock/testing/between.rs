@@ -9,7 +9,7 @@ use super::rules::Rules;
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::departure::Departure;
+use crate::manager::leave::Leave;
 use crate::manager::lock_manager::LockError;
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaitQueue;
@@ -50,7 +50,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
         &key,
         "newcomer",
         claim,
-        Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false, lease_ends: None }),
+        Some(Wait { limit: WaitLimit::Forever, may_detach: false, coalesces: false, lease_ends: None }),
     );
     assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
@@ -58,7 +58,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
         Else::Deleted => there.server.keyspace.delete(&key),
         Else::HeadLeaves => {
             let now = there.server.now();
-            there.manager.leave(&now, ahead[0].1, Departure::ForGood);
+            there.manager.leave(&now, ahead[0].1, Leave::Abandon);
         }
         Else::LastRetries => there.retry(ahead.last().expect("the queue has waiters")),
     }
@@ -117,17 +117,14 @@ impl Rules {
         let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        let wait = Some(Wait {
-            limit: WaitLimit::Forever,
-            may_come_back: true,
-            coalesces: queued.coalesces,
-            lease_ends: None,
-        });
+        let wait =
+            Some(Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: queued.coalesces, lease_ends: None });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // If no positions are reserved, a request loses its position when its connection ends.
-        let keeps_position = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
-        let has_position = keeps_position && !self.manager.ends_with_outcome(*id) || !self.manager.is_ending(*id);
+        let keeps_position = queued.may_detach && self.manager.limits.keep_place_ms > 0;
+        let has_position =
+            keeps_position && !self.manager.ends_with_outcome(*id) || !self.manager.is_being_removed(*id);
         // An adopted request does not resume the position of a request that still waits.
         let has_position = has_position && queued.claim != Claim::AdoptedMutex;
         let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);

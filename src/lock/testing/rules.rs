@@ -13,7 +13,7 @@ use crate::host::{Gate, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::counted_holds::{CountChange, Counted};
-use crate::manager::departure::{Cancelled, Departure};
+use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::{RenewRequest, Renewed};
@@ -150,7 +150,7 @@ impl Rules {
             db: 0,
             names: &names(&asked.keys),
             request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
-            wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce, lease_ends }),
+            wait: limit.map(|limit| Wait { limit, may_detach: true, coalesces: asked.coalesce, lease_ends }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
         let is_own = |(id, _): &(RequestId, _)| self.numbers.get(id).is_some_and(|number| number >> 32 == asked.client);
@@ -210,7 +210,7 @@ impl Rules {
             Event::Unblocked(number) => {
                 let requests = self.manager.queues().requests().filter(|(_, request)| request.is_present());
                 let unblocked: Vec<_> = requests.map(|(id, _)| id).filter(|id| self.numbers[id] == number).collect();
-                unblocked.into_iter().for_each(|id| self.manager.leave(now, id, Departure::ForGood));
+                unblocked.into_iter().for_each(|id| self.manager.leave(now, id, Leave::Abandon));
             }
             Event::ClientGone(client) => {
                 self.manager.end_session(ClientId(client));
@@ -328,7 +328,7 @@ impl Rules {
         self.manager.turn(&mut self.server.host(now)).tick();
         self.manager.turn(&mut self.server.host(now)).drain();
         self.tell();
-        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
+        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_pending_removals()
     }
 
     /// If many keys are concerned, a host need not report which.

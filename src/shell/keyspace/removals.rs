@@ -4,7 +4,7 @@
 
 use command::adopted::seen::Act;
 use lock::key::{Key, KeyRef};
-use lock::manager::keyspace_changes::Removal;
+use lock::manager::keyspace_changes::LockRemoval;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
@@ -66,9 +66,9 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
     } else {
         let removal = match () {
-            () if has_expired => Removal::LeaseEnd,
-            () if is_release => Removal::Release,
-            () => Removal::Command,
+            () if has_expired => LockRemoval::LeaseEnd,
+            () if is_release => LockRemoval::Release,
+            () => LockRemoval::Command,
         };
         events::note(Event::HoldRemoved(key, owner.clone(), fence, removal));
     }

@@ -4,8 +4,8 @@ use crate::host::simulated::Turns;
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::RenewRequest;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
@@ -21,7 +21,7 @@ fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> 
     let (owner, now) = (owner(token), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let limit = WaitLimit::Ms(500.try_into().unwrap());
-    let wait = Some(Wait { limit, may_come_back: true, coalesces, lease_ends: None });
+    let wait = Some(Wait { limit, may_detach: true, coalesces, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[name], request, wait, session: None };
     fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
@@ -183,7 +183,7 @@ fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
     for (is_failed, kept) in [(false, 0), (true, 1)] {
         let (mut fixture, ids) = waiting("B");
         let now = fixture.server.now();
-        fixture.manager.leave(&now, ids[0], Departure::MayComeBack);
+        fixture.manager.leave(&now, ids[0], Leave::Detach);
         assert_eq!(fixture.manager.queues().reserved_positions(), 1);
         match is_failed {
             true => release_failed(&mut fixture, "a"),
@@ -205,7 +205,7 @@ fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() 
         let behind = queue(&mut fixture, "c", false);
         if is_detached {
             let now = fixture.server.now();
-            fixture.manager.leave(&now, older, Departure::MayComeBack);
+            fixture.manager.leave(&now, older, Leave::Detach);
         }
         let retry = queue(&mut fixture, "b", coalesces);
         let present = fixture.manager.queues().of_key(key().as_ref()).unwrap().present();
@@ -281,12 +281,12 @@ fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
     let (mut fixture, ids, done) = released("BCDEFG");
     let queues = fixture.manager.queues();
     assert_eq!((queues.waiters(), queues.requests().count(), queues.is_empty()), (0, 0, true));
-    assert!(fixture.manager.has_waiters_or_sessions() && fixture.manager.is_ending(ids[1]));
+    assert!(fixture.manager.has_waiters_or_sessions() && fixture.manager.is_being_removed(ids[1]));
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
     assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry is a new request");
     // No position is reserved for a client that disconnects now, and the end of its connection is not a second reply.
     let now = fixture.server.now();
-    fixture.manager.leave(&now, ids[2], Departure::MayComeBack);
+    fixture.manager.leave(&now, ids[2], Leave::Detach);
     fixture.manager.leave_all([ids[3]]);
     // A completed request does not time out.
     fixture.server.keyspace.now_ms += 500;
@@ -310,7 +310,7 @@ fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
     assert!(matches!(ask_for(&mut fixture, b"x", "f", false), Acquired::Queued(_)), "D does not wait for f");
     let retry = queue(&mut fixture, "C", true);
     assert_eq!(told(&mut fixture), [], "the older request is not superseded");
-    assert!(!fixture.manager.is_ending(retry), "no release has answered it yet");
+    assert!(!fixture.manager.is_being_removed(retry), "no release has answered it yet");
     release(&mut fixture, "f");
     fixture.server.turns = Turns::Endless;
     drain_all(&mut fixture);

@@ -115,7 +115,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 1..=10_000 {
         let coalesces = number % ordinary != 0;
-        let wait = Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces, lease_ends: None };
+        let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces, lease_ends: None };
         assert!(matches!(ask(&mut fixture, &format!("o{number}"), Some(wait)), Acquired::Queued(_)));
     }
     fixture.server.turns = Turns::Of(UNITS);
@@ -152,7 +152,7 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
 #[test]
 fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     let mut fixture = ten_thousand_waiters(1);
-    let wait = Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: true, lease_ends: None };
+    let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: true, lease_ends: None };
     fixture.manager.limits.max_waiters += 1;
     assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", Portion::Mutex));

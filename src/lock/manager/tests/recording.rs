@@ -4,7 +4,7 @@ use crate::host::simulated::Stored;
 use crate::key::{ClientId, RequestId};
 use crate::manager::acquire::AcquireRequest;
 use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::keyspace_changes::Removal;
+use crate::manager::keyspace_changes::LockRemoval;
 use crate::manager::lock_manager::LockError;
 use crate::manager::observer::{EndedBy, Observe, Observer, Occurrence, Statistics};
 use crate::manager::release::HoldsOf;
@@ -309,7 +309,7 @@ fn a_lock_removed_by_another_command_is_not_recorded() {
     assert_eq!(*until, Deadline::Never);
     let fence = lock.fence().unwrap();
     let now = fixture.server.now();
-    fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, Removal::Command);
+    fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, LockRemoval::Command);
     assert_eq!(told(&mut fixture), Vec::<String>::new());
     assert_eq!(fixture.manager.observer.statistics.leases_expired, 0);
     let is_over = |lease: Lease, ms| {

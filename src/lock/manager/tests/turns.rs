@@ -7,9 +7,9 @@ use crate::host::simulated::{Stored, Told, Turns};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::departure::Departure;
-use crate::manager::endings::Ending;
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::leave::Leave;
+use crate::manager::pending_removals::PendingRemoval;
 use crate::manager::release::Work;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::manager::timers::GATE_RETRY_MS;
@@ -127,7 +127,7 @@ fn between_turns_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_plac
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     let now = fixture.server.now();
     let [b, ..] = waiting(&fixture)[..] else { panic!("three wait") };
-    fixture.manager.leave(&now, b, Departure::ForGood);
+    fixture.manager.leave(&now, b, Leave::Abandon);
     assert!(matches!(fixture.acquire("c", READ, None, Lease::Persist), Acquired::Granted(_)), "no request is ahead");
     assert_eq!(fixture.holders(), "a c d", "and one more is granted");
     for _ in 0..2 {
@@ -229,7 +229,7 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
 fn a_release_passes_over_the_requests_of_an_ended_connection() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
     let gone = waiting(&fixture);
-    fixture.manager.waits.backlog.endings.extend(gone[..2].iter().copied(), Ending::Left);
+    fixture.manager.waits.backlog.pending_removals.extend(gone[..2].iter().copied(), PendingRemoval::Disconnected);
     assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "w", "in the same step");
 }
@@ -240,7 +240,7 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let (b, now) = (owner("b"), fixture.server.now());
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
-    let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: false, lease_ends: None });
+    let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: false, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     let queued = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
@@ -401,7 +401,7 @@ fn a_request_that_has_timed_out_is_not_granted() {
             let owner = owner(name);
             let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
             let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
-            let wait = Some(Wait { limit, may_come_back: false, coalesces: false, lease_ends: None });
+            let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
             let request = AcquireRequest { db: 0, names, request, wait, session: None };
             let acquired = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
             assert!(matches!(acquired, Ok(Acquired::Queued(_))));

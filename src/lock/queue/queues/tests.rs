@@ -500,7 +500,7 @@ fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestI
     let new = NewRequest { db: 0, names: &names(key), request, owner_id, position, replaces: None };
     let since = fixture.server.now().instant();
     let arrival =
-        Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true, lease_ends: None };
+        Arrival { new, since, until: None, session: None, may_detach: false, coalesces: true, lease_ends: None };
     fixture.queues.enter(arrival)
 }
 

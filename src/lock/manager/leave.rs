@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-pub use super::endings::Departure;
-use super::endings::{Ending, Phase};
 use super::lock_manager::LockManager;
+pub use super::pending_removals::Leave;
+use super::pending_removals::{PendingRemoval, Phase};
 use super::turn::Turn;
 use crate::host::{Clients, Content, Delivery, Entry, Keys, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
@@ -29,18 +29,18 @@ pub enum Cancelled {
 /// Events. Nothing is written and no reply is sent here; [`Turn::drain`] follows.
 impl LockManager {
     /// The client of a queued request has stopped waiting.
-    pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure) {
-        self.observer.statistics.wait_timeouts += self.waits.leave(now, id, departure, &self.limits);
+    pub fn leave(&mut self, now: &Now, id: RequestId, mode: Leave) {
+        self.observer.statistics.wait_timeouts += self.waits.leave(now, id, mode, &self.limits);
     }
 
     /// The connection of these requests has ended.
     pub fn leave_all(&mut self, ids: impl IntoIterator<Item = RequestId>) {
-        self.waits.backlog.endings.extend(ids, Ending::Left);
+        self.waits.backlog.pending_removals.extend(ids, PendingRemoval::Disconnected);
     }
 
     /// Whether the request is no longer a waiter, although it is still in its queues.
-    pub fn is_ending(&self, id: RequestId) -> bool {
-        self.waits.is_ending(id)
+    pub fn is_being_removed(&self, id: RequestId) -> bool {
+        self.waits.is_being_removed(id)
     }
 
     /// The number of requests that wait for the key and are not ending. While any request of the server is ending, this
@@ -72,9 +72,10 @@ impl LockManager {
 
     /// The server is no longer a primary: no request waits here, and no hold is bound to a connection.
     pub fn demote(&mut self) {
-        let mut endings = std::mem::take(&mut self.waits.backlog).endings;
-        endings.extend(self.queues().requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
-        self.waits.backlog.endings = endings;
+        let mut pending_removals = std::mem::take(&mut self.waits.backlog).pending_removals;
+        pending_removals
+            .extend(self.queues().requests().map(|(id, _)| id), PendingRemoval::Reply(WaitOutcome::Demoted));
+        self.waits.backlog.pending_removals = pending_removals;
         self.bindings.unbind_db(None);
         self.deliveries.clear();
     }
@@ -86,7 +87,10 @@ impl LockManager {
         let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
         let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
         let requests = self.waits.queues.requests().filter(|(_, request)| stands_there(request));
-        self.waits.backlog.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
+        self.waits
+            .backlog
+            .pending_removals
+            .extend(requests.map(|(id, _)| id), PendingRemoval::Reply(WaitOutcome::TryAgain));
     }
 }
 
@@ -144,9 +148,9 @@ pub(super) fn dismiss_all<C: Clients>(
     ids: Vec<RequestId>,
     outcome: WaitOutcome,
 ) {
-    manager.waits.backlog.endings.extend(ids, Ending::Told(outcome));
-    while let Some((id, ending)) = manager.waits.backlog.endings.take_next() {
-        end_request(manager, clients, now, id, Phase::Ending(ending));
+    manager.waits.backlog.pending_removals.extend(ids, PendingRemoval::Reply(outcome));
+    while let Some((id, removal)) = manager.waits.backlog.pending_removals.take_next() {
+        end_request(manager, clients, now, id, Phase::Removing(removal));
         if now.spends_turn() {
             return;
         }
@@ -164,11 +168,11 @@ pub(super) fn end_request<C: Clients>(
 ) {
     match phase {
         Phase::Gone | Phase::Waiting | Phase::Detached => {}
-        Phase::Ending(ending) => {
-            manager.waits.backlog.endings.remove(id);
-            match ending {
-                Ending::Told(outcome) => dismiss(manager, clients, id, outcome),
-                Ending::Left => manager.leave(now, id, Departure::MayComeBack),
+        Phase::Removing(removal) => {
+            manager.waits.backlog.pending_removals.remove(id);
+            match removal {
+                PendingRemoval::Reply(outcome) => dismiss(manager, clients, id, outcome),
+                PendingRemoval::Disconnected => manager.leave(now, id, Leave::Detach),
             }
         }
         // A reserved position ends without a reply.
@@ -188,7 +192,7 @@ fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, i
         true => _ = clients.answer(id, WaitOutcome::TimedOut),
         false => _ = answer(manager, clients, id, WaitOutcome::TimedOut),
     }
-    manager.leave(now, id, Departure::MayComeBack);
+    manager.leave(now, id, Leave::Detach);
 }
 
 #[cfg(test)]
@@ -208,19 +212,19 @@ mod tests {
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
     const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 
-    /// Queues a request for the key that waits for 500 ms. `may_come_back`: whether its position may be reserved.
-    fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
-        queue_for(fixture, name, &[b"k"], may_come_back)
+    /// Queues a request for the key that waits for 500 ms. `may_detach`: whether its position may be reserved.
+    fn queue(fixture: &mut Fixture, name: &str, may_detach: bool) -> RequestId {
+        queue_for(fixture, name, &[b"k"], may_detach)
     }
 
-    fn queue_for(fixture: &mut Fixture, name: &str, names: &[&[u8]], may_come_back: bool) -> RequestId {
+    fn queue_for(fixture: &mut Fixture, name: &str, names: &[&[u8]], may_detach: bool) -> RequestId {
         let (owner, now) = (owner(name), fixture.server.now());
         let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
         let request = AcquireRequest {
             db: 0,
             names,
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit, may_come_back, coalesces: false, lease_ends: None }),
+            wait: Some(Wait { limit, may_detach, coalesces: false, lease_ends: None }),
             session: None,
         };
         match fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request) {
@@ -229,26 +233,26 @@ mod tests {
         }
     }
 
-    fn leave(fixture: &mut Fixture, id: RequestId, departure: Departure) {
+    fn leave(fixture: &mut Fixture, id: RequestId, mode: Leave) {
         let now = fixture.server.now();
-        fixture.manager.leave(&now, id, departure);
+        fixture.manager.leave(&now, id, mode);
     }
 
     #[test]
     fn a_client_that_may_come_back_keeps_its_place_for_a_while() {
         let rows = [
-            (true, 1_000, Departure::MayComeBack, 1),
-            (true, 0, Departure::MayComeBack, 0),
-            (false, 1_000, Departure::MayComeBack, 0),
-            (true, 1_000, Departure::ForGood, 0),
+            (true, 1_000, Leave::Detach, 1),
+            (true, 0, Leave::Detach, 0),
+            (false, 1_000, Leave::Detach, 0),
+            (true, 1_000, Leave::Abandon, 0),
         ];
-        for (may_come_back, keep_place_ms, departure, kept) in rows {
-            let row = format!("{may_come_back} {keep_place_ms} {departure:?}");
+        for (may_detach, keep_place_ms, mode, kept) in rows {
+            let row = format!("{may_detach} {keep_place_ms} {mode:?}");
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.manager.limits.keep_place_ms = keep_place_ms;
-            let id = queue(&mut fixture, "b", may_come_back);
+            let id = queue(&mut fixture, "b", may_detach);
             assert_eq!(fixture.next_timer(), Some(1_500), "{row}");
-            leave(&mut fixture, id, departure);
+            leave(&mut fixture, id, mode);
             assert_eq!(fixture.manager.queues().reserved_positions(), kept, "{row}");
             assert_eq!(fixture.manager.queues().waiters(), 0, "{row}");
             let reservation_ends = (kept > 0).then_some(2_000);
@@ -266,7 +270,12 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [timed_out, cancelled] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
         fixture.acquire("d", MUTEX, None, Lease::Persist);
-        fixture.manager.waits.backlog.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture
+            .manager
+            .waits
+            .backlog
+            .pending_removals
+            .extend([cancelled], PendingRemoval::Reply(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms = 1_500;
         fixture.effects();
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
@@ -282,7 +291,12 @@ mod tests {
     fn a_retry_finds_no_request_that_is_to_be_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [cancelled, _] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
-        fixture.manager.waits.backlog.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture
+            .manager
+            .waits
+            .backlog
+            .pending_removals
+            .extend([cancelled], PendingRemoval::Reply(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms += 100;
         let again = queue(&mut fixture, "b", true);
         assert_eq!(fixture.server.inbox.answers, [(cancelled, WaitOutcome::Cancelled)]);
@@ -297,17 +311,17 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [id, cancelled, left] = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
         assert_eq!(phase(&fixture, id), Phase::Waiting);
-        let told = Ending::Told(WaitOutcome::Cancelled);
-        fixture.manager.waits.backlog.endings.extend([cancelled], told);
+        let told = PendingRemoval::Reply(WaitOutcome::Cancelled);
+        fixture.manager.waits.backlog.pending_removals.extend([cancelled], told);
         fixture.manager.leave_all([left]);
-        assert_eq!(phase(&fixture, cancelled), Phase::Ending(told));
-        assert_eq!(phase(&fixture, left), Phase::Ending(Ending::Left));
+        assert_eq!(phase(&fixture, cancelled), Phase::Removing(told));
+        assert_eq!(phase(&fixture, left), Phase::Removing(PendingRemoval::Disconnected));
         for (now_ms, before, after) in
             [(1_500, Phase::TimedOut, Phase::Detached), (2_500, Phase::TimedOut, Phase::Gone)]
         {
             fixture.server.keyspace.now_ms = now_ms;
             assert_eq!(phase(&fixture, id), before);
-            assert_eq!(phase(&fixture, cancelled) == Phase::Ending(told), now_ms == 1_500, "its outcome goes first");
+            assert_eq!(phase(&fixture, cancelled) == Phase::Removing(told), now_ms == 1_500, "its outcome goes first");
             fixture.tick();
             assert_eq!(phase(&fixture, id), after);
         }
@@ -321,7 +335,7 @@ mod tests {
         assert_eq!(waiters(&fixture), 0);
         let ids = ["b", "c", "d", "e"].map(|name| queue(&mut fixture, name, true));
         assert_eq!(waiters(&fixture), 4);
-        leave(&mut fixture, ids[0], Departure::MayComeBack);
+        leave(&mut fixture, ids[0], Leave::Detach);
         assert_eq!(waiters(&fixture), 3);
         fixture.manager.leave_all([ids[1]]);
         assert_eq!(waiters(&fixture), 2);
@@ -335,7 +349,7 @@ mod tests {
         let ids = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.limits.max_waiters = 2;
         for id in ids {
-            leave(&mut fixture, id, Departure::MayComeBack);
+            leave(&mut fixture, id, Leave::Detach);
         }
         let kept = ids.map(|id| fixture.manager.queues().request(id).is_some());
         assert_eq!(kept, [false, true, true], "the oldest place ends");
@@ -349,14 +363,14 @@ mod tests {
         let of_both = queue_for(&mut fixture, "b", &[b"k", b"l"], true);
         let ids = ["c", "d", "e"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.limits.max_waiters_per_key = Some(2);
-        leave(&mut fixture, elsewhere, Departure::MayComeBack);
-        leave(&mut fixture, of_both, Departure::MayComeBack);
+        leave(&mut fixture, elsewhere, Leave::Detach);
+        leave(&mut fixture, of_both, Leave::Detach);
         let is_kept = |fixture: &Fixture, id| fixture.manager.queues().request(id).is_some();
-        leave(&mut fixture, ids[0], Departure::MayComeBack);
+        leave(&mut fixture, ids[0], Leave::Detach);
         assert!(is_kept(&fixture, of_both), "two of each key");
-        leave(&mut fixture, ids[1], Departure::MayComeBack);
+        leave(&mut fixture, ids[1], Leave::Detach);
         assert_eq!((is_kept(&fixture, elsewhere), is_kept(&fixture, of_both)), (true, false), "three of k, one of l");
-        leave(&mut fixture, ids[2], Departure::MayComeBack);
+        leave(&mut fixture, ids[2], Leave::Detach);
         assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the oldest place ends");
         assert!(is_kept(&fixture, elsewhere), "it is a place of another key");
     }
@@ -365,7 +379,7 @@ mod tests {
     fn requests_behind_one_that_leaves_are_served() {
         let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
         let writer = fixture.manager.queues().of_key(key().as_ref()).and_then(|queue| queue.head()).unwrap().1;
-        leave(&mut fixture, writer, Departure::ForGood);
+        leave(&mut fixture, writer, Leave::Abandon);
         assert!(fixture.manager.has_due());
         fixture.drain();
         assert_eq!(fixture.holders(), "a c");
@@ -463,7 +477,7 @@ mod tests {
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
         let detached = queue(&mut fixture, "c", true);
-        leave(&mut fixture, detached, Departure::MayComeBack);
+        leave(&mut fixture, detached, Leave::Detach);
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.slots_left(|key| key.name == b"k");
         fixture.drain();

@@ -24,7 +24,7 @@ pub(super) enum Phase {
     /// Its client has left, and its position is reserved.
     Detached,
     /// It will be ended like this as soon as a time slice has room for it.
-    Ending(Ending),
+    Removing(PendingRemoval),
     /// The release of the hold with this fencing token has completed it (COALESCE), but it has no reply yet.
     Done(Fence),
     /// The wait or the reserved position has timed out, but the timer has not processed that yet.
@@ -33,41 +33,41 @@ pub(super) enum Phase {
 
 /// How a request will be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum PendingRemoval {
     /// Its client gets this outcome.
-    Told(WaitOutcome),
+    Reply(WaitOutcome),
     /// Its client has disconnected. Its position may be reserved.
-    Left,
+    Disconnected,
 }
 
 /// What happens to the position of a request whose client has stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum Leave {
     /// It is reserved if possible: the wait timed out or the connection ended, and the client may come back.
-    MayComeBack,
+    Detach,
     /// It is not reserved.
-    ForGood,
+    Abandon,
 }
 
 /// The requests whose removal is pending, in order of arrival.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Endings(BTreeMap<RequestId, Ending>);
+pub(super) struct PendingRemovals(BTreeMap<RequestId, PendingRemoval>);
 
-impl Endings {
+impl PendingRemovals {
     /// Records how the requests will be ended. An outcome replaces `Left`: then the position is not reserved, although
     /// no client gets the reply.
-    pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, ending: Ending) {
+    pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, removal: PendingRemoval) {
         for id in ids {
-            let known = self.0.entry(id).or_insert(ending);
-            if *known == Ending::Left {
-                *known = ending;
+            let known = self.0.entry(id).or_insert(removal);
+            if *known == PendingRemoval::Disconnected {
+                *known = removal;
             }
         }
     }
 
     /// How the request will be ended; `None` if its removal is not pending.
     #[inline]
-    pub fn get(&self, id: RequestId) -> Option<Ending> {
+    pub fn get(&self, id: RequestId) -> Option<PendingRemoval> {
         if self.0.is_empty() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Endings {
     }
 
     /// Removes and returns the next request.
-    pub fn take_next(&mut self) -> Option<(RequestId, Ending)> {
+    pub fn take_next(&mut self) -> Option<(RequestId, PendingRemoval)> {
         self.0.pop_first()
     }
 
@@ -99,24 +99,28 @@ mod tests {
 
     #[test]
     fn an_outcome_replaces_a_departure_and_no_other_outcome() {
-        let (left, timed_out) = (Ending::Left, Ending::Told(WaitOutcome::TimedOut));
-        let cancelled = Ending::Told(WaitOutcome::Cancelled);
+        let (left, timed_out) = (PendingRemoval::Disconnected, PendingRemoval::Reply(WaitOutcome::TimedOut));
+        let cancelled = PendingRemoval::Reply(WaitOutcome::Cancelled);
         for (first, second, expected) in
             [(left, timed_out, timed_out), (timed_out, left, timed_out), (timed_out, cancelled, timed_out)]
         {
-            let mut endings = Endings::default();
-            endings.extend([RequestId(2)], first);
-            endings.extend([RequestId(2)], second);
-            assert_eq!(endings.take_next(), Some((RequestId(2), expected)));
+            let mut pending_removals = PendingRemovals::default();
+            pending_removals.extend([RequestId(2)], first);
+            pending_removals.extend([RequestId(2)], second);
+            assert_eq!(pending_removals.take_next(), Some((RequestId(2), expected)));
         }
     }
 
     #[test]
     fn a_request_that_left_its_queues_ends_no_more() {
-        let mut endings = Endings::default();
-        endings.remove(RequestId(1));
-        endings.extend([1, 2].map(RequestId), Ending::Left);
-        endings.remove(RequestId(1));
-        assert!(endings.get(RequestId(1)).is_none() && endings.get(RequestId(2)).is_some() && !endings.is_empty());
+        let mut pending_removals = PendingRemovals::default();
+        pending_removals.remove(RequestId(1));
+        pending_removals.extend([1, 2].map(RequestId), PendingRemoval::Disconnected);
+        pending_removals.remove(RequestId(1));
+        assert!(
+            pending_removals.get(RequestId(1)).is_none()
+                && pending_removals.get(RequestId(2)).is_some()
+                && !pending_removals.is_empty()
+        );
     }
 }
