@@ -1,12 +1,15 @@
-/** Why there is no connection: the libraries tell it by events, and reject commands with less, or not at all. */
+/**
+ * Records why there is no connection. The libraries emit the reason as an event, but reject commands with less, or not
+ * at all.
+ */
 
 import { now } from "./clock.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
 
-/** How long an error of a connection is the cause of requests that get none. */
+/** How long an error of a connection counts as the cause of requests that get no connection. */
 const RECENT_MS = 5000;
 
-/** There is no connection yet, and the library has not told why. */
+/** There is no connection yet, and the library has not reported why. */
 export class NotReadyError extends Error {}
 
 /** The errors of a client's connections. */
@@ -14,7 +17,7 @@ export class Failures {
   private latest: { error: unknown; at: number } | undefined;
   private readonly denials = new Set<(trouble: Trouble) => void>();
 
-  /** `address`: of the node, where the error may not name it. */
+  /** `address`: that of the node, for errors that do not name it. */
   record(error: unknown, address?: string): void {
     const inner = innermost(error);
     const isNamed = address === undefined || !(inner instanceof Error) || inner.message.includes(address);
@@ -27,23 +30,26 @@ export class Failures {
     if (isDenied(error)) for (const tell of [...this.denials]) tell(new Trouble(error, "unsent"));
   }
 
-  /** There is a connection again. */
+  /** The connection is back. */
   clear(): void {
     this.latest = undefined;
   }
 
-  /** undefined: there was none lately. */
+  /** undefined: there was no recent error. */
   get recent(): unknown {
     return this.latest !== undefined && now() - this.latest.at < RECENT_MS ? this.latest.error : undefined;
   }
 
-  /** Calls back when the user is refused: to wait any longer cannot help. Returns what ends that. */
+  /**
+   * Calls back when the server refuses the user, because waiting longer cannot help. Returns a function that
+   * unsubscribes.
+   */
   onDenial(tell: (trouble: Trouble) => void): () => void {
     this.denials.add(tell);
     return () => void this.denials.delete(tell);
   }
 
-  /** Limits what a library awaits before it has a connection. Rejects with `Trouble`. */
+  /** Limits how long a library waits for a connection. Rejects with `Trouble`. */
   async inTime<T>(ms: number, promise: Promise<T>, otherwise = "Not connected in time"): Promise<T> {
     promise.catch(() => undefined);
     let end = (): void => undefined;
@@ -63,7 +69,7 @@ export class Failures {
   }
 }
 
-/** An error about several attempts, or nodes, has the one that says why. */
+/** Finds the error with the reason in one about multiple attempts or nodes. */
 function innermost(error: unknown): unknown {
   const { cause, lastNodeError } = (error instanceof Error ? error : {}) as {
     cause?: unknown;
@@ -75,7 +81,7 @@ function innermost(error: unknown): unknown {
 
 const explained = new WeakSet<Error>();
 
-/** Adds why nothing was granted to the reason of a signal, which the caller gets as it is. */
+/** Adds why nothing was granted to the reason of a signal, which the caller gets unchanged. */
 export function explain(reason: unknown, cause: unknown): void {
   if (!(reason instanceof Error) || cause === undefined || cause === reason) return;
   if (!explained.has(reason) && ("cause" in reason || !Object.isExtensible(reason))) return;

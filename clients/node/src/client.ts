@@ -6,8 +6,8 @@ import type { Observer } from "./observer.js";
 import { isNodeRedis, nodeRedisRoute, type NodeRedisClient } from "./node_redis.js";
 
 /**
- * A connected client. ioredis: a `Redis` (also by Sentinel) or `Cluster`. node-redis: the result of `createClient`,
- * `createCluster` or `createSentinel`.
+ * A connected client. Of ioredis: a `Redis` (including one for Sentinel) or a `Cluster`. Of node-redis: the result of
+ * `createClient`, `createCluster` or `createSentinel`.
  */
 export type RedisClient = IoredisClient | NodeRedisClient;
 
@@ -25,7 +25,7 @@ export function connectionsOf(client: RedisClient): Connections {
   return connections;
 }
 
-/** Tells the observer what happens to all locks of this client; it replaces an earlier one. undefined: none. */
+/** Sets the observer of all locks of this client. It replaces an earlier one; undefined removes it. */
 export function observe(client: RedisClient, observer: Observer | undefined): void {
   if (observer !== undefined && typeof observer !== "function") throw new TypeError("an observer must be a function");
   connectionsOf(client).observed.observer = observer;

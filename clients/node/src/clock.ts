@@ -1,8 +1,8 @@
-/** Monotonic time, and pauses. All of it is in milliseconds. */
+/** Monotonic time, and pauses, in milliseconds. */
 
 export const now = (): number => performance.now();
 
-// setTimeout takes at most 31 bits: a longer pause would end at once.
+// setTimeout takes at most 31 bits; a longer pause would end at once.
 const LONGEST_MS = 2 ** 31 - 1;
 
 interface Abort {
@@ -13,8 +13,8 @@ interface Abort {
 const aborts = new WeakMap<AbortSignal, Abort>();
 
 /**
- * Calls back when the signal is aborted; returns what ends that. One listener for each signal, however many calls share
- * it: Node warns of a leak from eleven on.
+ * Calls back when the signal is aborted; returns a function that unsubscribes. All calls share one listener per signal,
+ * because Node warns about a leak from eleven on.
  */
 export function onAbort(signal: AbortSignal | undefined, callback: () => void): () => void {
   if (signal === undefined) return () => undefined;
@@ -64,7 +64,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   });
 }
 
-/** As `abortable`, but after the abort the promise has this many milliseconds to settle. */
+/** As `abortable`, but after the abort the promise gets this many milliseconds to settle. */
 export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   const over = new AbortController();
@@ -90,7 +90,7 @@ export async function aside(work: Promise<unknown>, ms: number): Promise<void> {
   await Promise.race([work.finally(() => over.abort()), pause(ms, over.signal).catch(() => undefined)]);
 }
 
-/** Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue. */
+/** Jittered pauses, far below lock.keep-place (1 s), so that the waiter keeps its queue position. */
 export class Backoff {
   private longest = 10;
 
@@ -104,7 +104,8 @@ export class Backoff {
 }
 
 /**
- * Resends a request for this long after its first failure. There is a second try, however late the first one failed.
+ * Retries a request for a limited time after its first failure. It is always tried twice, however late the first
+ * attempt failed.
  */
 export class Resend {
   private until: number | undefined;
@@ -130,8 +131,8 @@ export class Resend {
 }
 
 /**
- * Calls back after this time, unless stopped. After a blocked event loop, data that has arrived is processed first: a
- * plain timer would fire before it. A plain timer may also fire up to a millisecond early.
+ * Calls back after this time, unless stopped. After the event loop was blocked, data that has arrived is processed
+ * first; a plain timer would fire before it, and may also fire up to a millisecond early.
  */
 export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   const ends = now() + ms;
@@ -151,7 +152,7 @@ export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   };
 }
 
-/** A timer that can be set again, and that keeps no process alive. */
+/** A timer that can be set again, and does not keep the process alive. */
 export class Timer {
   private timer: NodeJS.Timeout | undefined;
 
@@ -171,17 +172,17 @@ export class Timer {
 export interface Unanswered {
   /** True if it was written to the connection. */
   readonly sent: boolean;
-  /** When it is checked next, and when it is late. */
+  /** When it is checked next, and when it times out. */
   checkAt: number;
   lateAt: number;
 }
 
 /**
- * The requests of a connection without a reply. Each is given up without a reply in its `withinMs` (undefined: no
- * limit), or without a connection for `unsentMs`: a busy connection does not count as missing.
+ * The requests of a connection that have no reply yet. Each times out without a reply after its `withinMs` (undefined:
+ * no limit), or without a connection after `unsentMs`; a busy connection does not count as missing.
  *
- * One timer for all of them, which a reply leaves set: it rings at the earliest time at which one of the requests was
- * to be checked. To set one for each request took 1 µs of its 35.
+ * One timer serves all of them, and a reply leaves it set: it fires at the earliest time at which one of the requests
+ * was to be checked. Setting one for each request took 1 of its 35 µs.
  */
 export class Patience<Request extends Unanswered> {
   readonly requests = new Set<Request>();
@@ -209,7 +210,7 @@ export class Patience<Request extends Unanswered> {
   private set(time: number): void {
     if (time >= this.rings) return;
     this.rings = time;
-    // After a blocked event loop, data that has arrived is processed first.
+    // After the event loop was blocked, data that has arrived is processed first.
     this.timer.set(time - now(), () => setImmediate(() => this.check()));
   }
 

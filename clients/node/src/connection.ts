@@ -5,57 +5,56 @@
 
 import type { Failures } from "./causes.js";
 
-/** A part of a command. */
+/** A word of a command. */
 export type Word = string | Buffer | number;
 
 /** How long a request may wait for a connection before it counts as not sent. */
 export const UNSENT_MS = 2000;
 
-/** One command of a packet. `withinMs` as of `Node.send`. */
+/** One command of a packet. `withinMs` is that of `Node.send`. */
 export interface Part {
   readonly words: readonly Word[];
   readonly withinMs: number | undefined;
 }
 
-/** One server, over the one connection that all callers share. */
+/** One server, over the connection that all callers share. */
 export interface Node {
-  /** True if the connection is gone for good: then the route leads to another node. */
+  /** True if the connection has ended for good; the route then leads to another node. */
   readonly ended: boolean;
-  /** True if another node may take its place then. False: the application closed the client. */
+  /** True if another node may replace it then. False: the application closed the client. */
   readonly replaceable: boolean;
   /** As the connection was made. */
   readonly host: string;
-  /** Why it has no connection, as far as the library has told. */
+  /** Why it has no connection, as far as the library has reported. */
   readonly failures: Failures;
   /** True if a request has no reply yet. */
   readonly isBusy: boolean;
   /**
    * Sends a command once, with no automatic retry. The reply is decoded no further than to text. Rejects with
-   * `Trouble`.
-   * Without a reply after `withinMs` the request counts as unanswered; undefined: no limit. `raw`: strings of the reply
-   * are buffers.
+   * `Trouble`. Without a reply after `withinMs` the request counts as unanswered; undefined: no limit. `raw`: return
+   * strings of the reply as buffers.
    */
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
-  /** As `send`, in a cluster, to the node that imports the slot. */
+  /** As `send`, to the node of a cluster that is importing the slot. */
   sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
   /**
-   * Sends these commands in one packet, each as `send` does, or as `sendAsking`. Never rejects: a `Trouble` stands in
-   * the place of a reply.
+   * Sends these commands in one packet, each as `send` does, or as `sendAsking`. Never rejects: a `Trouble` stands for
+   * each reply that did not come.
    */
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]>;
   /** Decodes the reply of an inner command as the library's own call of that command does. */
   decoded(command: string, reply: unknown): unknown;
-  /** Called whenever the connection ends: requests that were queued over it have left the queue. */
+  /** Calls back whenever the connection ends, because requests that were queued over it have then left the queue. */
   onInterrupted(tell: () => void): void;
-  /** Makes the connection for messages; it reconnects until it is closed. */
+  /** Opens the connection for messages, which reconnects until it is closed. */
   subscriber(events: SubscriberEvents): Subscriber;
-  /** Makes a dedicated connection, which is never replaced. */
+  /** Opens a dedicated connection, which is never replaced. */
   own(): OwnConnection;
 }
 
 export interface SubscriberEvents {
   message(text: string): void;
-  /** The connection was lost: messages may be lost, and no channel is subscribed any more. */
+  /** The connection was lost, so messages may be lost, and no channel is subscribed any more. */
   interrupted(): void;
 }
 
@@ -76,22 +75,24 @@ export interface OwnConnection {
   close(): void;
 }
 
-/** The replies in the order of the requests; an error takes the place of a reply. */
+/** The replies in the order of the requests. An error stands for a reply that did not come. */
 export const settled = (replies: Promise<unknown>[]): Promise<unknown[]> =>
   Promise.all(replies.map((reply) => reply.catch((error: unknown) => error)));
 
-/** Where a key is served. */
+/** Finds the node that serves a key. */
 export interface Route {
-  /** Why there is no connection to the node of a key, as far as the library has told. */
+  /** Why there is no connection to the node of a key, as far as the library has reported. */
   readonly failures: Failures;
   readonly clustered: boolean;
   /** The prefix that the library puts before every key. */
   readonly keyPrefix: string | Buffer;
-  /** Called when the client has ended: it connects no more. */
+  /** Calls back when the client has ended and will not connect again. */
   onEnd(tell: () => void): void;
-  /** The node of a slot. Rejects with `Trouble`. Not a promise: the only node, which redirects nothing. */
+  /**
+   * The node of a slot. Rejects with `Trouble`. Returned without a promise, it is the only node, which never redirects.
+   */
   node(slot: number): Node | Promise<Node>;
-  /** The node at this address, as a node of the cluster has named it. undefined: there is no connection to make it. */
+  /** The node at this address, which a node of the cluster has named. undefined: it cannot be connected to. */
   nodeAt(address: string): Promise<Node | undefined>;
   /** Reloads the cluster's slot map. */
   refresh(): Promise<void>;

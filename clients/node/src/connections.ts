@@ -1,5 +1,6 @@
 /**
- * A caller's client as the protocol sees it: commands by key, sent to the node that serves the slot. One per client.
+ * A caller's client as the protocol sees it: sends commands to the node that serves the slot of their key. One per
+ * client.
  */
 
 import { randomBytes } from "node:crypto";
@@ -12,16 +13,16 @@ import { Observed, shown } from "./observer.js";
 import { Trouble } from "./replies.js";
 import { slotOf, tagOf } from "./slots.js";
 
-/** The node and the channel of the messages about a key. */
+/** The node and the channel for messages about a key. */
 export interface Listening {
   inbox: Inbox;
   channel: string;
 }
 
-/** An outage is one warning, whatever waits meanwhile. */
+/** An outage causes one warning, however many requests wait meanwhile. */
 const WARNED_MS = 10_000;
 
-/** So long a key is looked for where an ASK has sent it, in ms; then its slot's node is asked again. */
+/** How long a key is looked for where an ASK has sent it, in ms. After that its slot's node is asked again. */
 const ASKED_MS = 1000;
 
 export class Connections {
@@ -29,10 +30,10 @@ export class Connections {
   readonly observed = new Observed();
   private readonly inboxes = new WeakMap<object, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
-  /** Keys that have moved while their slots are being moved: where to, and until when that is believed. */
+  /** Keys that have moved although their slot is still moving: where to, and until when to assume that. */
   private readonly asks = new Map<string, { address: string; ends: number }>();
   private warnedAt = -Infinity;
-  /** The dedicated connections that are open. They end with the client. */
+  /** The open dedicated connections. They end with the client. */
   private readonly owns = new Set<OwnConnection>();
 
   constructor(private readonly route: Route) {
@@ -41,12 +42,12 @@ export class Connections {
     });
   }
 
-  /** Why there is no connection, as far as the library has told. */
+  /** Why there is no connection, as far as the library has reported. */
   get failure(): unknown {
     return this.route.failures.recent;
   }
 
-  /** A request is sent again, maybe for ever: its caller would not know why it waits. */
+  /** Warns that a request is being retried, because its caller may wait indefinitely and would not know why. */
   warn(what: string, { error }: Trouble): void {
     if (now() - this.warnedAt < WARNED_MS) return;
     this.warnedAt = now();
@@ -60,14 +61,14 @@ export class Connections {
     return Buffer.concat([keyPrefix, name].map((part) => (typeof part === "string" ? Buffer.from(part) : part)));
   }
 
-  /** Sends a command to the node that serves the key. Rejects with `Trouble`; a redirection heals. */
+  /** Sends a command to the node that serves the key. Rejects with `Trouble`; after a redirection a retry succeeds. */
   send(key: Word, words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const slot = this.slot(key);
     const node = this.route.node(slot);
     return node instanceof Promise ? this.sendFrom(key, node, words, withinMs, how) : node.send(words, withinMs, how);
   }
 
-  /** Sends to the slot's node, or where its last reply said that the key has moved to. */
+  /** Sends to the slot's node, or to the node to which its last reply said the key has moved. */
   private async sendFrom(
     key: Word,
     found: Promise<Node>,
@@ -82,7 +83,7 @@ export class Connections {
     }
   }
 
-  /** Sends these commands in one packet, as `send`; a `Trouble` stands in the place of a reply. */
+  /** Sends these commands in one packet, as `send`. A `Trouble` stands for each reply that did not come. */
   packet(key: Word, parts: readonly Part[]): Promise<unknown[]> {
     const slot = this.slot(key);
     const node = this.route.node(slot);
@@ -96,7 +97,7 @@ export class Connections {
     return this.allRedirected(replies, key, node);
   }
 
-  /** As `redirected`: the cluster is looked at once for all. */
+  /** As `redirected`, but refreshes the map of slots once for all of them. */
   async allRedirected(replies: unknown[], key: Word, node: Node | OwnConnection): Promise<unknown[]> {
     const first = replies.find((reply) => reply instanceof Trouble);
     if (first === undefined) return replies;
@@ -104,7 +105,9 @@ export class Connections {
     return replies.map((reply) => (reply instanceof Trouble ? this.moved(reply) : reply));
   }
 
-  /** The node that the key has moved to, if a reply has named it lately. Other keys of its slot may not have moved. */
+  /**
+   * The node that the key has moved to, if a reply has named it recently. Other keys of its slot may not have moved.
+   */
   private async asked(key: Word): Promise<Node | undefined> {
     if (!this.isMoving(key)) return undefined;
     const target = await this.route.nodeAt(this.asks.get(bytes(key))?.address ?? "");
@@ -118,8 +121,8 @@ export class Connections {
   }
 
   /**
-   * A dedicated connection to the node of the key, in the database and with the name that the shared connection has
-   * now: `select` and CLIENT SETNAME change those after the client was made. Rejects with `Trouble`.
+   * Opens a dedicated connection to the node of the key, with the current database and name of the shared connection,
+   * which `select` and CLIENT SETNAME may have changed. Rejects with `Trouble`.
    */
   async own(key: Word, withinMs: number): Promise<OwnConnection> {
     const asked = await this.asked(key);
@@ -131,7 +134,7 @@ export class Connections {
       await adopt(node, own, withinMs);
     } catch (error) {
       own.close();
-      // Whatever became of these commands, the request was not sent.
+      // Whatever the outcome of these commands, the request was not sent.
       throw error instanceof Trouble && error.mayHaveRun ? new Trouble(error.error, "unsent") : error;
     }
     return own;
@@ -144,7 +147,7 @@ export class Connections {
     throw new Trouble(new Error("The connection has ended"), node.replaceable ? "unsent" : "closed");
   }
 
-  /** Learns from an error where the key is now. Returns the error; in a cluster a redirection becomes `redirected`. */
+  /** Takes from an error where the key is now. Returns the error; in a cluster a redirection becomes `redirected`. */
   async redirected(error: unknown, key: Word, node: Node | OwnConnection): Promise<unknown> {
     if (!(error instanceof Trouble)) return error;
     await this.learn(error, key, node);
@@ -160,7 +163,7 @@ export class Connections {
     if (error.code === "ASK") {
       for (const [other, { ends }] of this.asks) if (ends <= now()) this.asks.delete(other);
       const named = error.message.split(" ")[2] ?? "";
-      // An empty host is that of the node which answered.
+      // An empty host stands for that of the node which replied.
       const address = named.startsWith(":") ? node.host + named : named;
       this.asks.set(bytes(key), { address, ends: now() + ASKED_MS });
     } else if (error.code === "MOVED" || error.stage !== "refused") {
@@ -176,7 +179,7 @@ export class Connections {
     return this.route.clustered ? slotOf(typeof key === "number" ? String(key) : key) : 0;
   }
 
-  /** True while the slot is being moved: messages about a request that waits now may not arrive. */
+  /** True while the slot is moving, so that messages about a waiting request may not arrive. */
   isMoving(key: Word): boolean {
     return this.asks.size > 0 && (this.asks.get(bytes(key))?.ends ?? 0) > now();
   }
@@ -216,14 +219,14 @@ export class Connections {
   }
 
   private channel(slot: number): string {
-    // In a cluster the message is published at the slot's node, so the channel has to hash to that slot.
+    // In a cluster the message is published at the node of the slot, so the channel must hash to that slot.
     return this.route.clustered ? `redislock:${this.id}:{${tagOf(slot)}}` : `redislock:${this.id}`;
   }
 }
 
 /**
- * Gives a dedicated connection the state of the shared one. Only the server knows all of it: node-redis does not tell
- * the database, nor does ioredis after a raw SELECT, and ioredis goes on in database 0 where the user may not SELECT.
+ * Gives a dedicated connection the state of the shared one. Only the server knows all of it: node-redis does not expose
+ * the database, ioredis does not know it after a raw SELECT, and continues in database 0 if the user may not SELECT.
  */
 async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promise<void> {
   const asked = ["CLIENT", "INFO"];
@@ -240,8 +243,8 @@ async function adopt(shared: Node, own: OwnConnection, withinMs: number): Promis
 }
 
 /**
- * A dedicated connection to the node that imports the slot: there each command of a key needs ASKING until the slot has
- * moved, and it does no harm afterwards.
+ * A dedicated connection to the node that is importing the slot. Each command needs ASKING there until the slot has
+ * moved, and ASKING does no harm afterwards.
  */
 function asking(own: OwnConnection): OwnConnection {
   return {
@@ -257,7 +260,7 @@ function asking(own: OwnConnection): OwnConnection {
   };
 }
 
-/** A character for each byte of a key: strings and buffers with the same bytes are one key. */
+/** One character for each byte of a key, so that strings and buffers with the same bytes are the same key. */
 const bytes = (key: Word): string => (Buffer.isBuffer(key) ? key : Buffer.from(String(key))).toString("latin1");
 
 type ClientInfo = Record<string, string>;

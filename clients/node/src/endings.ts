@@ -1,6 +1,6 @@
 /**
- * The withdrawals and releases under way, by owner: the owner's next acquire waits for them. Otherwise one that arrives
- * late, or is sent again, would end that acquire's grant. No I/O.
+ * The running withdrawals and releases of each owner. The owner's next acquire waits for them; otherwise one that
+ * arrives late, or is sent again, would end its grant. No I/O.
  */
 
 import type { Word } from "./connection.js";
@@ -17,14 +17,14 @@ interface Ending {
 export class Endings {
   private readonly all = new Set<Ending>();
 
-  /** `hasBegun`: whether the work is an ending yet. */
+  /** `hasBegun`: whether the work is an ending already. */
   add(keys: readonly Word[], token: Word, work: Promise<unknown>, hasBegun = (): boolean => true): void {
     const remove = (): unknown => this.all.delete(ending);
     const ending: Ending = { keys, token, hasBegun, over: work.then(remove, remove) };
     this.all.add(ending);
   }
 
-  /** Resolves when all of the owner's are over; undefined: there are none. Never rejects. */
+  /** Resolves when all endings of the owner are done; undefined if there are none. Never rejects. */
   settled(keys: readonly Word[], token: Word): Promise<unknown> | undefined {
     const owner = textOf(token);
     const begun = [...this.all].filter(

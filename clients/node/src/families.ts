@@ -1,19 +1,19 @@
-/** The commands of each family of locks, and the meaning of its replies. No I/O, no state. */
+/** The commands of each lock type, and the meaning of their replies. No I/O, no state. */
 
 import type { Word } from "./connection.js";
 import type { LockKind } from "./observer.js";
 
-/** The length of a hold in milliseconds; null: without a deadline. */
+/** The length of a lease in milliseconds; null: no deadline. */
 export type Lease = number | null;
 
-/** How the work under the lock ended: `failed` tells the requests with COALESCE that it was not done. */
+/** The result of the work under the lock. `failed` reports to the requests with COALESCE that it was not done. */
 export type Work = "done" | "failed";
 
 const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX", lease]);
 
-/** `holds` is always the owner's count after the command, so that every command can be sent again. */
+/** A lock type. `holds` is always the owner's count after the command, so that every command can be sent again. */
 export abstract class Family {
-  /** As the observer is told. */
+  /** The name of the lock type in events. */
   abstract readonly kind: LockKind;
   /** The mode, READ or WRITE: each has its own count of holds. */
   readonly mode: string = "";
@@ -40,7 +40,8 @@ export abstract class Family {
   }
 
   /**
-   * Releases the other locks one by one, if one key has become something else: then the joint release changed nothing.
+   * Releases each lock separately, for when a key was overwritten by another value: the joint release then changes
+   * nothing.
    */
   releaseEach(_token: Word): Word[][] {
     return [];
@@ -155,7 +156,8 @@ export class Permits extends Family {
 }
 
 /**
- * One permit with its slot number, which no other holder has. An owner has one slot: a repeated request gets the same.
+ * A semaphore with slots: each owner has one permit with a number that no other holder has. A repeated request gets the
+ * same number.
  */
 export class Slots extends Family {
   readonly kind = "semaphore";

@@ -11,25 +11,27 @@ import type { Owned } from "./owned.js";
 import { KEPT_MS } from "./protocol.js";
 import { isReply } from "./replies.js";
 
+/** The options of `Hold.release`. */
 export interface ReleaseOptions {
   /**
-   * The work was not done: a request with `coalesce` that waits for a `Lock` is granted the lock, and is not told that
-   * the work was done. With `atLeast`, the lock is free at once. false
+   * The work was not done: the next request is granted the lock even if it waits with `coalesce`, and the lock is free
+   * at once despite `atLeast`. Default: false.
    */
   failed?: boolean;
 }
 
 /**
- * What a release does while the server cannot be asked.
+ * What a release does while the server cannot be reached.
  *
  * - `awaited`: its caller waits for it, for a limited time.
- * - `disposed`: at the end of a block (`await using`). The last one of its owner goes on until the lease is over; a
+ * - `disposed`: at the end of a block (`await using`). The owner's last release goes on until the lease expires; a
  *   session's connection is closed after a second.
- * - `thrown`: the work has thrown. As above, and a session's connection is closed at once, which releases the lock too.
+ * - `thrown`: the work has thrown. As above, but a session's connection is closed at once, which releases the lock as
+ *   well.
  */
 export type Releasing = "awaited" | "disposed" | "thrown";
 
-/** The server-side operations of a hold; provided by its lock. */
+/** The server-side operations of a hold, provided by its lock. */
 export interface HoldActions {
   release(hold: Hold, work: Work, how: Releasing): Promise<void>;
   extend(owned: Owned, leaseMs: number | undefined): Promise<void>;
@@ -37,22 +39,25 @@ export interface HoldActions {
   exec(owned: Owned, command: Word[]): Promise<unknown>;
 }
 
-// A signal with listeners keeps its hold alive, even if nothing else refers to the hold any more.
+// Lets a signal with listeners keep its hold alive, even if nothing else refers to the hold.
 const listened = new WeakMap<AbortSignal, Owned>();
 
 /**
- * A granted hold. Emits `lost` once, with a `LockLostError`, when the loss is known: with `autoRenew` within a third of
- * the lease, with `session` when the connection ends, otherwise when the lease is over by the local clock, counted from
- * before the request was sent.
+ * An acquired lock. Emits `lost` once, with a `LockLostError`, when the loss is known: with `autoRenew` within a third
+ * of the lease, with `session` when the connection ends, and otherwise when the lease expires by the local clock,
+ * counted from before the request was sent.
  */
 export class Hold extends EventEmitter {
-  /** Tells a hold from `Done`: this one is held. */
+  /** Distinguishes a hold from `Done`: always false here. */
   readonly done = false;
-  /** Grows with every grant: give it to the resource that the lock protects, which refuses older ones. Below 2^53. */
+  /**
+   * The fencing token, which increases with every grant. Send it to the resource that the lock protects, which refuses
+   * older ones. Below 2^53.
+   */
   readonly fence: number;
-  /** The owner's count of holds, this one included; of a semaphore, its permits. */
+  /** How many holds the owner had after this grant; of a semaphore, how many permits. */
   readonly holds: number;
-  /** Of a semaphore with `slot`: the smallest number from 0 that no other holder has. */
+  /** For a semaphore with `slot`: the smallest number from 0 that no other holder had. Otherwise undefined. */
   readonly slot: number | undefined;
   /** @internal The time of the grant. */
   readonly since = now();
@@ -80,7 +85,7 @@ export class Hold extends EventEmitter {
     });
   }
 
-  /** The owner, for `fromToken` and as `info` shows it: of a token that is not UTF-8, with bytes as `\xNN`. */
+  /** The owner ID, as `info` shows it and `fromToken` takes it. If it is not UTF-8, its bytes are shown as `\xNN`. */
   get token(): string {
     return textOf(this.kept.token);
   }
@@ -90,12 +95,15 @@ export class Hold extends EventEmitter {
     return this.kept.lock;
   }
 
-  /** True if the hold is known to be lost; by the local clock, at the latest when the lease is over. */
+  /**
+   * True if the hold is known to be lost, at the latest when the lease has expired by the local clock. Does not ask the
+   * server; see `owned`.
+   */
   get lost(): boolean {
     return this.kept.lost;
   }
 
-  /** Aborted, with a `LockLostError` as its reason, when it is lost. */
+  /** A signal that is aborted when the lock is lost, with a `LockLostError` as its reason. */
   get signal(): AbortSignal {
     if (this.controller === undefined) {
       this.controller = new AbortController();
@@ -107,20 +115,27 @@ export class Hold extends EventEmitter {
     return this.controller.signal;
   }
 
-  /** Milliseconds until the lease ends; 0: it is over; Infinity: no end. Counted from before the request was sent. */
+  /**
+   * Milliseconds until the lease expires, counted from before the request was sent; 0 if it has expired, Infinity
+   * without a lease.
+   */
   remaining(): number {
     return Math.max(0, this.kept.deadline - now());
   }
 
   /**
-   * Releases the hold. Rejects with `LockLostError` if it was lost before, and with the library's error if the server
-   * could not be asked: then the release may be tried again. After a release, another call does nothing.
+   * Releases the hold. Rejects with `LockLostError` if the lock was lost before, and with the Redis library's error if
+   * the server could not be reached for 10 s, after which the release may be tried again. A call after a successful
+   * release does nothing.
    */
   release(options?: ReleaseOptions): Promise<void> {
     return this.releaseOnce(options?.failed === true ? "failed" : "done", "awaited");
   }
 
-  /** @internal The work has thrown. Never rejects, and lasts a second at most: the error is what its caller needs. */
+  /**
+   * @internal Releases after the work has thrown. Never rejects and takes a second at most, because the caller needs
+   * that error.
+   */
   async releaseAfterError(work: Work): Promise<void> {
     await aside(
       this.releaseOnce(work, "thrown").catch(() => undefined),
@@ -129,8 +144,8 @@ export class Hold extends EventEmitter {
   }
 
   /**
-   * @internal The end of a block, which may have thrown: what the server answered within a second is reported, a loss
-   * or a refusal; not that it could not be asked.
+   * @internal Releases at the end of a block, which may have thrown. Rejects with a loss or refusal that the server
+   * reports within a second, but not because the server could not be reached.
    */
   async dispose(): Promise<void> {
     let answered: unknown;
@@ -152,21 +167,32 @@ export class Hold extends EventEmitter {
     return this.releasing;
   }
 
-  /** Restarts the lease from now, with this length or the lock's. Rejects as `release`. */
+  /**
+   * Restarts the lease: it expires `leaseMs` milliseconds from now. Default: the lock's `lease`. Later renewals use
+   * this length as well.
+   *
+   * **This does not add to what is left of the lease**, unlike `extend` of the clients for Python, Go and Rust: with 40
+   * seconds left, `extend(30_000)` shortens the lease to 30 seconds.
+   *
+   * Rejects with `LockLostError` if the lock was lost, and with the Redis library's error if the server could not be
+   * reached.
+   */
   extend(leaseMs?: number): Promise<void> {
     return this.actions.extend(this.kept, leaseMs);
   }
 
-  /** True if this was not released, and the server says that it is held. */
+  /** Asks the server whether this hold still holds the lock. False after its release. */
   owned(): Promise<boolean> {
     return this.actions.owned(this.kept);
   }
 
   /**
-   * Run a command on the server only while this is held, in one step (LOCK.EXEC); its reply as the client gives it.
-   * Rejects with `LockLostError` when it was lost, and with `NotRunError` when it could not be asked for: the command
-   * did not run. When the reply is lost, with the library's error: the command may have run. While the slot of its keys
-   * moves it is sent again as long as the hold lasts.
+   * Runs a command on the server only while the lock is held, atomically (LOCK.EXEC). Resolves with the command's
+   * reply, decoded as the client decodes it. While the slot of its keys moves, the command is sent again as long as the
+   * hold lasts.
+   *
+   * Rejects with `LockLostError` if the lock was lost, and with `NotRunError` if the command could not be sent: in both
+   * cases it did not run. If the reply is lost, rejects with the Redis library's error: the command may have run.
    */
   exec<T = unknown>(command: string, ...args: (string | Buffer | number)[]): Promise<T> {
     return this.actions.exec(this.kept, [command, ...args]) as Promise<T>;
@@ -174,8 +200,9 @@ export class Hold extends EventEmitter {
 }
 
 export interface Hold extends AsyncDisposable {
-  /** Called once, when it is lost. */
+  /** Calls the listener once when the lock is lost. */
   on(event: "lost", listener: (error: LockLostError) => void): this;
+  /** Calls the listener once when the lock is lost. */
   once(event: "lost", listener: (error: LockLostError) => void): this;
 }
 
@@ -186,7 +213,7 @@ for (const add of ["on", "addListener", "prependListener"] as const) {
   };
 }
 
-// Node has the symbol since 18.18.
+// Node.js has this symbol since 18.18.
 if (Symbol.asyncDispose) {
   Hold.prototype[Symbol.asyncDispose] = function (this: Hold) {
     return this.dispose();

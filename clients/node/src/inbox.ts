@@ -2,16 +2,16 @@
  * Receives the messages that the server publishes about queued requests (NOTIFY), over one subscribed connection for
  * all waiters.
  *
- * Delivery is at most once: a waiter that may have missed a message gets `interrupted`, and asks again.
+ * Messages are delivered at most once, so a waiter that may have missed one gets `interrupted` and asks again.
  */
 
 import { now, onAbort, outOfTime } from "./clock.js";
 import type { Node, Subscriber, Word } from "./connection.js";
 
-/** How late the message about a cancelled request may come. */
+/** How late the message about a cancelled request may come, in ms. */
 const LATE_CANCEL_MS = 5000;
 
-/** The outcome of a queued request. `interrupted`: unknown, as a connection was lost. */
+/** The outcome of a queued request. `interrupted`: unknown, because a connection was lost. */
 export interface Notice {
   outcome: string;
   fence?: number;
@@ -31,7 +31,7 @@ export class Waiter {
     this.wake?.();
   }
 
-  /** The next notice; undefined if none has come after this time. */
+  /** The next notice; undefined if none came in this time. */
   async next(ms: number, signal: AbortSignal | undefined): Promise<Notice | undefined> {
     if (this.notices.length === 0 && ms > 0) {
       await new Promise<void>((resolve, reject) => {
@@ -64,7 +64,7 @@ export class Inbox {
   private readonly waiters = new Map<string, Set<Waiter>>();
   private readonly channels = new Map<string, Promise<void>>();
   private readonly confirmed = new Set<string>();
-  /** Until when messages about requests that this client cancelled itself may come, by subject. */
+  /** For each subject, until when messages about requests that this client cancelled itself may come. */
   private readonly cancels = new Map<string, number[]>();
   private readonly subscriber: Subscriber;
   private waiting = 0;
@@ -97,7 +97,7 @@ export class Inbox {
     return this.confirmed.has(channel);
   }
 
-  /** Resolves when messages on the channel arrive here. Rejects with `Trouble`. */
+  /** Resolves when the subscription to the channel is confirmed. Rejects with `Trouble`. */
   listen(channel: string): Promise<void> {
     let listening = this.channels.get(channel);
     if (listening === undefined) {
@@ -121,7 +121,7 @@ export class Inbox {
     this.confirmed.delete(channel);
   }
 
-  /** Register before the request is sent: its message may come before its reply. */
+  /** Register before the request is sent, because its message may come before its reply. */
   waiter(key: Word, token: Word): Waiter {
     const about = subject(told(key), told(token));
     const waiter = new Waiter(() => {
@@ -136,8 +136,8 @@ export class Inbox {
   }
 
   /**
-   * This client cancels a request of the token itself. The message about that may come when the token's next request
-   * waits, which was not cancelled. Returns what to call if the request was not queued.
+   * Records that this client cancels a request of the token itself. The message about that may come while the token's
+   * next request waits, which was not cancelled. Returns a function to call if the request was not queued.
    */
   cancelling(key: Word, token: Word): () => void {
     const about = subject(told(key), told(token));
@@ -145,7 +145,7 @@ export class Inbox {
     return () => void this.takeCancel(about);
   }
 
-  /** True if such a message was expected; from here on it is not. */
+  /** True if such a message was expected, which is then no longer the case. */
   private takeCancel(about: string): boolean {
     const [first, ...others] = (this.cancels.get(about) ?? []).filter((until) => until > now());
     if (others.length > 0) this.cancels.set(about, others);
@@ -164,7 +164,7 @@ export class Inbox {
     const isOurs = message?.outcome === "cancelled" && this.takeCancel(about);
     const waiters = this.waiters.get(about);
     if (waiters === undefined) return;
-    // One owner may wait twice for one key. The message does not say for which request: each asks again.
+    // One owner may wait twice for one key. The message does not say for which request, so each asks again.
     const notice: Notice = waiters.size === 1 && !isOurs ? message : { outcome: "interrupted" };
     for (const waiter of waiters) waiter.tell(notice);
   }

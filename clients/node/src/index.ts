@@ -1,4 +1,4 @@
-/** Locks of the redis-lock module for Node: see README.md. */
+/** Distributed locks over ioredis and node-redis, for servers with the redis-lock module. See README.md. */
 
 export { observe } from "./client.js";
 export type { RedisClient } from "./client.js";

@@ -1,42 +1,46 @@
-/** LOCK.INFO: who holds a lock, and how many wait for it. No I/O. */
+/** LOCK.INFO: the holders and waiters of a lock. No I/O. */
 
-/** The owner of a hold, or of one mode of a read/write lock. */
+/** A holder of a lock, or of one mode of a read/write lock. */
 export interface HolderInfo {
-  /** Its token. Of one that is not UTF-8, bytes that are not ASCII are shown as `\xNN`, and the backslash is `\x5c`. */
+  /** The owner ID. If it is not UTF-8, bytes that are not ASCII are shown as `\xNN`, and the backslash as `\x5c`. */
   owner: string;
+  /** The mode in which it holds the lock. */
   mode: "exclusive" | "read" | "write" | "permits";
+  /** How many times it holds the lock; of a semaphore, its permits. */
   holds: number;
+  /** The fencing token of its grant. */
   fence: number;
-  /** Milliseconds until its lease ends; null: no end. */
+  /** Milliseconds until its lease expires; null: no deadline. */
   ttl: number | null;
-  /** The length of its lease in milliseconds; null: without a deadline. */
+  /** The length of its lease in milliseconds; null: no lease. */
   lease: number | null;
   /** Milliseconds since its grant. */
   age: number;
-  /** The client id of the connection that it is bound to; null: no session. */
+  /** The client ID of the connection that its session is bound to; null: no session. */
   session: number | null;
-  /** The number of its permit, of a semaphore with `slot`; null: none. */
+  /** The number of its permit, for a semaphore with `slot`; otherwise null. */
   slot: number | null;
 }
 
-/** A lock that is held, or free but waited for. */
+/** The state of a lock that is held or has waiters. */
 export interface LockInfo {
+  /** The lock type. */
   kind: "mutex" | "reentrant" | "rw" | "semaphore";
-  /** Of a semaphore, its permits; of a read/write lock 0, of others 1. */
+  /** The number of permits of a semaphore; 0 for a read/write lock, 1 for the other types. */
   limit: number;
-  /** Of the latest grant. */
+  /** The fencing token of the latest grant. */
   fence: number;
-  /** Milliseconds until the key expires; null: it does not. */
+  /** Milliseconds until the key expires; null if it does not, 0 if the lock is free and only has waiters. */
   ttl: number | null;
-  /** The oldest first, as many as were asked for. */
+  /** The oldest first, at most `count` of them. */
   holders: HolderInfo[];
-  /** How many requests wait. */
+  /** The number of waiting requests. */
   waiters: number;
-  /** How many owners hold it. */
+  /** The number of owners that hold the lock. */
   holding: number;
 }
 
-/** null: the lock is free, and no request waits for it. */
+/** null: the lock is free and has no waiters. */
 export function lockInfo(reply: unknown): LockInfo | null {
   if (reply === null || reply === undefined) return null;
   const lock = fieldsOf(reply);
@@ -44,7 +48,7 @@ export function lockInfo(reply: unknown): LockInfo | null {
     kind: textOf(lock["kind"]) as LockInfo["kind"],
     limit: Number(lock["limit"]),
     fence: Number(lock["fence"]),
-    // -2: free, but waited for.
+    // -2: free, but it has waiters.
     ttl: Number(lock["ttl"]) === -2 ? 0 : atLeast0(lock["ttl"]),
     holders: (lock["holders"] as unknown[]).map((holder) => holderInfo(fieldsOf(holder))),
     waiters: Number(lock["waiters"]),
@@ -69,7 +73,7 @@ function holderInfo(holder: Record<string, unknown>): HolderInfo {
 
 const atLeast0 = (field: unknown): number | null => (Number(field) < 0 ? null : Number(field));
 
-/** A map as the libraries give it: a flat array (RESP2), an object or a Map (RESP3). */
+/** The fields of a map, which the libraries return as a flat array (RESP2), an object or a Map (RESP3). */
 function fieldsOf(reply: unknown): Record<string, unknown> {
   if (reply instanceof Map) return Object.fromEntries([...reply].map(([name, value]) => [textOf(name), value]));
   if (!Array.isArray(reply)) return reply as Record<string, unknown>;
@@ -91,7 +95,7 @@ export function textOf(word: unknown): string {
   return word.toString("latin1").replace(/[\x80-\xff\\]/g, (byte) => `\\x${byte.charCodeAt(0).toString(16)}`);
 }
 
-/** The bytes, not UTF-8, that `textOf` shows as this text; undefined: the text stands for its own bytes only. */
+/** The bytes, not UTF-8, that `textOf` shows as this text; undefined if the text only stands for its own bytes. */
 export function bytesOf(text: unknown): Buffer | undefined {
   if (typeof text !== "string") return undefined;
   const bytes = Buffer.from(

@@ -1,4 +1,4 @@
-/** ioredis: Redis (also by Sentinel) and Cluster. */
+/** The driver for ioredis: Redis (including Sentinel) and Cluster. */
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
@@ -7,7 +7,7 @@ import { aside, Patience, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isReply, Trouble } from "./replies.js";
 
-/** The parts of an ioredis client that are used: ioredis is no dependency of this package. */
+/** The parts of an ioredis client that are used, because ioredis is not a dependency of this package. */
 export interface IoredisClient {
   readonly status: string;
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -18,11 +18,11 @@ export interface IoredisClient {
 
 interface Redis extends IoredisClient {
   readonly options: { keyPrefix?: string | Buffer; host?: string; port?: number };
-  /** Of the connection; null while there is none. */
+  /** The condition of the connection; null while there is none. */
   readonly condition?: { protocol?: number; replyMapping?: string } | null;
-  /** null while no attempt to connect again is under way. */
+  /** null while no attempt to reconnect is scheduled. */
   readonly reconnectTimeout?: unknown;
-  /** The socket; none while it is not connected. */
+  /** The socket; undefined while it is not connected. */
   readonly stream?: { cork(): void; uncork(): void } | null;
   call(command: string): unknown;
   on(event: string, listener: (...args: never[]) => void): unknown;
@@ -71,9 +71,9 @@ interface CommandClass {
 }
 
 /**
- * A command that is written once. When a connection ends, ioredis keeps commands without a reply, and writes them again
- * on the next connection: a LOCK.EXEC would run twice. It also writes commands that were given up long ago. Both become
- * a PING here.
+ * A command that is written only once. When a connection ends, ioredis keeps commands without a reply and writes them
+ * again on the next connection, so a LOCK.EXEC would run twice. It also writes commands that were abandoned long ago.
+ * Both become a PING here.
  */
 interface OnceCommand extends Command, Unanswered {
   givenUp: boolean;
@@ -87,8 +87,7 @@ const classes = new WeakMap<
 >();
 
 /**
- * The class of the commands that this client sends, taken from a command that it makes: the application's own copy of
- * ioredis has it.
+ * The command class of the application's own copy of ioredis, taken from a command that the client creates.
  */
 function commandClass(redis: Redis): CommandClass {
   let made: Command | undefined;
@@ -126,7 +125,7 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
   return made;
 }
 
-/** Calls back with each error. ioredis prints those that nobody listens to; it does so beside this listener, too. */
+/** Calls back with each error. ioredis prints errors without a listener, and still does so with this one. */
 function onError(client: Pick<Redis, "on" | "listenerCount">, tell: (error: unknown) => void): void {
   client.on("error", (error: Error) => {
     tell(error);
@@ -148,7 +147,8 @@ class IoredisNode implements Node {
   constructor(
     private readonly redis: Redis,
     /**
-     * A cluster node's connection, or a dedicated one: its end does not mean that the application closed the client.
+     * The connection of a cluster node, or a dedicated one, whose end does not mean that the application closed the
+     * client.
      */
     readonly replaceable: boolean,
   ) {
@@ -156,7 +156,7 @@ class IoredisNode implements Node {
     this.Command = onceCommand(this.Base);
     const interrupted = (): void => {
       const lost = new Trouble(new Error("The connection was lost before the reply"), "unanswered");
-      // A command that is still in ioredis's offline queue is sent by the next connection.
+      // A command in ioredis's offline queue would be sent on the next connection.
       for (const command of this.patience.requests) if (command.sent) command.reject(lost);
       for (const tell of this.tells) tell();
     };
@@ -196,7 +196,7 @@ class IoredisNode implements Node {
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
     const command = new this.Command(String(words[0]), words.slice(1), how === "raw" ? null : "utf8");
     const sending = this.redis.sendCommand(command) as Promise<unknown>;
-    // Tracing derives another promise.
+    // Tracing returns a derived promise.
     if (sending !== command.promise) Promise.resolve(sending).catch(() => undefined);
     this.patience.begin(command, withinMs);
     return command.promise.then(
@@ -220,7 +220,7 @@ class IoredisNode implements Node {
 
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]> {
     const send = how === "asking" ? this.sendAsking : this.send;
-    // ioredis writes each command by itself.
+    // ioredis writes each command separately.
     const { stream } = this.redis;
     stream?.cork();
     try {
@@ -233,7 +233,7 @@ class IoredisNode implements Node {
   decoded(command: string, reply: unknown): unknown {
     const transform = this.Base._transformer?.reply?.[command];
     if (transform === undefined) return reply;
-    // ioredis 6 transforms by the protocol of the connection.
+    // ioredis 6 transforms replies according to the protocol of the connection.
     const { protocol = 2, replyMapping = "legacy" } = this.redis.condition ?? {};
     return transform(reply, { commandName: command, protocol, replyMapping });
   }
@@ -270,7 +270,7 @@ class IoredisNode implements Node {
       sendAsking: (words, withinMs) => node.sendAsking(words, withinMs),
       packet: (parts, how) => node.packet(parts, how),
       onEnd: (tell) => void redis.on("end", tell),
-      // Of a connection that has ended, ioredis (5.11) would await the end again, for two seconds.
+      // If the connection has ended, ioredis (5.11) would wait for the end again, for two seconds.
       close: () => node.ended || redis.disconnect(),
     };
   }
@@ -283,7 +283,7 @@ class IoredisNode implements Node {
 }
 
 /**
- * True if the application closed it. A client that is closed while it is about to reconnect keeps that status, and
+ * True if the application closed the client. One that is closed while it is about to reconnect keeps that status and
  * emits no event.
  */
 function isOver({ status, reconnectTimeout }: Redis): boolean {
@@ -327,8 +327,8 @@ class IoredisSubscriber implements Subscriber {
 
   subscribe(channel: string, sharded: boolean): Promise<void> {
     return new Promise((resolve, reject) => {
-      // ioredis gives no reply to a subscribe command whose connection was lost, nor to an SSUBSCRIBE that was
-      // redirected: the first event settles the command, and all listeners are removed.
+      // ioredis never settles a subscribe command whose connection was lost, nor an SSUBSCRIBE that was redirected, so
+      // the first event settles the command, and all listeners are removed.
       const settle = (end: () => void): void => {
         clearTimeout(timer);
         this.redis.off("close", lost);
@@ -406,7 +406,7 @@ class Clustered implements Route {
   }
 
   async node(slot: number): Promise<Node> {
-    // After a disconnect the last status is "close" (5.11).
+    // After a disconnect the final status is "close" (5.11).
     const { status, manuallyClosing } = this.cluster;
     if (status === "end" || (status === "close" && manuallyClosing)) {
       throw new Trouble(new Error("Connection is closed."), "closed");
@@ -441,7 +441,7 @@ class Clustered implements Route {
     return mapped ?? { host: address.slice(0, colon), port: Number(address.slice(colon + 1)) };
   }
 
-  /** As ioredis makes its connections to nodes: with the options of another one. */
+  /** Connects as ioredis connects to nodes, with the options of another one. */
   private outsider(address: string): Outsider {
     const [other] = this.cluster.nodes("all") as [Redis];
     const { host, port } = this.mapped(address);

@@ -1,8 +1,8 @@
 /**
- * Tasks beside a hold: renewing it, watching a session's connection, reporting the end of its lease.
+ * Background tasks of a hold: renewing it, watching a session's connection, reporting the end of its lease.
  *
- * Between two checks nothing here refers to the hold: a dropped hold ends with its lease, and is not renewed for ever.
- * No timer keeps a process alive.
+ * Between two checks nothing here refers to the hold, so that a dropped hold expires instead of being renewed
+ * indefinitely. No timer keeps the process alive.
  */
 
 import { Timer, Backoff, now } from "./clock.js";
@@ -13,7 +13,7 @@ import type { Keeper, Owned } from "./owned.js";
 import { LATE_MS } from "./protocol.js";
 import { Trouble } from "./replies.js";
 
-/** Renews after each third of the lease; a loss is reported within a third. */
+/** Renews after each third of the lease, and so reports a loss within a third. */
 export function keepRenewed(owned: Owned, family: Family, connections: Connections): Keeper {
   return keepChecked(owned, async (kept) => {
     const sent = now();
@@ -27,8 +27,8 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
 }
 
 /**
- * The server renews. The lock is lost when the connection ends, or when a check after a third of the lease says so. The
- * end of the hold closes the connection.
+ * Watches a session, whose lease the server renews. The lock is lost when the connection ends, or when a check after a
+ * third of the lease says so. The end of the hold closes the connection.
  */
 export function keepSession(owned: Owned, family: Family, connection: OwnConnection): Keeper {
   const ref = new WeakRef(owned);
@@ -43,7 +43,7 @@ export function keepSession(owned: Owned, family: Family, connection: OwnConnect
   });
 }
 
-// The session of a dropped hold would last as long as the process.
+// Otherwise the session of a dropped hold would last as long as the process.
 const dropped = new FinalizationRegistry<OwnConnection>((connection) => connection.close());
 
 function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Keeper {
@@ -84,7 +84,7 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
 
-/** Reports the loss when the lease is over by the local clock, even if renewals cannot reach the server. */
+/** Reports the loss when the lease expires by the local clock, even if renewals cannot reach the server. */
 export function keepDeadline(owned: Owned): Keeper {
   const ref = new WeakRef(owned);
   const timer = new Timer();

@@ -1,4 +1,4 @@
-/** What all families share: acquiring, and the operations of a hold. */
+/** What all lock types share: acquiring, and the operations of a hold. */
 
 import { AsyncLocalStorage } from "node:async_hooks";
 
@@ -33,7 +33,7 @@ import { makeToken } from "./tokens.js";
 
 const RUN_LEASE_MS = 30_000;
 
-/** The owner of the holds that are taken inside of `using`. The views of a read/write lock share one. */
+/** Tracks the owner of holds that are acquired inside `using`. The views of a read/write lock share one context. */
 export class Context {
   readonly storage = new AsyncLocalStorage<Owned>();
   readonly made = new WeakSet<Owned>();
@@ -42,7 +42,7 @@ export class Context {
     if (this.owners.get(id)?.deref() === undefined) this.owners.delete(id);
   });
 
-  /** The owned state of a caller's own token: one state per token, so that its holds are counted in one place. */
+  /** The state of a token that the caller provides: one state per token, so that its holds are counted in one place. */
   owner(token: Word, make: () => Owned): Owned {
     const id = Buffer.from(Buffer.isBuffer(token) ? token : String(token)).toString("hex");
     const known = this.owners.get(id)?.deref();
@@ -54,23 +54,24 @@ export class Context {
   }
 }
 
-/** The parameters of a request, besides the time to wait. */
+/** The parameters of a request, except for the time to wait. */
 interface Asked {
-  /** The number of holds that it adds to its owner's. */
+  /** The number of holds that the request adds. */
   add: number;
   coalesce: boolean;
   autoRenew: boolean;
-  /** Its owner, once it is known: for the observer. */
+  /** The owner, once it is known; for the observer. */
   owner: Word | undefined;
-  /** True if the observer was told that it is queued. */
+  /** True if the observer was notified that it is queued. */
   isQueued: boolean;
 }
 
+/** The methods of all lock types. All times are in milliseconds. */
 export abstract class LockBase<
   Options extends AcquireOptions & { within?: Hold } = AcquireOptions,
   Info = LockInfo | null,
 > {
-  /** The name of the lock; of several locks, all names. */
+  /** The name of the lock; of a `MultiLock`, all names. */
   readonly name: string;
   protected readonly connections: Connections;
   protected readonly family: Family;
@@ -95,11 +96,11 @@ export abstract class LockBase<
   }
 
   /**
-   * Acquires the lock; waits in the server's queue, first come, first served.
+   * Acquires the lock. Waits in the server's queue, first come, first served.
    *
-   * Rejects with `NotAcquiredError` when the time is over, with the signal's reason if the signal was aborted, with a
-   * `LockError` if waiting cannot help (a deadlock, a key of another type, too many waiters), and with the library's
-   * error if the server could not be asked.
+   * Rejects with `NotAcquiredError` if the lock was not granted in time, with the signal's reason if the signal was
+   * aborted, with another `LockError` if waiting cannot help (a deadlock, a key of another type, too many waiters), and
+   * with the Redis library's error if the server could not be reached.
    */
   acquire(options?: Options): Promise<Hold> {
     return this.hold(options);
@@ -112,7 +113,10 @@ export abstract class LockBase<
     return hold;
   }
 
-  /** As `acquire`, but null when the time is over; without `wait`, returns at once. */
+  /**
+   * Acquires the lock like `acquire`, but resolves with null if it was not granted in time. Without `wait` it does not
+   * wait.
+   */
   async tryAcquire(options?: Omit<Options, "tellHolder">): Promise<Hold | null> {
     this.checkTry(options);
     const hold = await this.ask(checkedWait(options?.wait ?? 0), options as Options);
@@ -120,15 +124,16 @@ export abstract class LockBase<
   }
 
   /**
-   * Acquires, runs the function, releases. Rejects with the function's error, within a second also when the server is
-   * gone: the release then goes on until the lease is over. Otherwise rejects as `release`.
+   * Acquires the lock, runs the function, and releases the lock. Rejects with the function's error, unchanged; a
+   * release that fails delays that by a second at most, and goes on in the background until the lease expires. If the
+   * function succeeds, rejects as `Hold.release` does.
    */
   async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
     const hold = await this.hold(options);
     let result: T;
     try {
-      // Up to Node 22 an asynchronous context doubles the cost of every promise of the process: none, if no acquire
-      // looks for it.
+      // Only if an acquire will look for it, because up to Node 22 an asynchronous context doubles the cost of every
+      // promise of the process.
       const run = (): Promise<T> | T => work(hold);
       result = await (this.family.reentrant ? this.context.storage.run(hold.kept, run) : run());
     } catch (error) {
@@ -140,17 +145,18 @@ export abstract class LockBase<
   }
 
   /**
-   * Acquires the lock, runs one command on the server, and releases the lock: in one packet, as an owner of its own.
-   * Resolves with the command's reply, as the client gives it.
+   * Acquires the lock, runs one command on the server, and releases the lock, all in one packet and as a new owner.
+   * Resolves with the command's reply, decoded as the client decodes it.
    *
-   * A lock that is held: waits as `acquire`, and sends the command and the release in one packet behind the grant; with
-   * `session` all of it goes in one packet over a connection of its own, which waits.
+   * If the lock is held, it waits as `acquire` does, and sends the command and the release in one packet after the
+   * grant. With `session` the whole packet is sent over a dedicated connection, which waits.
    *
-   * Rejects with `NotAcquiredError` when the time is over, with `LockLostError` if the lock was lost before, with
-   * `NotRunError` or another `LockError` if the command could not be asked for: it did not run. Rejects with the
-   * command's own error; with the library's error if the connection ended before the command's reply: it may have run,
-   * and is not sent again. Not with `token`, `atLeast`, `replicas` and `slot`, nor inside of `using` of a lock that its
-   * owner may acquire again.
+   * Rejects with a `LockError` if the command did not run: `NotAcquiredError` if the lock was not granted in time,
+   * `LockLostError` if it was lost before the command, `NotRunError` or another one if the command could not be sent.
+   * Rejects with the command's own error if it ran and failed. Rejects with the Redis library's error if the connection
+   * ended before the command's reply: the command may have run, and is not sent again. Rejects with a `RangeError` for
+   * `token`, `atLeast`, `replicas` or `slot`, and a `LockError` inside `using` of a lock that its owner may acquire
+   * again.
    */
   async run<T = unknown>(command: readonly Word[], options?: RunOptions): Promise<T> {
     this.checkRun(command, options);
@@ -164,7 +170,7 @@ export abstract class LockBase<
       if (!isQueued) this.tell(token, { event: "queued" });
       isQueued = true;
     };
-    // Without a deadline a process that dies meanwhile would leave it behind.
+    // Without a lease, a process that dies meanwhile would leave the lock behind.
     const lease = settings.lease ?? RUN_LEASE_MS;
     const holds = this.perHold(undefined);
     const count = { before: 0, holds, otherMode: false, owned: this.owned(token), tokenUsedBefore: false };
@@ -214,11 +220,11 @@ export abstract class LockBase<
   }
 
   /**
-   * A hold for a token that was granted elsewhere, to renew, use or release here: the token as it was given, or as
-   * `hold.token` shows it. Its release gives back all that the token holds. Of a read/write lock: by the view that
-   * acquired it. With `autoRenew` the lease restarts from now.
+   * Resolves with a hold for a token that was granted elsewhere, to renew, use or release it here. The token may be
+   * given as it was set, or as `hold.token` shows it. Its release returns everything that the token holds. For a
+   * read/write lock, use the view that acquired it. With `autoRenew` the lease restarts from now.
    *
-   * Rejects with `LockLostError` if the token does not hold the lock, and as `extend`.
+   * Rejects with `LockLostError` if the token does not hold the lock, and otherwise as `Hold.extend` does.
    */
   async fromToken(token: string | Buffer): Promise<Hold> {
     const { settings } = this;
@@ -244,14 +250,15 @@ export abstract class LockBase<
     });
   }
 
-  /** True if it is held by any owner, or its key holds something else. */
+  /** Asks the server whether any owner holds the lock. True as well if the key holds another value. */
   locked(): Promise<boolean> {
     return protocol.exists(this.connections, this.family, this.name);
   }
 
   /**
-   * Who holds it and how many wait, by one LOCK.INFO; of a `MultiLock` one for each name. `count`: how many of the
-   * holders, the oldest first; 0: all of them.
+   * Asks the server for the holders and the number of waiters (LOCK.INFO). Resolves with null if the lock is free and
+   * has no waiters; a `MultiLock` resolves with an array, one element for each name. `count` limits the holders, oldest
+   * first; 0 means all of them. Default 100.
    */
   async info({ count = 100 }: { count?: number } = {}): Promise<Info> {
     const { connections, family } = this;
@@ -263,19 +270,19 @@ export abstract class LockBase<
     return each[0] as Info;
   }
 
-  /** Refuses options of an acquire that would be ignored. */
+  /** Throws for options of an acquire that would be ignored. */
   protected checkAcquire(options: Options | undefined): void {
     if (options !== undefined) checkedOptions(`an acquire of a ${this.constructor.name}`, options, this.names.acquire);
   }
 
-  /** Refuses `tellHolder` of `tryAcquire`: null has no holder. */
+  /** Throws for `tellHolder` of `tryAcquire`, because null has no holder. */
   protected checkTry(options: object | undefined): void {
     if ((options as AcquireOptions | undefined)?.tellHolder !== undefined) {
       throw new TypeError("tryAcquire returns null, with no holder: omit tellHolder, or use acquire");
     }
   }
 
-  /** The holds that one acquire adds: permits, or 1. */
+  /** The number of holds that one acquire adds: permits, or 1. */
   protected perHold(_options: Options | undefined): number {
     return 1;
   }
@@ -290,13 +297,13 @@ export abstract class LockBase<
     return new NotAcquiredError(message, this.name, await this.holder(options));
   }
 
-  /** The holder, where the caller wants to be told. */
+  /** The holder, if the caller asked for it. */
   protected async holder(options: AcquireOptions | undefined): Promise<string | undefined> {
     const isTold = options?.tellHolder ?? this.settings.tellHolder;
     return isTold ? protocol.holder(this.connections, this.family) : undefined;
   }
 
-  /** Rejects options under which a release would not report the work, or a waiter would not receive the report. */
+  /** Throws for options under which a release would not report the work, or a waiter would not receive the report. */
   protected checkCoalesce(): void {
     checkedCoalesce(this.settings);
   }
@@ -359,10 +366,10 @@ export abstract class LockBase<
     }
     const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
     asked.owner = owned.token;
-    // The holder of a mode is granted it again at once.
+    // If the owner holds this mode already, it is granted it again at once.
     const mayBeQueued = patience.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
     const work = (signal: AbortSignal | undefined): Promise<Hold | Done | undefined> =>
-      // The owner's last release may have come first.
+      // The owner's last release may have come before.
       owned.over ? this.take(options, patience, asked) : this.takeAs(owned, { ...patience, signal }, asked, true);
     return owned.inTurn(work, { ...patience, mayBeQueued });
   }
@@ -371,7 +378,7 @@ export abstract class LockBase<
     return new Owned(this.name, token, this.settings.lease);
   }
 
-  /** The state of an owner that acquires again what it holds. */
+  /** The state of an owner that acquires the lock again. */
   private outer(within: Hold | undefined): Owned | undefined {
     if (within !== undefined && !this.context.made.has(within.kept)) {
       throw new TypeError("within: it must be a hold of the same lock object");
@@ -433,14 +440,14 @@ export abstract class LockBase<
     }
   }
 
-  /** Gives a grant back, as what was held before it is lost. */
+  /** Releases a grant because the owner's earlier hold was lost. */
   private async givenBack(owned: Owned, request: Request): Promise<LockLostError> {
     await protocol.releaseAll(this.connections, request);
     owned.lose();
     return new LockLostError("the lock was lost before it was acquired again, so the new hold was released", this.name);
   }
 
-  /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */
+  /** Registers the grant and starts its renewal. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, family } = this;
     if (!owned.modes.has(family.mode)) owned.onLost(() => this.tellLoss(owned));
@@ -457,7 +464,7 @@ export abstract class LockBase<
     }
   }
 
-  /** The observer is told the loss of each mode that is held. */
+  /** Notifies the observer of the loss, for each mode that is held. */
   private tellLoss(owned: Owned): void {
     const { holds, since } = owned.modes.get(this.family.mode) ?? { holds: 0, since: 0 };
     if (holds > 0) this.tell(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });

@@ -1,4 +1,4 @@
-/** The families of locks. */
+/** The lock types. */
 
 import type { RedisClient } from "./client.js";
 import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./families.js";
@@ -21,11 +21,12 @@ import type { Done } from "./owned.js";
 
 type Name = string | Buffer;
 
+/** The options of `Lock.acquire` and `Lock.tryAcquire`. */
 export interface CoalesceOptions extends AcquireOptions {
   /**
-   * For work with a result that all callers can share: while another owner holds the lock, its release answers this
-   * request too, with `Done`, unless the release says that the work failed. Without waiting it changes nothing. Not
-   * with `mixed` nor `atLeast`. false
+   * For work whose result all callers can share (single-flight): if the holder releases while this request waits, the
+   * result is `Done`, unless that release reported that the work failed. Has no effect without waiting, and excludes
+   * `mixed` and `atLeast`. Default: false.
    */
   coalesce?: boolean;
 }
@@ -34,8 +35,9 @@ const REENTRANT = { lock: NAMES.lock, acquire: NAMES.acquireReentrant };
 
 type Coalesced = AcquireOptions & { coalesce: true };
 
-/** A mutex. Each acquire is an owner of its own. */
+/** A mutex: one owner holds it at a time. Each acquire is a new owner, so it is not reentrant; see `RLock`. */
 export class Lock extends LockBase {
+  /** Creates a lock object; sends nothing. Throws a `TypeError` or `RangeError` for invalid options. */
   constructor(client: RedisClient, name: Name, options: MutexOptions = {}) {
     checkedName(name);
     super(client, String(name), (key) => new Mutex(key(name)), options, {
@@ -44,13 +46,26 @@ export class Lock extends LockBase {
     });
   }
 
+  /** Acquires the lock as below, but resolves with `Done` if the holder did the work meanwhile. */
   override acquire(options: Coalesced): Promise<Hold | Done>;
+  /**
+   * Acquires the lock. Waits in the server's queue, first come, first served.
+   *
+   * Rejects with `NotAcquiredError` if the lock was not granted in time, with the signal's reason if the signal was
+   * aborted, with another `LockError` if waiting cannot help (a deadlock, a key of another type, too many waiters), and
+   * with the Redis library's error if the server could not be reached.
+   */
   override acquire(options?: AcquireOptions): Promise<Hold>;
   override acquire(options?: CoalesceOptions): Promise<Hold | Done> {
     return options?.coalesce === true ? this.coalesced(options) : super.acquire(options);
   }
 
+  /** Acquires the lock as below, but resolves with `Done` if the holder did the work meanwhile. */
   override tryAcquire(options: Omit<Coalesced, "tellHolder">): Promise<Hold | Done | null>;
+  /**
+   * Acquires the lock like `acquire`, but resolves with null if it was not granted in time. Without `wait` it does not
+   * wait.
+   */
   override tryAcquire(options?: Omit<AcquireOptions, "tellHolder">): Promise<Hold | null>;
   override async tryAcquire(options?: Omit<CoalesceOptions, "tellHolder">): Promise<Hold | Done | null> {
     if (options?.coalesce !== true) return super.tryAcquire(options);
@@ -68,16 +83,17 @@ export class Lock extends LockBase {
   }
 
   /**
-   * Makes a value once for many callers that miss it (single-flight, against a cache stampede). `read` looks for the
-   * value (null, undefined: not there); one caller runs `make`, which stores the value where `read` finds it, and
-   * returns it. The other callers wait until it is there.
+   * Resolves with the value that `read` finds. If there is none, one caller computes it with `make` and the others
+   * wait: single-flight, against a cache stampede. `read` resolves with null or undefined if there is no value; `make`
+   * computes the value, stores it where `read` finds it, and returns it.
    *
    * The lock is held and renewed while `make` runs (with `autoRenew: false`, only for its lease). If `make` rejects, so
-   * does this, and the next caller makes the value. If the lock was lost meanwhile, the result is what `read` finds
+   * does `once`, and the next caller computes the value. If the lock is lost meanwhile, the result is what `read` finds
    * then. If the release fails, the value is returned, and the lease ends the hold. A `signal` ends the wait, and this
-   * call a second later at the latest; `make` should observe it too: the lock is held until `make` ends.
+   * call at most a second later; `make` should observe it as well, because the lock is held until `make` ends.
    *
-   * Rejects with `NotMadeError` if the time is over while another caller makes the value, and otherwise as `acquire`.
+   * Rejects with `NotMadeError` if the wait timed out while another caller was computing the value, and otherwise as
+   * `acquire` does.
    */
   async once<T>(
     read: () => Promise<T | null | undefined> | T | null | undefined,
@@ -94,35 +110,46 @@ export class Lock extends LockBase {
 }
 
 /**
- * A mutex that its holder may acquire again; it is free after as many releases. An acquire inside of `using` belongs to
- * the holder; elsewhere, it does with `within: hold`, and is otherwise a new owner.
+ * A reentrant mutex: its holder may acquire it again, and it is free after as many releases. An acquire inside `using`,
+ * or with `within: hold`, has the owner of that hold; any other acquire is a new owner.
  */
 export class RLock extends LockBase<ReentrantOptions> {
+  /** Creates a lock object; sends nothing. Throws a `TypeError` or `RangeError` for invalid options. */
   constructor(client: RedisClient, name: Name, options: LockOptions = {}) {
     checkedName(name);
     super(client, String(name), (key) => new Reentrant(key(name)), options, REENTRANT);
   }
 }
 
+/** The options of a `Semaphore`. */
 export interface SemaphoreOptions extends LockOptions {
-  /** The number of permits per acquire. 1 */
+  /** How many permits one acquire takes. Default: 1. */
   permits?: number;
-  /** One permit with a slot, in `slot` of the hold: a number from 0, below `limit`, that no other holder has. false */
+  /**
+   * Number the permits: each acquire takes one, and `slot` of the hold is its number, from 0 to `limit` - 1, which no
+   * other holder has. Default: false.
+   */
   slot?: boolean;
 }
 
+/** The options of an acquire of a `Semaphore`. */
 export interface PermitOptions extends AcquireOptions {
-  /** The number of permits, overriding the semaphore's `permits`. */
+  /** How many permits this acquire takes. Default: `permits` of the semaphore. */
   permits?: number;
 }
 
 /**
- * At most `limit` permits are held at once; each acquire is an owner of its own, and its release gives all its permits
- * back.
+ * A semaphore: at most `limit` permits are held at once. Each acquire is a new owner, and its release returns all of
+ * its permits.
  */
 export class Semaphore extends LockBase<PermitOptions> {
   private readonly permits: number;
 
+  /**
+   * Creates a semaphore object; sends nothing. Throws a `TypeError` or `RangeError` for invalid options.
+   *
+   * @param limit How many permits may be held at once. If users of a name disagree, the latest request decides.
+   */
   constructor(
     client: RedisClient,
     name: Name,
@@ -149,8 +176,12 @@ export class Semaphore extends LockBase<PermitOptions> {
   }
 }
 
-/** Several mutexes at once, all or none, with one fence. In a cluster all names share one slot. */
+/**
+ * Multiple mutexes that are acquired together, all or none, with one fencing token. In a cluster all names must hash to
+ * one slot.
+ */
 export class MultiLock extends LockBase<AcquireOptions, (LockInfo | null)[]> {
+  /** Creates a lock object; sends nothing. Throws a `TypeError` or `RangeError` for invalid options. */
   constructor(client: RedisClient, names: readonly Name[], options: LockOptions = {}) {
     checkedNames(names);
     super(client, names.join(", "), (key) => new Several(names.map(key)), options, {
@@ -164,7 +195,7 @@ export class MultiLock extends LockBase<AcquireOptions, (LockInfo | null)[]> {
   }
 }
 
-/** One mode of a read/write lock. */
+/** One mode of a read/write lock, as `RWLock.read` and `RWLock.write`. */
 export class View extends LockBase<ReentrantOptions> {
   /** @internal */
   constructor(client: RedisClient, name: Name, mode: "READ" | "WRITE", options: LockOptions, context: Context) {
@@ -174,19 +205,22 @@ export class View extends LockBase<ReentrantOptions> {
 }
 
 /**
- * Many readers or one writer. The writer may also read, and keep READ after it releases WRITE; the only reader may
- * acquire WRITE. Holders are recognized as in `RLock`, across both views.
+ * A read/write lock: many readers or one writer. The writer may acquire READ as well, and keeps it after it releases
+ * WRITE; the only reader may acquire WRITE. Owners are recognized as in `RLock`, across both views.
  */
 export class RWLock {
+  /** The lock of the readers, which any number of owners hold at once. */
   readonly read: View;
+  /** The lock of the writer, which excludes all other owners. */
   readonly write: View;
 
+  /** Creates a lock object; sends nothing. Throws a `TypeError` or `RangeError` for invalid options. */
   constructor(client: RedisClient, name: Name, options: LockOptions = {}) {
     const context = new Context();
     this.read = new View(client, name, "READ", options, context);
     this.write = new View(client, name, "WRITE", options, context);
   }
-  /** As `info` of its views: both modes. */
+  /** Asks the server for the holders of both modes and the number of waiters, as `info` of either view does. */
   info(options?: { count?: number }): Promise<LockInfo | null> {
     return this.read.info(options);
   }

@@ -1,4 +1,4 @@
-/** node-redis: createClient, createCluster and createSentinel. */
+/** The driver for node-redis: createClient, createCluster and createSentinel. */
 
 import { errorMonitor } from "node:events";
 
@@ -9,7 +9,7 @@ import { Patience, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
 
-/** The parts of a node-redis client that are used: node-redis is no dependency of this package. */
+/** The parts of a node-redis client that are used, because node-redis is not a dependency of this package. */
 export interface NodeRedisClient {
   readonly isOpen: boolean;
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -17,7 +17,7 @@ export interface NodeRedisClient {
 }
 
 interface Prefixing {
-  /** Of node-redis 6: what its own commands put before each key. */
+  /** In node-redis 6: the prefix that its own commands put before each key. */
   readonly _keyPrefix?: string | Buffer;
 }
 
@@ -38,7 +38,7 @@ interface ClusterNode {
   readonly host?: string;
   readonly port?: number;
   readonly readonly?: boolean;
-  /** Since `nodeClient` made it. */
+  /** Set once `nodeClient` has created it. */
   client?: Client;
 }
 
@@ -57,23 +57,23 @@ interface Sentinel extends NodeRedisClient, Prefixing {
 }
 
 /**
- * The words of a command, as an array-like object. node-redis reads the length of a command when it writes it: so the
- * object knows whether it was written, and becomes a PING if the command was given up before. After the end of a
- * connection, node-redis does not write commands without a reply again, but it does write commands that were not
- * written yet, however late. Its own way to take a command back (an AbortSignal) leaves its queue broken after the
- * second one in a row, for ever (5.12).
+ * The words of a command, as an array-like object. node-redis reads the length of a command when it writes it, so the
+ * object knows whether it was written, and turns into a PING if the command was abandoned before. After the end of a
+ * connection, node-redis does not resend commands without a reply, but it does send commands that were not written yet,
+ * however late. Its own way to remove a command (an AbortSignal) permanently breaks its queue after two in a row
+ * (5.12).
  *
- * Once the connection is lost the words throw, which takes the command out of the queue. In the turn in which the
- * connection broke, node-redis (5.12) writes queued commands into the closed socket, and then waits for their replies:
- * if the next connection comes without an error in between, each later command gets the reply to an earlier one, for
- * ever.
+ * Once the connection is lost the words throw, which removes the command from the queue. In the event-loop iteration in
+ * which the connection broke, node-redis (5.12) writes queued commands into the closed socket and then waits for their
+ * replies. If the next connection comes without an error in between, each later command gets the reply to an earlier
+ * one from then on.
  */
 class OnceCommand implements Unanswered {
   [index: number]: string | Buffer;
   sent = false;
   checkAt = 0;
   lateAt = 0;
-  /** Tracing reads the words too, before the command is in the queue; Node 18 does so even without a subscriber. */
+  /** Tracing reads the words as well, before the command is in the queue; Node 18 does so even without a subscriber. */
   queued = false;
   private readonly words: number;
   private givenUp = false;
@@ -105,7 +105,7 @@ class OnceCommand implements Unanswered {
   }
 }
 
-// For code that wraps sendCommand: an accessor in a real array costs twice as much as the rest of the request.
+// For code that wraps sendCommand. An accessor in a real array would cost twice as much as the rest of the request.
 Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 
 /** Bulk strings ("$") as buffers. */
@@ -122,11 +122,11 @@ class ClientNode implements Node {
   constructor(
     private readonly client: Client,
     /**
-     * A connection of a cluster, of a sentinel, or a dedicated one: its end does not mean that the application closed
+     * A connection of a cluster or a sentinel, or a dedicated one, whose end does not mean that the application closed
      * the client.
      */
     readonly replaceable: boolean,
-    /** Commands queued earlier are written with the handshake, before the client is ready. */
+    /** Commands that were queued earlier would be written with the handshake, before the client is ready. */
     private readonly isWritable: () => boolean = () => client.isReady,
   ) {
     client.on(errorMonitor, (error: unknown) => this.failures.record(error));
@@ -199,7 +199,7 @@ class ClientNode implements Node {
   own(): OwnConnection {
     const client = this.plain(false);
     client.on("error", () => undefined);
-    // Before it is open it would refuse commands.
+    // It would refuse commands before it is open.
     let ended = false;
     const node = new ClientNode(client, true, () => !ended);
     const tells: (() => void)[] = [];
@@ -227,7 +227,7 @@ class ClientNode implements Node {
     };
   }
 
-  /** A connection with the same options, except the time-outs that would end it while it waits. */
+  /** A connection with the same options, except the timeouts that would end it while it waits. */
   private plain(reconnectStrategy: false | ((retries: number) => number | false)): Client {
     const socket = { ...this.client.options?.socket, socketTimeout: undefined, reconnectStrategy };
     return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });
@@ -242,13 +242,15 @@ class ClientNode implements Node {
   }
 }
 
-/** Also without the event "end": a client that gives up connecting has only an error. */
+/** Calls back even without the event "end": a client that stops connecting only emits an error. */
 function onEnd(client: Client, tell: () => void): void {
   client.on("end", tell);
   client.on("error", () => client.isOpen || tell());
 }
 
-/** The way to close a client: one that is destroyed while it connects stays connected (5.12). */
+/**
+ * Returns a function that closes a client. A client that is destroyed while it connects would stay connected (5.12).
+ */
 function closing(client: Client): () => void {
   let isConnecting = true;
   client.on("connect", () => (isConnecting = false));
@@ -303,7 +305,7 @@ class ClientSubscriber implements Subscriber {
   }
 }
 
-/** The nodes made from a library's clients. */
+/** The nodes, created from the library's clients. */
 class Nodes {
   private readonly known = new WeakMap<Client, Node>();
 
@@ -356,16 +358,16 @@ class BySentinel implements Route {
   readonly failures = new Failures();
   readonly keyPrefix: string | Buffer;
   private readonly tells: (() => void)[] = [];
-  /** A sentinel client has no event for its end, but its connections have; it is not ready any more by then. */
+  /** A sentinel client emits no event when it ends, but its connections do, and it is not ready any more by then. */
   private readonly nodes = new Nodes(true, (client) => {
     client.on("end", () => {
       if (!this.sentinel.isReady) for (const tell of this.tells) tell();
     });
-    // The sentinel client passes on no error of these.
+    // The sentinel client does not propagate their errors.
     client.on(errorMonitor, (error: unknown) => this.failed(error));
     client.on("ready", () => this.failures.clear());
   });
-  /** The library tells nothing of its further attempts: a refused user is one until there is a connection. */
+  /** The library does not report further attempts, so a refusal of the user counts until there is a connection. */
   private refusal: unknown;
 
   constructor(private readonly sentinel: Sentinel) {
@@ -384,7 +386,7 @@ class BySentinel implements Route {
 
   async node(): Promise<Node> {
     if (!this.sentinel.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
-    // Used only to get the client: sendCommand would resend commands without a reply.
+    // Only to get the client, because sendCommand would resend commands without a reply.
     const leased = this.sentinel._execute(false, async (client) => client);
     try {
       const client = await this.failures.inTime(UNSENT_MS, leased);
@@ -443,7 +445,7 @@ class Clustered implements Route {
     return this.nodes.of(await this.inTime(this.cluster.nodeClient(known)));
   }
 
-  /** As node-redis makes its connections to nodes, but of a node that is in none of its lists. */
+  /** Connects as node-redis connects to nodes, but to a node that is in none of its lists. */
   private outsider(address: string): Outsider {
     const colon = address.lastIndexOf(":");
     const [host, port] = [address.slice(0, colon), Number(address.slice(colon + 1))];

@@ -1,17 +1,19 @@
-/** What happens to the locks of a client, for its observer and for the debug log (NODE_DEBUG=redis-lock). */
+/** The events of a client's locks, for its observer and the debug log (NODE_DEBUG=redis-lock). */
 
 import { debuglog } from "node:util";
 
 import type { Word } from "./connection.js";
 import { textOf } from "./info.js";
 
+/** The lock types. Each mode of a read/write lock is one. */
 export type LockKind = "mutex" | "reentrant" | "read" | "write" | "semaphore" | "multi";
 
 interface Common {
+  /** The lock type. */
   kind: LockKind;
   /** The keys on the server, with the client's prefix. */
   keys: string[];
-  /** The token; bytes that are not UTF-8 are shown as `\xNN`. */
+  /** The owner ID; bytes that are not UTF-8 are shown as `\xNN`. */
   owner: string;
 }
 
@@ -19,18 +21,21 @@ interface Common {
 export type LockEvent = Common &
   (
     | { event: "queued" }
-    /** `wait`: since the call of the acquire. */
+    /** `wait`: the time since the call of the acquire. */
     | { event: "granted"; fence: number; wait: number }
-    /** `error`: why, unless the time was over, or the work was done by another holder (`coalesce`). */
+    /** `error`: the reason, unless the wait timed out or another holder did the work (`coalesce`). */
     | { event: "not_granted"; wait: number; error?: unknown }
     | { event: "renewed"; fence: number }
-    /** `hold`: since the grant. */
+    /** `hold`: the time since the grant. */
     | { event: "lost"; fence: number; hold: number }
-    /** `error`: the server could not be asked; the lease ends the hold. */
+    /** `error`: why the server could not be reached; the lock is held until its lease expires. */
     | { event: "released"; fence: number; hold: number; error?: unknown }
   );
 
-/** Receives the events. What it throws is reported as a warning of the process, and changes no outcome. */
+/**
+ * Receives the events of a client's locks. An error that it throws is reported as a process warning and changes no
+ * outcome.
+ */
 export type Observer = (event: LockEvent) => void;
 
 type Outcome = LockEvent extends infer Each ? (Each extends LockEvent ? Omit<Each, keyof Common> : never) : never;
@@ -41,7 +46,7 @@ const debug = debuglog("redis-lock");
 export class Observed {
   observer: Observer | undefined;
 
-  /** True if an event would be told. */
+  /** True if events are reported to an observer or the debug log. */
   get isOn(): boolean {
     return this.observer !== undefined || debug.enabled;
   }
@@ -62,7 +67,9 @@ export class Observed {
 const warn = (error: unknown): void =>
   process.emitWarning(`an observer threw an error: ${shown(error)}`, "RedisLockWarning");
 
-/** Anything can be thrown, or be the reason of a signal: also what has no string form. Never throws. */
+/**
+ * The string form of an error. Never throws, although anything may be thrown, including objects without a string form.
+ */
 export function shown(error: unknown): string {
   try {
     return String(error);

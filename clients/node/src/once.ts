@@ -1,8 +1,7 @@
 /**
- * Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there.
+ * Single-flight: if many callers miss the same value, one computes it and the others wait for it.
  *
- * The lock decides only which caller makes the value, and what the waiting callers are told; only `read` says that the
- * value is there.
+ * The lock only decides which caller computes the value, and when the others look again. Only `read` finds it.
  */
 
 import { abortable, abortableWithin, now } from "./clock.js";
@@ -18,9 +17,9 @@ export interface Making<T> {
   signal: AbortSignal | undefined;
   /** Requests the lock with COALESCE; undefined: not granted in time. */
   ask(waitMs: number): Promise<Hold | Done | undefined>;
-  /** The holder to name when the time is over. */
+  /** The holder to name if the wait times out. */
   holder(): Promise<string | undefined>;
-  /** null, undefined: not there. */
+  /** Resolves with null or undefined if there is no value. */
   read(): Promise<T | null | undefined> | T | null | undefined;
   make(hold: Hold): Promise<T> | T;
 }
@@ -33,11 +32,11 @@ export async function once<T>(making: Making<T>): Promise<T> {
   let value = await read();
   for (let leftMs = waitMs; value === null || value === undefined; leftMs = Math.max(0, ends - now())) {
     const answer = await ask(leftMs);
-    // A caller that gives up returns. The lock stays held as long as `make` runs: otherwise two callers would make the
+    // A cancelled caller returns, but the lock stays held while `make` runs; otherwise two callers would compute the
     // value.
     if (answer?.done === false) return abortableWithin(KEPT_MS, made(answer, making), signal);
     value = await read();
-    // Done but not there (it was evicted, or the lock was held for something else): ask again.
+    // Done, but no value (it was evicted, or the lock was held for something else): try again.
     if (answer === undefined && (value === null || value === undefined)) {
       const message = `no value after ${waitMs} ms: another caller holds the lock "${lock}"`;
       throw new NotMadeError(message, lock, await making.holder());
@@ -49,14 +48,14 @@ export async function once<T>(making: Making<T>): Promise<T> {
 async function made<T>(hold: Hold, { read, make, signal }: Making<T>): Promise<T> {
   let value: T;
   try {
-    // The previous caller may have made the value while this one was requesting the lock.
+    // Another caller may have stored the value while this one was acquiring the lock.
     const found = await read();
-    // The caller may have given up meanwhile: nothing is made for it.
+    // The caller may have been cancelled meanwhile, so do not compute the value for it.
     if (found === null || found === undefined) signal?.throwIfAborted();
     value = found ?? (await make(hold));
   } catch (error) {
     await hold.releaseAfterError("failed");
-    // Refused by `exec`: another caller makes the value.
+    // `exec` refused because the lock was lost, so another caller computes the value.
     const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
     if (found === null || found === undefined) throw error;
     return found;
@@ -64,9 +63,9 @@ async function made<T>(hold: Hold, { read, make, signal }: Making<T>): Promise<T
   try {
     await hold.release();
   } catch (error) {
-    // The value was made under the lock; if the release fails, the lease ends the hold.
+    // The value was computed under the lock. If the release fails, the lease ends the hold.
     if (!(error instanceof LockLostError)) return value;
-    // Another caller may have made the value too: return what all other callers read.
+    // Another caller may have computed the value as well: return what all other callers read.
     return (await read()) ?? value;
   }
   return value;

@@ -1,6 +1,6 @@
 /**
- * Spans and histograms of OpenTelemetry for the locks of a client: `observe(client, openTelemetry())`. Needs
- * `@opentelemetry/api`; the rest of this package does not.
+ * OpenTelemetry spans and histograms for the locks of a client: `observe(client, openTelemetry())`. Only this module
+ * needs `@opentelemetry/api`.
  */
 
 import {
@@ -15,20 +15,23 @@ import {
 
 import { shown, type LockEvent, type Observer } from "./observer.js";
 
+/** The options of `openTelemetry`. */
 export interface OpenTelemetryOptions {
-  /** Default: that of the registered provider, of the name "redis-lock-client". */
+  /** The tracer to use. Default: "redis-lock-client" of the registered provider. */
   tracer?: Tracer;
+  /** The meter to use. Default: "redis-lock-client" of the registered provider. */
   meter?: Meter;
 }
 
 const NAME = "redis-lock-client";
-// From an uncontended grant to the longest waits and holds.
+// Bucket bounds, from an uncontended grant to the longest waits and holds.
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800];
 
 /**
- * An observer that makes the spans `redislock.acquire` and `redislock.hold` in the context of the caller, and the
- * histograms `redislock.wait.duration` and `redislock.hold.duration` in seconds, with `redislock.kind` and
- * `redislock.outcome`. Key, owner and fence are attributes of spans only: their values are without number.
+ * Returns an observer that records the spans `redislock.acquire` and `redislock.hold` in the context of the caller, and
+ * the histograms `redislock.wait.duration` and `redislock.hold.duration` in seconds, with the attributes
+ * `redislock.kind` and `redislock.outcome`. Key, owner and fence are attributes of the spans only, because their
+ * cardinality is unbounded.
  */
 export function openTelemetry(options: OpenTelemetryOptions = {}): Observer {
   const { tracer = trace.getTracer(NAME), meter = metrics.getMeter(NAME) } = options;
@@ -36,7 +39,7 @@ export function openTelemetry(options: OpenTelemetryOptions = {}): Observer {
     meter.createHistogram(name, { description, unit: "s", advice: { explicitBucketBoundaries: SECONDS } });
   const waits = histogram("redislock.wait.duration", "From the call of an acquire to its outcome");
   const holds = histogram("redislock.hold.duration", "From the grant to the release or the loss");
-  // The holds that are open, the latest last: an owner may hold a lock more than once.
+  // The open holds, latest last: an owner may hold a lock more than once.
   const open = new Map<string, Span[]>();
 
   const acquired = (event: LockEvent & { event: "granted" | "not_granted" }): void => {
@@ -55,7 +58,7 @@ export function openTelemetry(options: OpenTelemetryOptions = {}): Observer {
   const ended = (event: LockEvent & { event: "released" | "lost" }): void => {
     const hold = holdOf(event);
     const spans = open.get(hold) ?? [];
-    // A loss ends all that the owner held.
+    // A loss ends all holds of the owner.
     const over = event.event === "lost" ? spans.splice(0) : spans.splice(-1);
     if (spans.length === 0) open.delete(hold);
     for (const span of over) {

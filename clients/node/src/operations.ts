@@ -1,4 +1,4 @@
-/** What a hold does at the server: release, extend, exec. One for all holds of a lock object. */
+/** The server-side operations of a hold: release, extend, exec. All holds of a lock object share one. */
 
 import { now, outOfTime } from "./clock.js";
 import type { Word } from "./connection.js";
@@ -15,7 +15,7 @@ export class Operations implements HoldActions {
     private readonly connections: Connections,
     private readonly family: Family,
     private readonly lock: string,
-    /** Of an `extend` that does not give one. */
+    /** The lease of an `extend` without an argument. */
     private readonly lease: Lease,
   ) {}
 
@@ -23,7 +23,7 @@ export class Operations implements HoldActions {
     const { connections, family } = this;
     const { kept, fence, since } = hold;
     const release = (): Promise<void> => this.releaseOf(kept, hold.added, work, how);
-    // The owner's next acquire comes after it: by turns, or, of the families that do not count, as for an ending.
+    // The owner's next acquire waits for it: in turn, or, for lock types that do not count holds, as for an ending.
     const releasing = family.counts ? kept.first(release) : release();
     if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
     if (connections.observed.isOn) {
@@ -49,7 +49,7 @@ export class Operations implements HoldActions {
     connections.observed.tell(family, owned.token, { event: "renewed", fence: owned.fence });
   }
 
-  /** After its release, `atLeast` may keep the lock for a while, but no longer for this hold. */
+  /** After its release, `atLeast` may keep the lock held for a while, but not for this hold. */
   async owned(owned: Owned): Promise<boolean> {
     const { connections, family, lock } = this;
     return !owned.over && (await protocol.held(connections, family, owned.token, lock)) !== undefined;
@@ -70,10 +70,10 @@ export class Operations implements HoldActions {
     const { connections, family, lock } = this;
     const left = Math.max(0, owned.of(family.mode) - drop);
     const isLast = left === 0 && !owned.holdsBeside(family.mode);
-    // From here on the lock is not renewed, even if the release fails.
+    // From here on the lock is no longer renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
     const isSession = isLast && owned.connection !== undefined;
-    // The server releases what was bound to the connection.
+    // Closing the connection makes the server release the lock.
     let isClosed = false;
     const close = (): void => {
       isClosed = true;
@@ -84,7 +84,7 @@ export class Operations implements HoldActions {
     let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
-      // It keeps the owner's turn: while other holds are left, their releases come after it.
+      // While the owner has other holds, their releases wait for this one, so it must end in time.
       const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
       wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
     } catch (error) {

@@ -4,56 +4,80 @@ import { inspect } from "node:util";
 
 import type { Hold } from "./hold.js";
 
+/** The options of an acquire. All times are in milliseconds. */
 export interface AcquireOptions {
-  /** How long to wait: 0: not at all, Infinity: for ever. Default: the lock's; `tryAcquire`: 0. */
+  /**
+   * How long to wait, in milliseconds; 0: do not wait, Infinity: indefinitely. Default: that of the lock; for
+   * `tryAcquire`: 0.
+   */
   wait?: number;
-  /** Gives up when aborted, and leaves neither a queued request nor a hold behind. */
+  /** Cancels the request when it is aborted, which leaves neither a queued request nor a hold behind. */
   signal?: AbortSignal;
-  /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
+  /** The owner ID, 1 to 1,024 bytes. Default: that of the lock, or a new one for each hold. */
   token?: string | Buffer;
   /**
-   * A `NotAcquiredError` names the holder: one more request, only where it was not granted. Not of `tryAcquire`.
-   * Default: the lock's.
+   * Name the holder in a `NotAcquiredError`, which takes one more request if the lock was not granted. Not for
+   * `tryAcquire`. Default: that of the lock.
    */
   tellHolder?: boolean;
 }
 
+/** The options of `run`. */
 export type RunOptions = Pick<AcquireOptions, "wait" | "signal" | "tellHolder">;
 
+/** The options of an acquire of an `RLock`, or of a view of an `RWLock`. */
 export interface ReentrantOptions extends AcquireOptions {
-  /** Acquires again as the owner of this hold, which is of the same lock. */
+  /** Acquires the lock again as the owner of this hold, which must be a hold of the same lock object. */
   within?: Hold;
 }
 
+/** The options of every lock type. All times are in milliseconds. */
 export interface LockOptions {
-  /** The time it is held without a renewal, up to lock.max-lease; null: without a deadline. 30,000 */
+  /**
+   * How long the lock is held without a renewal, in milliseconds, up to the server's lock.max-lease; null: no deadline.
+   * Default: 30,000.
+   */
   lease?: number | null;
-  /** How long to wait: 0: not at all, Infinity: for ever. Infinity */
+  /** How long to wait, in milliseconds; 0: do not wait, Infinity: indefinitely. Default: Infinity. */
   wait?: number;
-  /** Renew after each third of the lease until the release. false; while `once` makes a value, true without session */
+  /**
+   * Renew the lease after each third of it, until the release. Default: false; for `once` true, unless `session` is
+   * set.
+   */
   autoRenew?: boolean;
-  /** Bind it to a dedicated connection: the server renews it, and releases it when the connection ends. false */
+  /**
+   * Bind the lock to a dedicated connection: the server renews the lease while the connection lives, and releases the
+   * lock when it ends. Default: false.
+   */
   session?: boolean;
-  /** This many replicas must confirm the grant in time; otherwise it is given back and acquire rejects. 0 */
+  /**
+   * How many replicas must confirm the grant in time; if fewer do, the lock is released and acquire rejects with
+   * `NotReplicatedError`. Default: 0.
+   */
   replicas?: number;
-  /** The time for the replicas. 1,000 */
+  /** How long to wait for the replicas, in milliseconds. Default: 1,000. */
   replicaTimeout?: number;
   /**
-   * At most once per interval: a release earlier than this after the grant does not free the lock, but sets its lease
-   * to the rest of the time. 0. At most lock.max-lease. Needs a lease; not with `session`, nor with a token of the
-   * caller's own.
+   * Minimum time from the grant until the lock is free, in milliseconds, for work at most once per interval: an earlier
+   * release does not free the lock, but sets its lease to the rest of the time. At most lock.max-lease. Needs a lease,
+   * and excludes `session` and `token`. Default: 0.
    */
   atLeast?: number;
-  /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
+  /** The owner ID, 1 to 1,024 bytes. Default: a new one for each hold. */
   token?: string | Buffer;
-  /** A `NotAcquiredError` names the holder: one more request, only where it was not granted. false */
+  /**
+   * Name the holder in a `NotAcquiredError`, which takes one more request if the lock was not granted. Default: false.
+   */
   tellHolder?: boolean;
 }
 
+/** The options of a `Lock`. */
 export interface MutexOptions extends LockOptions {
-  /** Beside clients that hold the key as a string (SET NX): polls, and does not wait in the queue. false */
+  /**
+   * Share the key with clients that hold it as a string (SET NX): poll instead of waiting in the queue. Default: false.
+   */
   mixed?: boolean;
-  /** The interval of the polls; each is 0.5 to 1.5 times as long. 100 */
+  /** The polling interval in milliseconds; each pause is 0.5 to 1.5 times as long. Default: 100. */
   pollInterval?: number;
 }
 
@@ -61,7 +85,7 @@ export interface MutexOptions extends LockOptions {
 export interface Settings {
   lease: number | null;
   wait: number;
-  /** undefined: not given by the caller. */
+  /** undefined: not set by the caller. */
   autoRenew: boolean | undefined;
   session: boolean;
   replicas: number;
@@ -69,14 +93,14 @@ export interface Settings {
   atLeast: number;
   token: string | Buffer | undefined;
   tellHolder: boolean;
-  /** undefined: waits in the queue. */
+  /** undefined: wait in the queue. */
   pollMs: number | undefined;
 }
 
 const LOCK = "lease wait autoRenew session replicas replicaTimeout atLeast token tellHolder".split(" ");
 const ACQUIRE = "wait signal token tellHolder".split(" ");
 
-/** The names of the options that a lock takes, and that one acquire takes. */
+/** The names of the options of a lock and of an acquire. */
 export const NAMES = {
   lock: LOCK,
   mutex: [...LOCK, "mixed", "pollInterval"],
@@ -88,7 +112,7 @@ export const NAMES = {
   run: ["wait", "signal", "tellHolder"],
 };
 
-/** What the options of other lock libraries are called here. */
+/** Maps options of other lock libraries to their names here. */
 const MEANT: Record<string, string> = {
   timeout: "lease (how long it is held) or wait (how long to wait for it)",
   ttl: "lease",
@@ -104,7 +128,10 @@ const MEANT: Record<string, string> = {
   limit: "the third argument of Semaphore",
 };
 
-/** Refuses an option that is not among `names`: it would be ignored. `of` names the class or function in the error. */
+/**
+ * Throws for an option that is not in `names`, because it would be ignored. `of` names the class or function in the
+ * error.
+ */
 export function checkedOptions(of: string, options: unknown, names: readonly string[]): void {
   if (options === undefined) return;
   if (typeof options !== "object" || options === null || Array.isArray(options)) {
@@ -117,7 +144,7 @@ export function checkedOptions(of: string, options: unknown, names: readonly str
   }
 }
 
-/** Refuses what `String` would make a name of: undefined, an object, a list. */
+/** Throws for values that `String` would turn into a name: undefined, an object, a list. */
 export function checkedName(name: unknown): void {
   if ((typeof name === "string" || Buffer.isBuffer(name)) && name.length > 0) return;
   throw new TypeError(`the name of a lock must be a string or a Buffer, and not empty, not ${shown(name)}`);
@@ -151,7 +178,7 @@ export function settingsOf(options: MutexOptions): Settings {
   checkedWait(wait);
   const times = {
     lease: lease === null ? null : checkedMs("lease", lease),
-    // 0: the default.
+    // 0 is the default.
     atLeast: atLeast === 0 ? 0 : checkedMs("atLeast", atLeast),
     replicaTimeout: checkedMs("replicaTimeout", replicaTimeout),
   };
@@ -160,7 +187,7 @@ export function settingsOf(options: MutexOptions): Settings {
   return { ...times, wait, autoRenew, session, replicas, token, tellHolder, pollMs: mixed ? pollMs : undefined };
 }
 
-/** Rejects a token with `atLeast`: its owner would be granted the lock again, so no interval would be kept. */
+/** Throws for a token with `atLeast`: its owner would be granted the lock again within the interval. */
 export function checkedOwner(atLeast: number, token: string | Buffer | undefined): void {
   if (atLeast > 0 && token !== undefined) throw new RangeError("atLeast needs a new token for each hold");
 }
@@ -175,7 +202,7 @@ export function checkedWait(wait: number): number {
   return wait;
 }
 
-/** Rounded up to whole milliseconds, and at most what can be sent as such: then the server says what it allows. */
+/** Rounds up to whole milliseconds and saturates at the largest safe integer, which the server then refuses. */
 export function checkedMs(name: string, ms: number): number {
   if (typeof ms !== "number" || !(ms > 0)) throw new RangeError(`${name} must be more than 0 ms, not ${shown(ms)}`);
   return Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER);

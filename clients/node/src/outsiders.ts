@@ -1,12 +1,12 @@
 /**
- * The nodes of a cluster that have no slots yet. A library knows the nodes that have slots; while a cluster grows, an
- * ASK names one that has none before its first slot has moved.
+ * The nodes of a cluster that have no slots yet. A library knows only nodes with slots, but while a cluster grows, an
+ * ASK may name a node before its first slot has moved.
  */
 
 import { Timer } from "./clock.js";
 import type { Node } from "./connection.js";
 
-/** How long a connection is kept after its last use: by then the library has its own. */
+/** How long a connection is kept after its last use, in ms. By then the library has its own. */
 const UNUSED_MS = 10_000;
 
 /** A connection to such a node. */

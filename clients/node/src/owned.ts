@@ -1,54 +1,57 @@
-/** The holds of one owner on one lock: until when they are sure to last, and whether they are lost. */
+/** The holds of one owner on one lock, with their local deadline and whether they are lost. */
 
 import { now, onAbort, outOfTime } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import { LockLostError } from "./errors.js";
 import type { Lease } from "./families.js";
 
-/** The server's answer to an acquire; `deadline` by the monotonic clock, Infinity: none. */
+/** A granted acquire. `deadline` is in the time of the monotonic clock; Infinity: none. */
 export interface Granted {
   done?: false;
   fence: number;
   holds: number;
   deadline: number;
   slot: number | undefined;
-  /** What the owner held before, and was to hold together with this, was lost. */
+  /** The owner's earlier holds, which this one was to join, were lost. */
   wasLost?: boolean;
-  /** Of a request with a command. */
+  /** The outcome of the command, for a request with one. */
   ran?: Ran;
 }
 
-/** What became of a command that came with its request. */
+/** The outcome of a command that was sent with its request. */
 export interface Ran {
   reply: unknown;
-  /** Why there is no reply; `LockLostError`: it did not run. */
+  /** Why there is no reply. `LockLostError` means that the command did not run. */
   error?: unknown;
   /** False: the owner may still hold the lock. */
   isReleased: boolean;
 }
 
-/** The answer to an acquire with `coalesce`, without a hold: the hold with this fence did the work. */
+/**
+ * The result of an acquire with `coalesce` that was not granted, because another holder did the work. `fence` is that
+ * of its hold.
+ */
 export interface Done {
   readonly done: true;
   readonly fence: number;
 }
 
-/** A task that runs beside a hold. */
+/** A background task of a hold. */
 export interface Keeper {
   stop(): void;
-  /** The lease restarts with another length. */
+  /** The lease was restarted with another length. */
   again(): void;
 }
 
-/** How long an acquire that does not wait stays behind requests of its owner that do not wait either. */
+/** How long an acquire that does not wait may be delayed by other such requests of its owner. */
 const TURN_MS = 1000;
 
-/** The reason for which an acquire ends its turn, to ask again in a later one. */
+/** The reason with which an acquire yields its turn, to ask again later. */
 const MAKE_WAY = Symbol("a request of the same owner comes first");
 
-/** How long an acquire waits for its turn behind other requests of its owner. */
+/** How long an acquire waits for other requests of its owner. */
 export interface Turn {
-  /** Its time to wait, and when that is over. */
+  /** The time to wait, and when it ends. */
   waitMs: number;
   ends: number;
   signal: AbortSignal | undefined;
@@ -58,18 +61,18 @@ export interface Turn {
 
 /**
  *     open ──release──▶ over
- *       └──lose──▶ lost (told once) ──release──▶ over
+ *       └──lose──▶ lost (reported once) ──release──▶ over
  */
 export class Owned {
   fence = 0;
   slot: number | undefined;
   deadline = Infinity;
-  /** A release before this time leaves the lock held until then (`atLeast`). */
+  /** A release before this time keeps the lock held until then (`atLeast`). */
   keptUntil = -Infinity;
-  /** By mode: the count of holds, and since when it is held. */
+  /** For each mode: the number of holds, and since when it is held. */
   readonly modes = new Map<string, { holds: number; since: number }>();
   keepers: Keeper[] = [];
-  /** Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies. */
+  /** The connection of a session. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
   over = false;
   private isLost = false;
@@ -77,17 +80,17 @@ export class Owned {
   private watch: ((owned: Owned) => Keeper) | undefined;
   private readonly tells: ((error: LockLostError) => void)[] = [];
   private last: Promise<unknown> | undefined;
-  /** The acquires under way, or before their turn, that the server may queue. */
+  /** The acquires that are running or waiting for their turn, and that the server may queue. */
   private queued = 0;
-  /** Ends the one of them that has its turn. */
+  /** Ends the turn of the one that is running. */
   private acquiring: AbortController | undefined;
-  /** The requests before their turn that an acquire makes way for. */
+  /** The waiting requests to which an acquire yields its turn. */
   private prompt = 0;
 
   constructor(
     readonly lock: string,
     readonly token: Word,
-    /** The length of the lease; of later renewals too. */
+    /** The length of the lease, including that of later renewals. */
     public lease: Lease,
   ) {}
 
@@ -95,12 +98,12 @@ export class Owned {
     return this.isLost || (!this.over && this.connection === undefined && now() >= this.deadline);
   }
 
-  /** True if the loss was told: it is final, even if the server still has the hold. */
+  /** True if the loss was reported. It is then final, even if the server still has the hold. */
   get told(): boolean {
     return this.isLost;
   }
 
-  /** Marks it as lost and emits the loss, unless the loss is already known or all holds were released. */
+  /** Marks the hold as lost and emits the loss, unless it is known already or all holds were released. */
   lose(): void {
     if (this.isLost || this.over) return;
     this.isLost = true;
@@ -139,7 +142,7 @@ export class Owned {
     this.modes.set(mode, { holds, since: before === undefined || before.holds === 0 ? now() : before.since });
   }
 
-  /** What LOCK.HELD answered; undefined: nothing is held. */
+  /** Takes the reply to LOCK.HELD; undefined: nothing is held. */
   found(held: Granted | undefined): void {
     if (held === undefined) return this.lose();
     this.fence = held.fence;
@@ -147,8 +150,8 @@ export class Owned {
   }
 
   /**
-   * A manual renewal: later renewals use this length, and their interval restarts. A shorter lease cannot wait for the
-   * next one.
+   * A renewal on request. Later renewals use this length, and their interval restarts, because a shorter lease could
+   * expire before the next one.
    */
   renewed(lease: Lease): void {
     this.lease = lease;
@@ -159,13 +162,13 @@ export class Owned {
     return this.modes.get(mode)?.holds ?? 0;
   }
 
-  /** True if it is held in another mode. */
+  /** True if the owner holds another mode. */
   holdsBeside(mode: string): boolean {
     for (const [other, { holds }] of this.modes) if (other !== mode && holds > 0) return true;
     return false;
   }
 
-  /** Released or given up: no loss is reported from here on. */
+  /** Released or abandoned: from here on no loss is reported. */
   end(): void {
     this.over = true;
     this.stopKeepers();
@@ -177,7 +180,7 @@ export class Owned {
     this.keepers = [];
   }
 
-  /** Runs one after the other: each request states the count of holds after it. */
+  /** Runs requests one after another, because each states the resulting number of holds. */
   serially<T>(work: () => Promise<T>): Promise<T> {
     const done = this.last === undefined ? work() : this.last.then(work);
     this.last = done.catch(() => undefined);
@@ -185,8 +188,8 @@ export class Owned {
   }
 
   /**
-   * Runs a request that the server answers at once in its turn. A queued acquire of the owner makes way, and asks again
-   * afterwards: it would keep its turn for as long as it waits, maybe for what this request releases.
+   * Runs a request that gets its reply at once, in its turn. A queued acquire of the owner yields its turn and asks
+   * again afterwards, because it may be waiting for what this request releases.
    */
   first<T>(work: () => Promise<T>): Promise<T> {
     this.prompt += 1;
@@ -198,8 +201,8 @@ export class Owned {
   }
 
   /**
-   * Runs an acquire in its turn, with the signal that ends it. undefined: its time was over before. Rejects with the
-   * signal's reason if the signal is aborted before. In both cases the acquire never runs.
+   * Runs an acquire in its turn, with the signal that ends it. Resolves with undefined if its time ran out before, and
+   * rejects with the signal's reason if the signal was aborted before. In both cases the acquire never runs.
    */
   async inTurn<T>(work: (signal: AbortSignal | undefined) => Promise<T>, turn: Turn): Promise<T | undefined> {
     const { waitMs, ends, mayBeQueued } = turn;

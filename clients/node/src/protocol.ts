@@ -1,8 +1,8 @@
 /**
- * How a lock is acquired, kept and released over connections that break.
+ * Acquires, renews and releases a lock over connections that break.
  *
- * Must never happen: a second hold because of a lost reply, a lock left behind by a caller that gave up, an unreported
- * loss.
+ * Three things must never happen: a second hold because of a lost reply, a lock left behind by a cancelled caller, and
+ * a loss that is not reported.
  */
 
 import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
@@ -17,30 +17,34 @@ import type { Done, Granted, Owned } from "./owned.js";
 import { makeToken } from "./tokens.js";
 import { isNotLoaded, notRun, translated, Trouble } from "./replies.js";
 
-/** The interval at which a queued request is resent: the most that a lost message costs. */
+/** The interval at which a queued request is resent, which is the most that a lost message costs. */
 export const SLICE_MS = 5000;
-/** With many waiters, one request is resent per this many milliseconds: resending must not delay the hand-offs. */
+/**
+ * With many waiters, one request is resent per this many milliseconds, so that resending does not delay the hand-offs.
+ */
 const APART_MS = 10;
-/** It stays queued for this many slices: a client that is held up would miss lock.keep-place (1 s). */
+/** A request stays queued for this many slices, because a client that is paused would miss lock.keep-place (1 s). */
 const QUEUED_SLICES = 2;
-/** A blocking request without a reply for so long counts as queued. */
+/** A blocking request without a reply for this long counts as queued. */
 const QUEUED_MS = 100;
-/** While a slot is being moved, messages may not arrive. */
+/** The slice while a slot is moving, because messages may not arrive. */
 const MOVING_SLICE_MS = 250;
-/** How late a request's message may arrive, counted from the end of its time. */
+/** How long after the request has timed out its message may arrive. */
 const LATE_MESSAGE_MS = 250;
-/** How late the last attempt may end, counted from the end of the caller's time. */
+/** How long the last attempt may go on after the acquire timeout. */
 const LATE_REPLY_MS = 1000;
 /** After this time a missing reply counts as lost. */
 export const LATE_MS = 5000;
-/** How long a request that does not wait, or a release, is resent: enough for a reconnect and a slot's move. */
+/**
+ * How long a request that does not wait, or a release, is retried: long enough for a reconnect and for a slot to move.
+ */
 export const RESEND_MS = 1000;
 export const RELEASE_MS = 10_000;
 /**
- * How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is over.
+ * How long a cancelled caller waits for its cleanup, which then goes on in the background until the lease expires.
  */
 export const KEPT_MS = 1000;
-/** The time limit of one cleanup attempt. */
+/** The timeout of one cleanup attempt. */
 const UNDO_MS = 2000;
 
 /** One acquire; retries repeat the same words. `holds`: the owner's count in this mode after the grant. */
@@ -48,32 +52,32 @@ export interface Request {
   family: Family;
   lock: string;
   token: Word;
-  /** True if the token was used before: a late message may belong to an earlier request. */
+  /** True if the token was used before, so a late message may belong to an earlier request. */
   tokenUsedBefore: boolean;
   before: number;
   holds: number;
-  /** What the owner holds in any mode. */
+  /** The owner's holds in all modes. */
   owned: Owned;
-  /** True if the owner holds it in another mode, too. */
+  /** True if the owner holds another mode as well. */
   otherMode: boolean;
   lease: Lease;
   /** 0: none. */
   atLeast: number;
   session: boolean;
-  /** A release by the holder answers this request too: the shared work was done. */
+  /** A release by the holder ends this request as done, because the work is shared. */
   coalesce: boolean;
   /** Called when the request waits in the server's queue, maybe more than once. */
   onQueued: () => void;
-  /** A command to run under the grant, which is given back behind it. */
+  /** A command to run under the grant, which is released right after it. */
   inner?: readonly Word[];
 }
 
 export interface Patience {
-  /** How long to wait; 0: not at all, Infinity: for ever. */
+  /** How long to wait; 0: do not wait, Infinity: indefinitely. */
   waitMs: number;
-  /** When that time is over. It counts from the caller's call. */
+  /** When that time has passed, counted from the caller's call. */
   ends: number;
-  /** Beside clients that hold the key as a string: the poll interval, in place of waiting in the queue. */
+  /** The polling interval, for sharing the key with clients that hold it as a string; undefined: wait in the queue. */
   pollMs: number | undefined;
   signal: AbortSignal | undefined;
 }
@@ -102,13 +106,13 @@ function granted(request: Request, sent: number, fence: number, holds: number, s
   return { fence, holds, deadline: endOf(sent, request.lease), slot };
 }
 
-/** The time limit for a reply, so that the last attempt of an acquire ends in time. */
+/** The timeout of a reply, so that the last attempt of an acquire ends in time. */
 const within = (ends: number, from = now()): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - from));
 
 const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
 
 /**
- * A strategy that requests a lock until it is granted or the time is over. `slice` sends the request, and waits for a
+ * A strategy that requests a lock until it is granted or the wait times out. `slice` sends the request, and waits for a
  * while if it was queued.
  */
 interface Asking {
@@ -131,7 +135,7 @@ export function acquire(
   return withdrawing(connections, request, patience.signal, ask(connections, own, request, patience));
 }
 
-/** Work that withdraws the request after an abort. The owner's next acquire waits for it from the abort on. */
+/** Work that withdraws the request after an abort. From the abort on, the owner's next acquire waits for it. */
 function withdrawing<T>(
   connections: Connections,
   { family, token }: Request,
@@ -142,7 +146,7 @@ function withdrawing<T>(
   return work;
 }
 
-/** Waits for the owner's endings, within the caller's time. Rejects with the signal's reason. */
+/** Waits for the owner's endings, within the acquire timeout. Rejects with the signal's reason. */
 async function afterEndings(settled: Promise<unknown>, request: Request, patience: Patience): Promise<void> {
   const { waitMs, ends, signal } = patience;
   const limitMs = waitMs === 0 ? RESEND_MS : ends - now();
@@ -166,7 +170,7 @@ async function ask(
 ): Promise<Granted | Done | undefined> {
   const { waitMs, ends, pollMs, signal } = patience;
   const { family, token, tokenUsedBefore } = request;
-  // An earlier request of the owner could end this one.
+  // Wait for earlier requests of the owner, which could end this one.
   const settled = tokenUsedBefore ? connections.endings.settled(family.keys, token) : undefined;
   if (settled !== undefined) await afterEndings(settled, request, patience);
   const waits = waitMs > 0 && pollMs === undefined;
@@ -180,19 +184,19 @@ async function ask(
           : new AskingOnce(connections, request, signal);
   const checked = async (answered: Granted | Done | undefined): Promise<Granted | Done | undefined> => {
     if (answered === undefined || answered.done) return answered;
-    // Without an answer about the owner's other mode, the grant is asked for again or withdrawn.
+    // If no reply about the owner's other mode arrives, the grant is requested again or withdrawn.
     asking.open = true;
     const wasLost = await abortable(wasLostBefore(connections, request, answered, ends), signal);
     asking.open = false;
     return wasLost ? { ...answered, wasLost } : answered;
   };
-  // An owner that held nothing has lost nothing.
+  // An owner without holds cannot have lost one.
   const answer = (asked: Promise<Granted | Done | undefined>): Promise<Granted | Done | undefined> =>
     request.owned.fence === 0 ? asked : asked.then(checked);
   const resend = waitMs === 0 ? new Resend(RESEND_MS) : undefined;
   let backoff: Backoff | undefined;
   let retries: Retries | undefined;
-  // The acquire itself shows that the server takes a time up to the lease.
+  // If the time is not above the lease, the acquire itself proves that the server accepts it.
   let isProven = request.atLeast <= (request.lease ?? Infinity);
   try {
     for (;;) {
@@ -201,7 +205,7 @@ async function ask(
       try {
         if (!isProven) await abortable(prove(connections, request, ends), signal);
         isProven = true;
-        // A caller that does not wait has the time that its attempts take.
+        // A caller that does not wait allows the time that its attempts take.
         answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
         backoff = retries = undefined;
       } catch (error) {
@@ -219,7 +223,7 @@ async function ask(
       }
       if (answered !== undefined || waitMs === 0) return answered;
       if (pollMs !== undefined) {
-        // Half to one and a half of the interval: old and new clients that poll in step would starve each other.
+        // Jittered, because old and new clients that poll in step would starve each other.
         const ms = pollMs * (0.5 + Math.random());
         if (now() + ms > ends) return undefined;
         await pause(ms, signal);
@@ -229,7 +233,7 @@ async function ask(
     }
   } catch (error) {
     if (signal?.aborted && error === signal.reason) explain(error, retries?.cause ?? connections.failure);
-    // What was tried since the time was over counts for the time that the caller is kept.
+    // The time that has passed since the timeout counts towards the delay of the caller.
     const keptMs = waitMs === 0 ? KEPT_MS : Math.min(KEPT_MS, ends + KEPT_MS - now());
     if (asking.open) await withdraw(connections, request, own, keptMs);
     if (request.inner !== undefined && error instanceof Trouble) throw notRun(error, request.lock);
@@ -238,15 +242,15 @@ async function ask(
 }
 
 /**
- * Finds an `atLeast` that the server will refuse, above lock.max-lease, before the work runs: only its release would
- * find it. It renews with that time as an owner that holds nothing, which changes nothing.
+ * Detects an `atLeast` that the server will refuse because it is above lock.max-lease. Otherwise only the release would
+ * fail, after the work. Sends a renewal with that time by an owner that holds nothing, which changes nothing.
  */
 async function prove(connections: Connections, { family, atLeast }: Request, ends: number): Promise<void> {
   try {
     await connections.send(family.key, family.renew(makeToken(), atLeast), within(ends));
   } catch (error) {
     if (!(error instanceof Trouble)) throw error;
-    // The acquire tells of a key that is something else.
+    // The acquire reports a key of another type.
     if (error.meansLost) return;
     const [, more] = /invalid expire time in '[^']*' command(?:: )?(.*)/.exec(error.message) ?? [];
     if (more !== undefined) throw new RangeError(`atLeast is too long: ${more}`, { cause: error.error });
@@ -254,7 +258,7 @@ async function prove(connections: Connections, { family, atLeast }: Request, end
   }
 }
 
-/** Why a request is sent again. The first time is a warning, as its caller may wait for ever. */
+/** Records why a request is sent again. Warns the first time, because its caller may wait indefinitely. */
 class Retries {
   cause: unknown;
   private readonly began = now();
@@ -267,8 +271,8 @@ class Retries {
 
   after(trouble: Trouble): void {
     this.cause = trouble.error;
-    // Redirections are part of every move of a slot, and a grace period of every start that has one.
-    // Of a library that is about to connect the next error says more.
+    // Every slot move causes redirections, and a start with a grace period causes GRACE. While a library is connecting,
+    // its next error says more.
     const maySettle = trouble.stage === "redirected" || trouble.error instanceof NotReadyError;
     const isUsual = trouble.code === "GRACE" || (maySettle && now() - this.began < RESEND_MS);
     if (this.isTold || isUsual) return;
@@ -277,7 +281,7 @@ class Retries {
   }
 }
 
-/** True if what the owner held before this grant was lost. */
+/** True if the owner's earlier holds were lost before this grant. */
 async function wasLostBefore(
   connections: Connections,
   { family, token, owned, otherMode }: Request,
@@ -285,11 +289,11 @@ async function wasLostBefore(
   ends: number,
 ): Promise<boolean> {
   if (granted.fence === owned.fence) return false;
-  // A new fence is a loss, except after an upgrade to WRITE. Only the server knows whether READ lasted until then.
+  // A new fence means a loss, except after an upgrade to WRITE: only the server knows whether READ lasted until then.
   if (!otherMode) return true;
   const reply = await connections.send(family.key, family.held(token), within(ends));
   if (reply === null || reply === undefined) return true;
-  // The holds of both modes together: no more than those of the grant if the other mode was lost.
+  // This counts the holds of both modes, so if there are no more than the grant's, the other mode was lost.
   const [, holds] = reply as [unknown, unknown];
   return Number(holds) <= granted.holds;
 }
@@ -297,7 +301,7 @@ async function wasLostBefore(
 /** Tracks whether a request with an unknown outcome was sent. */
 abstract class Sending implements Asking {
   open = false;
-  /** Why the latest request has no answer, if it has none. */
+  /** Why the latest request got no reply, if so. */
   protected trouble: Trouble | undefined;
 
   constructor(
@@ -333,7 +337,7 @@ abstract class Sending implements Asking {
   }
 }
 
-/** Over the shared connection, without waiting. */
+/** Requests the lock over the shared connection, without waiting. */
 class AskingOnce extends Sending {
   constructor(
     private readonly connections: Connections,
@@ -351,10 +355,10 @@ class AskingOnce extends Sending {
   }
 }
 
-/** Over the shared connection: queued there, and answered by a message. */
+/** Requests the lock over the shared connection, where it is queued and a message reports the outcome. */
 class AskingByMessage extends Sending {
   private isFirst = true;
-  /** True if an earlier request was queued and its outcome not received: a late message may be about that request. */
+  /** True if an earlier request was queued and its outcome not received, so a late message may concern that request. */
   private isUntold = false;
 
   constructor(
@@ -371,18 +375,18 @@ class AskingByMessage extends Sending {
     const found = connections.listening(key);
     let listening = found instanceof Promise ? await abortable(found, this.signal) : found;
     if (listening === undefined) {
-      // Most locks are free: the first request is sent without a subscription.
+      // Most locks are free, so the first request is sent without a subscription.
       if (this.isFirst) {
         this.isFirst = false;
         const wasOpen = this.open;
         const answered = await this.ask(ends);
         if (answered !== undefined && answered !== "queued") return answered;
-        // A request that was queued before stays queued when this one, which does not wait, is answered nil.
+        // A request that was queued before stays queued even if this one, which does not wait, gets nil.
         this.open ||= wasOpen;
       }
       listening = await this.listen(ends);
       if (listening === undefined) {
-        // The server could not be asked: that is not "not granted".
+        // The server could not be reached, which is not the same as "not granted".
         if (this.trouble !== undefined) throw this.trouble;
         return undefined;
       }
@@ -395,7 +399,7 @@ class AskingByMessage extends Sending {
     }
   }
 
-  /** undefined: the time was over before the subscription was confirmed. */
+  /** undefined: the time ran out before the subscription was confirmed. */
   private async listen(ends: number): Promise<Listening | undefined> {
     const over = new AbortController();
     const timer = ends === Infinity ? undefined : outOfTime(ends - now(), () => over.abort());
@@ -415,7 +419,7 @@ class AskingByMessage extends Sending {
     const { key } = request.family;
     const cancelling = cancel(connections, request, (words) => connections.send(key, words, within(ends)));
     if (await abortable(cancelling, this.signal)) return undefined;
-    // It has left the queue: granted, or its time was over at the server too.
+    // It has left the queue: it was granted, or has timed out on the server as well.
     const answered = await this.send(() => connections.send(key, words(request), within(ends)));
     return answered === "queued" ? undefined : answered;
   }
@@ -429,7 +433,7 @@ class AskingByMessage extends Sending {
     const { connections, request } = this;
     const sent = now();
     const longest = Math.max(SLICE_MS, inbox.size * APART_MS);
-    // Spread the retries of requests that began to wait together.
+    // Spread the retries of requests that started to wait together.
     const slice = connections.isMoving(request.family.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
     const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
     const answered = await this.ask(ends, blockMs, channel);
@@ -448,49 +452,51 @@ class AskingByMessage extends Sending {
         case "done":
           return await this.done(notice, isLate);
         case "timeout":
-          // Too early for this request: the message belongs to an earlier one.
+          // Too early for this request, so the message belongs to an earlier one.
           if (now() < over - 5) continue;
           this.isUntold = this.open = false;
           return undefined;
         case "cancelled":
-          // Still open, as the message may be about an earlier request of the token: then this one is queued.
+          // It stays open: if the message concerns an earlier request of the token, this one is still queued.
           throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
         case "superseded":
         case "unblocked":
           return this.askAgainSoon(ends);
         default:
-          // Interrupted, moved, or a key of another type: the reply to the next request says more.
+          // Interrupted, moved, or a key of another type: the reply to the next request has the reason.
           return undefined;
       }
     }
   }
 
-  /** The message says that the request was granted. Accepted only if it is certain which grant, and since when. */
+  /**
+   * Handles the message that the request was granted. Accepted only if it is certain which grant it is, and since when.
+   */
   private granted({ fence, holds = 1, slot }: Notice, sent: number): Granted | undefined {
     const { family, lease, tokenUsedBefore } = this.request;
-    // The lease began with the grant, which may be a slice later than the request: asking again restarts it.
+    // The lease began with the grant, which may be a slice later than the request. Asking again restarts it.
     const isLate = lease !== null && now() - sent >= lease / 10;
     if (isLate || tokenUsedBefore || fence === undefined || (family.slots && slot === undefined)) return undefined;
     this.open = false;
     return granted(this.request, sent, fence, holds, slot);
   }
 
-  /** The message says that the work was done. */
+  /** Handles the message that the work was done. */
   private async done({ fence }: Notice, isLate: boolean): Promise<Done | undefined> {
     if (this.request.tokenUsedBefore || fence === undefined) return undefined;
-    // An earlier request may have been answered, while this one is queued behind the next holder.
+    // The message may concern an earlier request, while this one is queued behind the next holder.
     if (isLate) await withdraw(this.connections, this.request);
     this.open = false;
     return { done: true, fence };
   }
 
-  /** The same request came over another connection, or the server has become a replica. */
+  /** Pauses because the same request came over another connection, or the server has become a replica. */
   private async askAgainSoon(ends: number): Promise<undefined> {
     await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
   }
 }
 
-/** Over a dedicated connection, which may block. */
+/** Requests the lock over a dedicated connection, which may block. */
 class AskingOver extends Sending {
   constructor(
     private readonly own: OwnTransport,
@@ -504,7 +510,7 @@ class AskingOver extends Sending {
   async slice(ends: number): Promise<Granted | Done | undefined> {
     const blockMs = Math.max(1, Math.ceil(Math.min(SLICE_MS, ends - now())));
     let since = 0;
-    // A blocking command does not say that it waits.
+    // A blocking command does not report that it waits.
     const queued = this.waits ? outOfTime(QUEUED_MS, this.request.onQueued) : undefined;
     const answered = await this.send((sent) => {
       since = sent;
@@ -524,10 +530,10 @@ class AskingOver extends Sending {
 }
 
 /**
- * For a command under the lock: the acquire, the command and the release in one packet. Over the shared connection that
- * packet does not wait; after an ordinary wait the command and the release follow in one.
+ * Runs a command under the lock, with the acquire, the command and the release in one packet. Over the shared
+ * connection that packet does not wait; after an ordinary wait the command and the release follow in another packet.
  *
- * Must never happen: a command that may have run is sent again. Then the library's error ends the acquire.
+ * A command that may have run must never be sent again: the library's error then ends the acquire.
  */
 class AskingToRun implements Asking {
   private isOpen = false;
@@ -568,7 +574,7 @@ class AskingToRun implements Asking {
     return this.own === undefined ? this.behind(await this.waiting.end(ends)) : undefined;
   }
 
-  /** All of it in one packet; undefined: not granted. */
+  /** Sends everything in one packet; undefined: not granted. */
   private async whole(ends: number, blockMs?: number): Promise<Granted | undefined> {
     const { own, request } = this;
     const withinMs = blockMs === undefined ? within(ends) : Math.min(blockMs + LATE_MS, ends + LATE_REPLY_MS - now());
@@ -590,7 +596,7 @@ class AskingToRun implements Asking {
     const [acquired, executed, released] = replies;
     if (acquired instanceof Trouble) {
       this.isOpen = wasOpen || acquired.mayHaveRun;
-      // A request that waits is queued meanwhile.
+      // A request that waits is queued during the grace period.
       if (acquired.code === "GRACE" && this.waits && blockMs === undefined) return undefined;
       throw acquired.mayHaveRun ? acquired.error : acquired;
     }
@@ -601,7 +607,7 @@ class AskingToRun implements Asking {
     return undefined;
   }
 
-  /** The command and the release behind a grant. */
+  /** Sends the command and the release after a grant. */
   private async behind(granted: Granted | Done | undefined): Promise<Granted | Done | undefined> {
     if (granted === undefined || granted.done) return granted;
     this.isOpen = true;
@@ -618,12 +624,12 @@ class AskingToRun implements Asking {
     ];
   }
 
-  /** Throws a `Trouble` after which the command, which did not run, may be sent again. */
+  /** Throws a `Trouble` if the command did not run and may be sent again. */
   private async ran(granted: Granted, executed: unknown, released: unknown): Promise<Granted> {
     const { family, lock } = this.request;
     const isReleased = !(released instanceof Trouble);
     this.open = !isReleased;
-    // Requests of this token may have been told their grant.
+    // A message may have reported the grant of a request of this token.
     this.request.tokenUsedBefore = true;
     if (!(executed instanceof Trouble)) {
       this.open = false;
@@ -631,7 +637,7 @@ class AskingToRun implements Asking {
       return { ...granted, ran: { reply, isReleased } };
     }
     if (executed.mayHaveRun) throw executed.error;
-    // WRONGTYPE of the lock's key, which the release reports too, or of the command's own.
+    // WRONGTYPE may concern the lock's key, in which case the release reports it as well, or the command's own key.
     const isNoLock = executed.code === "WRONGTYPE" && released instanceof Trouble && released.meansLost;
     const isLost = executed.code === "NOTHELD" || isNoLock;
     if (!isLost && !executed.isOfCommand) throw executed;
@@ -641,7 +647,7 @@ class AskingToRun implements Asking {
   }
 }
 
-/** A dedicated connection to the node of the key; replaced after a failure until it is kept for a session. */
+/** A dedicated connection to the node of the key. It is replaced after a failure until it is kept for a session. */
 export class OwnTransport {
   private connection: OwnConnection | undefined;
   private last: Promise<unknown> = Promise.resolve();
@@ -652,7 +658,9 @@ export class OwnTransport {
     private readonly key: Word,
   ) {}
 
-  /** Waits for the reply to an abandoned request: over two connections, the order of arrival would be undefined. */
+  /**
+   * Waits for the reply to an abandoned request, because over two connections the order of arrival would be undefined.
+   */
   async settled(longestMs: number): Promise<void> {
     await aside(this.last, longestMs);
     this.close();
@@ -664,7 +672,7 @@ export class OwnTransport {
     return sending;
   }
 
-  /** As `send`; a `Trouble` stands in the place of a reply. */
+  /** As `send`, for a packet. A `Trouble` stands for each reply that did not come. */
   packet(parts: readonly Part[], withinMs: number): Promise<unknown[]> {
     const sending = this.packetInTime(parts, now() + withinMs);
     this.last = sending.catch(() => undefined);
@@ -694,7 +702,7 @@ export class OwnTransport {
   private async open(ends: number): Promise<OwnConnection> {
     if (this.connection === undefined || this.connection.ended) {
       const opened = await this.connections.own(this.key, Math.max(1, Math.min(LATE_MS, ends - now())));
-      // The caller gave up meanwhile: the request must not follow its own withdrawal.
+      // The caller cancelled meanwhile, and the request must not be sent after its own withdrawal.
       if (this.isClosed) {
         opened.close();
         throw new Trouble(new Error("The request was cancelled"), "unsent");
@@ -711,7 +719,7 @@ export class OwnTransport {
     return kept;
   }
 
-  /** Sends nothing more. */
+  /** From here on nothing more is sent. */
   close(): void {
     this.isClosed = true;
     this.drop();
@@ -731,7 +739,7 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
   return new WrongTypeError(message, request.lock, { cause: trouble.error });
 }
 
-/** Sends LOCK.CANCEL for the request; true: it was queued. A message about that is not told to the token's next one. */
+/** Sends LOCK.CANCEL for the request; true: it was queued. The token's next request ignores the message about that. */
 async function cancel(
   connections: Connections,
   { family, token, tokenUsedBefore }: Request,
@@ -746,7 +754,7 @@ async function cancel(
   return wasQueued;
 }
 
-/** Leaves neither a queued request nor a hold of it behind. */
+/** Removes the request from the queue, and releases its grant. */
 export function withdraw(
   connections: Connections,
   request: Request,
@@ -755,13 +763,13 @@ export function withdraw(
 ): Promise<void> {
   const { family, lock, token, owned, before, lease } = request;
   const work = async (): Promise<void> => {
-    // In this order: a release alone could arrive just before the grant.
+    // Cancel first: a release alone could arrive just before the grant.
     await cancel(connections, request, (words) => undone(connections, family.key, words, lease));
     await own?.settled(UNDO_MS / 4);
-    // A report of done work would keep the waiting callers from doing it.
+    // FAILED, because reporting the work as done would keep the waiting callers from doing it.
     const how = request.coalesce ? "failed" : "done";
     await undone(connections, family.key, family.release(token, before, how), lease);
-    // The grant of an upgrade gives READ a new fence, and the release of WRITE does not take that back.
+    // The grant of an upgrade gives READ a new fence, which READ keeps after the release of WRITE.
     if (request.otherMode) {
       await held(connections, family, token, lock).then(
         (found) => owned.found(found),
@@ -778,7 +786,7 @@ export function releaseAll(connections: Connections, request: Request): Promise<
   return ending(connections, request, undone(connections, family.key, family.release(token, 0, "done"), lease));
 }
 
-/** As `aside`, for work that the owner's next acquire has to wait for. */
+/** As `aside`, but the owner's next acquire waits for the work. */
 function ending(
   connections: Connections,
   { family, token }: { family: Family; token: Word },
@@ -789,7 +797,7 @@ function ending(
   return aside(work, keptMs);
 }
 
-/** Resends the command until it has run, or the lease is over. undefined: it has no reply. */
+/** Resends the command until it has run or the lease has expired. undefined: there is no reply. */
 async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<unknown> {
   const resend = new Resend(lease ?? Infinity, 1000);
   for (;;) {
@@ -804,7 +812,7 @@ async function undone(connections: Connections, key: Word, command: Word[], leas
 
 /**
  * Waits until enough replicas have received the grant, which was made on this same connection. Withdraws it if too few
- * have it in time, or if the signal is aborted.
+ * confirm it in time, or if the signal is aborted.
  */
 export function replicated(
   connections: Connections,
@@ -828,14 +836,14 @@ export function replicated(
   return withdrawing(connections, request, signal, confirming());
 }
 
-/** The count of holds afterwards, and until when the server should keep the lock, by the monotonic clock. */
+/** The number of holds after the release, and until when the server should keep the lock, by the monotonic clock. */
 export interface GivenBack {
   holds: number;
   keptUntil: number;
   work: Work;
 }
 
-/** Releases; false: lost before. A release is resent for `resendMs` if its reply was lost. */
+/** Releases the hold; false: it was lost before. A release whose reply was lost is resent for `resendMs`. */
 export async function release(
   connections: Connections,
   family: Family,
@@ -853,14 +861,14 @@ export async function release(
       if (leftMs > 0) {
         const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
         if (Number(reply) === 1) return !wasLost;
-        // One of several locks was lost: the others are released.
+        // One of multiple locks was lost: release the others.
         isKept = false;
         continue;
       }
       const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
-      // This release finds nothing because an earlier one, with a lost reply, has released the lock. If this release
-      // finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the server
-      // still had.
+      // If this release finds nothing, an earlier one whose reply was lost has released the lock. If it finds some of
+      // multiple keys, no earlier one has run. A loss that was known before remains a loss, even if the server still
+      // had the lock.
       return !wasLost && (family.wasHeld(Number(reply)) || (mayBeDone && Number(reply) <= 0));
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
@@ -921,7 +929,7 @@ export async function held(
   }
 }
 
-/** True if the lock is held by any owner, or its key holds something else. */
+/** True if any owner holds the lock, or its key holds another value. */
 export async function exists(connections: Connections, family: Family, lock: string): Promise<boolean> {
   const reply = await repeated(
     (trouble) => trouble.heals,
@@ -943,7 +951,7 @@ export async function info(connections: Connections, key: Word, lock: string, co
   return lockInfo(reply);
 }
 
-/** The first holder of the first key that is held; undefined: none, or the server did not say so in time. */
+/** The first holder of the first key that is held; undefined if there is none, or the server did not reply in time. */
 export async function holder(connections: Connections, family: Family): Promise<string | undefined> {
   const asked = family.keys.map((key) =>
     connections.send(key, ["LOCK.INFO", key, "COUNT", 1], LATE_REPLY_MS, "raw").then(lockInfo, () => null),
@@ -953,8 +961,8 @@ export async function holder(connections: Connections, family: Family): Promise<
 }
 
 /**
- * LOCK.EXEC. Resent only if it certainly did not run: for a second, and while its slot moves as long as the hold lasts,
- * because neither node runs a command on several keys of which one does not exist.
+ * Sends LOCK.EXEC. Resends it only if it did not run for certain: for a second, and while its slot moves as long as the
+ * hold lasts, because neither node runs a command on multiple keys of which one does not exist.
  */
 export async function execute(
   connections: Connections,
@@ -1001,7 +1009,7 @@ function ownError(error: unknown, lock: string): unknown {
   return isRefused ? error.error : translated(error, lock);
 }
 
-/** Ends a hold whose release failed, in the background: no caller waits for it. */
+/** Releases a hold whose release failed, in the background, without a caller that waits. */
 export function giveBack(connections: Connections, request: Request): void {
   const { family, token, lease } = request;
   const all = undone(connections, family.key, family.release(token, 0, "done"), lease);
@@ -1010,12 +1018,12 @@ export function giveBack(connections: Connections, request: Request): void {
   connections.endings.add(family.keys, token, work);
 }
 
-/** LOCK.EXEC answers WRONGTYPE for the lock's key and for the command's own: tells which. */
+/** LOCK.EXEC replies WRONGTYPE for the lock's key and for the command's own; this finds out which. */
 async function isNoLock(trouble: Trouble, connections: Connections, family: Family, owned: Owned): Promise<boolean> {
   return trouble.code === "WRONGTYPE" && (await held(connections, family, owned.token, owned.lock)) === undefined;
 }
 
-/** Resends for a while, if that may help. Rejects with `Trouble`. */
+/** Retries for a while if that may help. Rejects with `Trouble`. */
 async function repeated<T>(helps: (trouble: Trouble) => boolean, sending: () => Promise<T>): Promise<T> {
   const resend = new Resend(RESEND_MS);
   for (;;) {

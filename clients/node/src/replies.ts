@@ -14,9 +14,9 @@ import {
 /**
  * Why a request has no result.
  *
- * - `refused`: the server answered with an error.
- * - `redirected`: a node of a cluster answered that another one has the key, or none while its slot moves. Not run.
- * - `unsent`: it was not sent, as there was no connection.
+ * - `refused`: the server replied with an error.
+ * - `redirected`: a node of a cluster replied that another one has the key, or none while its slot moves. Nothing ran.
+ * - `unsent`: it was not sent, because there was no connection.
  * - `unanswered`: it was sent, and the server may have executed it.
  * - `closed`: the application closed the client; a retry is useless.
  */
@@ -41,7 +41,10 @@ export class Trouble extends Error {
     return this.code === "ASK" || this.code === "MOVED" || this.code === "TRYAGAIN";
   }
 
-  /** True if a client of one server met a node of a cluster: the key, or the channel of a wait, is another node's. */
+  /**
+   * True if a client for a single server is connected to a node of a cluster, and the key or channel belongs to another
+   * node.
+   */
   get isOfClusterNode(): boolean {
     const isOfChannel = this.code === "CROSSSLOT" && this.message.includes("NOTIFY");
     return isOfChannel || this.code === "ASK" || this.code === "MOVED";
@@ -59,14 +62,14 @@ export class Trouble extends Error {
   }
 
   /**
-   * True if this reply to LOCK.EXEC is the command's own error, and no refusal after which nothing was run. Outside of
-   * a cluster TRYAGAIN is the command's, on a key that is adopted.
+   * True if this reply to LOCK.EXEC is the command's own error, and not a refusal after which nothing ran. Outside a
+   * cluster TRYAGAIN is the command's own, on an adopted key.
    */
   get isOfCommand(): boolean {
     return this.stage === "refused" && !this.isOfClusterNode && (!this.heals || this.code === "TRYAGAIN");
   }
 
-  /** True if the reply to release, renew or exec says that the lock is no longer ours. */
+  /** True if the reply to a release, renewal or exec means that the lock is no longer ours. */
   get meansLost(): boolean {
     return this.code === "WRONGTYPE" || this.code === "WRONGKIND" || this.code === "NOTHELD";
   }
@@ -76,17 +79,20 @@ const HEALING = new Set("NOREPLICAS MISCONF GRACE BUSY MASTERDOWN CLUSTERDOWN TR
 // Redis's message when the server became a replica.
 const DEMOTED = "instance state changed";
 
-// Replies about the user, also where a library quotes them in an error of its own.
+// Matches replies about the user, even if a library quotes them in its own error.
 const DENIED = /(^|[:\s-])(WRONGPASS|NOAUTH|NOPERM|DENIED|ERR AUTH|ERR Client sent AUTH)\b/;
 
-/** True if the server, or a sentinel, has refused the user, even in the causes of an error: a retry cannot help. */
+/**
+ * True if the server or a sentinel has refused the user, so that a retry cannot help. Looks at the causes of an error
+ * as well.
+ */
 export function isDenied(error: unknown, depth = 5): boolean {
   if (!(error instanceof Error) || depth === 0) return false;
   const { cause, lastNodeError, errors = [] } = error as Error & { lastNodeError?: unknown; errors?: unknown[] };
   return DENIED.test(error.message) || [cause, lastNodeError, ...errors].some((each) => isDenied(each, depth - 1));
 }
 
-// Inside of LOCK.EXEC, an unknown command says nothing about the module.
+// LOCK.EXEC reports an unknown inner command in the same way, which says nothing about the module.
 const UNKNOWN = /unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\./i;
 
 const NOT_LOADED =
@@ -128,8 +134,8 @@ export function translated(error: unknown, lock: string): unknown {
 }
 
 /**
- * The error of a command that certainly did not run, where the caller could take it for the command's own. Other errors
- * of a lock say so by their class.
+ * The error of a command that did not run, if the caller could take it for the command's own. The classes of other
+ * errors say that already.
  */
 export function notRun(trouble: Trouble, lock: string): LockError {
   const error = translated(trouble, lock);
@@ -138,7 +144,7 @@ export function notRun(trouble: Trouble, lock: string): LockError {
   return new NotRunError(`the command did not run: ${why}`, lock, { cause: trouble.error });
 }
 
-/** True if an error from a library is the server's own reply: an upper-case code, then a sentence. */
+/** True if an error from a library is a reply of the server: an upper-case code, then a sentence. */
 export function isReply(error: unknown): boolean {
   return error instanceof Error && !("syscall" in error) && /^-?[A-Z][A-Z0-9_]+ /.test(error.message);
 }

@@ -22,7 +22,7 @@ export function slotOf(key: string | Buffer): number {
 const tags = new Map<number, string>();
 let tried = 0;
 
-/** A text without braces that hashes to this slot: keys may hold any bytes, the name of a channel should not. */
+/** A text without braces that hashes to this slot, because keys may contain any bytes, but channel names should not. */
 export function tagOf(slot: number): string {
   for (;;) {
     const tag = tags.get(slot);

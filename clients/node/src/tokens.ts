@@ -5,12 +5,12 @@ import { hostname } from "node:os";
 
 const LONGEST_TOKEN = 38;
 
-// Cached: the host's name is a system call.
+// Cached, because the host's name takes a system call.
 let ownStart: string | undefined;
 
 const RANDOM_BYTES = 8;
 const RANDOM_DIGITS = 2 * RANDOM_BYTES;
-// Made for many tokens at once: a request for so few bytes costs more than the rest of a token.
+// Generated in batches, because getting so few random bytes costs more than the rest of a token.
 let digits = "";
 let used = 0;
 
@@ -22,7 +22,7 @@ function nextRandom(): string {
   return digits.slice(used, (used += RANDOM_DIGITS));
 }
 
-/** A new token: 64 random bits in hex, after at most 38 bytes of the host's name. */
+/** A new owner ID, `host:pid:random`, with 64 random bits in hex; at most 38 bytes. */
 export function makeToken(host?: string): string {
   return (host === undefined ? (ownStart ??= startOf(hostname())) : startOf(host)) + nextRandom();
 }
