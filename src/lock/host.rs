@@ -35,7 +35,7 @@ pub trait Keys {
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> Self::Entry<'e>;
 
     /// Whether a waiter may be granted this key now.
-    fn gate(&mut self, key: KeyRef<'_>) -> Gate;
+    fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck;
 }
 
 /// An open key.
@@ -115,13 +115,13 @@ impl<'a> Content<'a> {
 /// Whether a waiter may be granted a key now. A grant to a waiter runs outside of its client's command, so the server
 /// has not checked whether it accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum WriteCheck {
     /// The grant may be written.
-    Open,
+    Allowed,
     /// The server refuses writes for now; retry later.
-    Closed,
+    Refused,
     /// The key's slot is migrating or belongs to another server, so its waiters must resend their requests.
-    Elsewhere,
+    SlotMoved,
 }
 
 /// What changed in a stored lock, for replicas, WATCH and the key's time to live.

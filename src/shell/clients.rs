@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use super::adopt;
 use super::background::events::{self, Event};
-use super::background::{gate, timer};
+use super::background::{timer, write_check};
 use super::clock;
 use super::ffi::blocked::{BlockCallbacks, BlockedClient, BlockedId};
 use super::ffi::context::{guard, Ctx};
@@ -208,7 +208,7 @@ impl Park for TurnClients<'_> {
         let Some(NewWaiter { owner, prefix, claim, key, channel }) = self.waiter else { return false };
         let answer_by = match channel {
             Some(channel) => {
-                let audience = if gate::is_in_cluster() { Audience::Shard } else { Audience::All };
+                let audience = if write_check::is_in_cluster() { Audience::Shard } else { Audience::All };
                 reply::queued(&mut self.ctx, &claim, owner);
                 AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }

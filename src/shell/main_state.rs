@@ -51,7 +51,7 @@ pub struct MainState {
     pub clock: Clock,
     pub timer: Timer,
     pub inspections: Inspections,
-    pub gate: Gate,
+    pub write_check: WriteCheckState,
     pub stall: Stall,
     pub consumers: Consumers,
     pub removals: Removals,
@@ -137,8 +137,8 @@ pub struct Inspections {
     pub quiet_turns: Cell<u32>,
 }
 
-/// The write check: `background/gate`.
-pub struct Gate {
+/// The write check: `background/write_check`.
+pub struct WriteCheckState {
     /// The LOCK.APPLY that is running is the probe of the write check.
     pub is_probing: Cell<bool>,
     pub is_in_cluster: Cell<bool>,
@@ -259,7 +259,7 @@ impl MainState {
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
             inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false), quiet_turns: Cell::new(0) },
-            gate: Gate {
+            write_check: WriteCheckState {
                 is_probing: Cell::new(false),
                 is_in_cluster: Cell::new(false),
                 held_back_since: Cell::new(None),

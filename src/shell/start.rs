@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use redis_module::raw;
 
-use super::background::{events, gate, server_events, stall, timer};
+use super::background::{events, server_events, stall, timer, write_check};
 use super::commands::dispatch;
 use super::ffi::command_info::keys_of;
 use super::ffi::context::{guard, Ctx};
@@ -89,7 +89,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
             .into());
     }
     settings::register(ctx, &pairs(args), [&adopt::PATTERNS, &adopt::OBSERVED])?;
-    gate::start(ctx);
+    write_check::start(ctx);
     find_commands(ctx)?;
     if !datatype::register(ctx) {
         return Err("the server refused to register the data type".into());
@@ -134,7 +134,7 @@ fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
             .into());
     }
     // While a slot is moving, a command with multiple keys uses EXISTS to find out whether all of them are here.
-    if gate::is_in_cluster() && !knows("EXISTS") {
+    if write_check::is_in_cluster() && !knows("EXISTS") {
         return Err("the server has no EXISTS command (rename-command), which requests for multiple keys need in a \
                     cluster: \
                     use ACL rules instead of rename-command"

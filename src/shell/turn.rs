@@ -10,7 +10,7 @@ use command::host::{KeyArguments, NewWaiter};
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
-use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
+use lock::manager::timers::{NextTimer, WRITE_RETRY_MS};
 use lock::manager::uncontended::LateKey;
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
@@ -19,7 +19,7 @@ use redis_module::raw;
 
 use super::background::events::NoteAllAfterPanic;
 use super::background::timer::Arming;
-use super::background::{events, gate, inspections, stall, timer};
+use super::background::{events, inspections, stall, timer, write_check};
 use super::clients::TurnClients;
 use super::clock;
 use super::ffi::context::{guard, Ctx};
@@ -225,10 +225,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             manager.turn(&mut host).tick();
             manager.turn(&mut host).drain();
             let is_held_back = manager.has_due() && host.keys.was_refused();
-            gate::record_held_back(is_held_back, now.instant());
+            write_check::record_held_back(is_held_back, now.instant());
             if is_held_back {
                 // Waits still time out on time.
-                let retry = now.instant().plus_ms(GATE_RETRY_MS);
+                let retry = now.instant().plus_ms(WRITE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));
                 timer::arm(NextTimer { instant: Some(instant), timestamp: None });
             } else {
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
     });
     if played.is_none() {
         // After a panic, rearm the timer, because other keys must still be served.
-        timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(GATE_RETRY_MS)), timestamp: None });
+        timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(WRITE_RETRY_MS)), timestamp: None });
     }
 }
 

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
+use crate::host::{Clients, Content, Delivery, Effect, Entry, Host, Keys, Park, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::value::claim::ByFamily;
 use crate::value::fence::Fence;
@@ -100,7 +100,7 @@ impl Default for Keyspace {
             ahead_ms: 0,
             primary: BTreeMap::new(),
             replica: Replica::default(),
-            gate: Gate::Open,
+            write_check: WriteCheck::Allowed,
             open_to_command: None,
             events: Vec::new(),
             unsent: VecDeque::new(),
@@ -158,7 +158,7 @@ pub struct Keyspace {
     /// The replica's copy.
     pub replica: Replica,
     /// The result of the write check for writes that are not part of a command.
-    pub gate: Gate,
+    pub write_check: WriteCheck,
     /// The key of the command that is running, in a cluster. It may be written whatever the write check says.
     pub open_to_command: Option<Key>,
     /// Keyspace events that the lock manager has not received yet.
@@ -459,10 +459,10 @@ impl Keys for &mut Keyspace {
         OpenKey { keyspace: self, key, expired }
     }
 
-    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+    fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
         match self.open_to_command.as_ref().is_some_and(|own| own.as_ref() == key) {
-            true => Gate::Open,
-            false => self.gate,
+            true => WriteCheck::Allowed,
+            false => self.write_check,
         }
     }
 }

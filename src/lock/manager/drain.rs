@@ -8,7 +8,7 @@ use super::pending_removals::Phase;
 use super::release::End;
 use super::session_bindings::Binding;
 use super::turn::Turn;
-use crate::host::{Clients, Gate, Keys, WaitOutcome};
+use crate::host::{Clients, Keys, WaitOutcome, WriteCheck};
 use crate::key::RequestId;
 use crate::queue::deadlock;
 use crate::queue::placement::{new_position, SearchBudget};
@@ -54,7 +54,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
     fn work_off(&mut self, work: Work) {
         let clients = &mut self.turn.host.clients;
-        let gate = match work {
+        let write_check = match work {
             Work::End(id, removal) => {
                 return end_request(self.turn.manager, clients, self.turn.host.now, id, Phase::Removing(removal));
             }
@@ -69,23 +69,23 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             Work::Visit(Some(queue)) => self.visit(queue),
             Work::DecideAnew(position, id, queue) => self.decide_anew(position, id, queue),
         };
-        if gate == Gate::Closed {
+        if write_check == WriteCheck::Refused {
             self.writes = Writes::Refused;
         }
     }
 
     /// Runs the write check for a queue. If its slot has moved, its requests end.
-    fn gate_of(&mut self, queue: QueueId) -> Gate {
-        let Some(waiting) = self.turn.manager.waits.queues.get(queue) else { return Gate::Open };
-        let gate = self.turn.host.keys.gate(waiting.key.as_ref());
-        if gate == Gate::Elsewhere {
-            self.turn.manager.waits.put_off(queue, gate);
+    fn write_check_of(&mut self, queue: QueueId) -> WriteCheck {
+        let Some(waiting) = self.turn.manager.waits.queues.get(queue) else { return WriteCheck::Allowed };
+        let write_check = self.turn.host.keys.write_check(waiting.key.as_ref());
+        if write_check == WriteCheck::SlotMoved {
+            self.turn.manager.waits.put_off(queue, write_check);
         }
-        gate
+        write_check
     }
 
     /// Serves a queue that a rescan has reached.
-    fn visit(&mut self, queue: QueueId) -> Gate {
+    fn visit(&mut self, queue: QueueId) -> WriteCheck {
         let queues = &mut self.turn.manager.waits.queues;
         // Its holders are unknown until its key is open, which may have to wait while writes are refused.
         queues.holders_may_differ(queue);
@@ -96,57 +96,58 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     }
 
     /// Revokes an undelivered grant and serves the next waiter.
-    fn take_back(&mut self, delivery: &GrantInFlight) -> Gate {
-        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| self.turn.host.keys.gate(key.as_ref())).collect();
-        if gates.contains(&Gate::Closed) {
+    fn take_back(&mut self, delivery: &GrantInFlight) -> WriteCheck {
+        let write_checks: Vec<_> =
+            delivery.grants.iter().map(|(key, _)| self.turn.host.keys.write_check(key.as_ref())).collect();
+        if write_checks.contains(&WriteCheck::Refused) {
             self.turn.manager.undelivered(delivery.request);
-            return Gate::Closed;
+            return WriteCheck::Refused;
         }
         self.turn.manager.observer.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
-        for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
+        for ((key, grant), write_check) in delivery.grants.iter().zip(write_checks) {
             // In a slot that has moved to another node, the hold ends when its lease expires.
-            if gate == Gate::Elsewhere {
+            if write_check == WriteCheck::SlotMoved {
                 continue;
             }
             // If the key no longer holds this lock, the hold has already ended.
             _ = self.turn.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
         }
         self.turn.manager.deliveries.forget(delivery.request);
-        Gate::Open
+        WriteCheck::Allowed
     }
 
     /// Ends a hold of a connection that has ended, unless writes are refused.
-    fn end_bound_hold(&mut self, binding: &Binding) -> Gate {
+    fn end_bound_hold(&mut self, binding: &Binding) -> WriteCheck {
         let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
-        let gate = self.turn.host.keys.gate(key);
-        if gate != Gate::Closed {
+        let write_check = self.turn.host.keys.write_check(key);
+        if write_check != WriteCheck::Refused {
             self.turn.manager.bindings.unbind(key, owner);
         }
-        if gate == Gate::Open {
+        if write_check == WriteCheck::Allowed {
             let by = self.turn.manager.deliveries.end_with_connection(key, owner);
             // If the key no longer holds a lock, the hold has already ended.
             _ = self.turn.end_hold(key, End::Disconnected { owner, by });
         }
-        gate
+        write_check
     }
 
     /// Reevaluates a multi-key request after its owner has lost one of the keys: finds its position, and checks whether
     /// it would deadlock.
-    fn decide_anew(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> Gate {
+    fn decide_anew(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> WriteCheck {
         let waits = &self.turn.manager.waits;
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.position == position);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
-        let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return Gate::Open };
-        let gate = self.gate_of(queue);
-        match gate {
-            Gate::Open => {}
-            Gate::Closed => _ = self.turn.manager.waits.backlog.undecided.insert((position, id, queue)),
-            Gate::Elsewhere => {}
+        let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return WriteCheck::Allowed };
+        let write_check = self.write_check_of(queue);
+        match write_check {
+            WriteCheck::Allowed => {}
+            WriteCheck::Refused => _ = self.turn.manager.waits.backlog.undecided.insert((position, id, queue)),
+            WriteCheck::SlotMoved => {}
         }
         let mut holders = self.turn.manager.holders(&mut self.turn.host.keys, self.turn.host.now);
-        if gate != Gate::Open || holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
-            return gate;
+        if write_check != WriteCheck::Allowed || holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
+            return write_check;
         }
         let queues = self.turn.manager.queues();
         let keys: Vec<_> = queues.keys_of(&queued).cloned().collect();
@@ -170,7 +171,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
                 dismiss(self.turn.manager, &mut self.turn.host.clients, id, WaitOutcome::Deadlock);
             }
         }
-        gate
+        write_check
     }
 }
 
@@ -244,11 +245,11 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.answers[0];
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.manager.undelivered(granted);
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), true));
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
         assert!(!fixture.server.keyspace.primary.contains_key(&key()));
@@ -259,7 +260,7 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.answers[0];
-        fixture.server.keyspace.gate = Gate::Elsewhere;
+        fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
         fixture.manager.undelivered(granted);
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), false));

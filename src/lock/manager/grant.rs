@@ -108,7 +108,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 return Attempt::Stuck;
             }
             VerdictOfAll::Withheld => return Attempt::Stuck,
-            VerdictOfAll::Closed => {
+            VerdictOfAll::WritesRefused => {
                 self.manager.waits.backlog.queues.insert(queue);
                 return Attempt::PutOff;
             }

@@ -14,7 +14,7 @@ use super::open_key::OpenKey;
 use super::pending_removals::{PendingRemoval, Phase};
 use super::turn::Turn;
 use super::verdict::OVER_LIMIT;
-use crate::host::{Clients, Content, Entry, Gate, Keys, WaitOutcome};
+use crate::host::{Clients, Content, Entry, Keys, WaitOutcome, WriteCheck};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{Precedence, WaitQueue};
@@ -32,27 +32,31 @@ pub(super) enum Stop {
 
 impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     /// If requests wait for the key: its wait queue, and the result of the write check.
-    pub(super) fn gate_of_waited_for(&mut self, key: KeyRef<'_>, queue: Option<QueueId>) -> Option<(QueueId, Gate)> {
+    pub(super) fn write_check_of_waited_for(
+        &mut self,
+        key: KeyRef<'_>,
+        queue: Option<QueueId>,
+    ) -> Option<(QueueId, WriteCheck)> {
         let queue = queue?;
         let is_waited_for = self.manager.queues().get(queue)?.waiters() > 0;
-        is_waited_for.then(|| (queue, self.host.keys.gate(key)))
+        is_waited_for.then(|| (queue, self.host.keys.write_check(key)))
     }
 
     /// Grants the key of a queue to the waiters that it admits, in order, until the time slice is spent. Returns the
     /// result of the write check.
-    pub(super) fn serve(&mut self, queue: QueueId) -> Gate {
+    pub(super) fn serve(&mut self, queue: QueueId) -> WriteCheck {
         let waits = &mut self.manager.waits;
-        let Some(waiting) = waits.queues.get(queue) else { return Gate::Open };
+        let Some(waiting) = waits.queues.get(queue) else { return WriteCheck::Allowed };
         let (key, is_waited_for) = (waiting.key.clone(), waiting.waiters() > 0);
-        let gate = self.host.keys.gate(key.as_ref());
-        if !is_waited_for && gate != Gate::Elsewhere {
+        let write_check = self.host.keys.write_check(key.as_ref());
+        if !is_waited_for && write_check != WriteCheck::SlotMoved {
             waits.queues.end_all_reentering(queue);
-            return Gate::Open;
+            return WriteCheck::Allowed;
         }
         // After the slot has moved, reserved positions are useless as well.
-        if gate != Gate::Open {
-            waits.put_off(queue, gate);
-            return gate;
+        if write_check != WriteCheck::Allowed {
+            waits.put_off(queue, write_check);
+            return write_check;
         }
         let mut open = self.open(key.as_ref());
         match open.take_in_value(queue) {
@@ -62,7 +66,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 self.rest(queue, stop);
             }
         }
-        Gate::Open
+        WriteCheck::Allowed
     }
 
     /// Continues with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a

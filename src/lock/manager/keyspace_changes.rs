@@ -132,7 +132,7 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use crate::host::simulated::{KeyEvent, Stored, Told};
-    use crate::host::{Gate, WaitOutcome};
+    use crate::host::{WaitOutcome, WriteCheck};
     use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
@@ -361,11 +361,11 @@ mod tests {
             ("SWAPDB", |fixture| swap_dbs(fixture, 0, 1)),
             ("SWAPDB while writes are refused", |fixture| {
                 swap_dbs(fixture, 0, 1);
-                fixture.server.keyspace.gate = Gate::Closed;
+                fixture.server.keyspace.write_check = WriteCheck::Refused;
                 while !fixture.manager.waits.backlog.walks.is_empty() {
                     fixture.drain();
                 }
-                fixture.server.keyspace.gate = Gate::Open;
+                fixture.server.keyspace.write_check = WriteCheck::Allowed;
             }),
         ];
         for (row, event) in rows {

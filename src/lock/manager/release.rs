@@ -14,7 +14,7 @@ use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
 use super::turn::Turn;
-use crate::host::{Clients, Content, Effect, Entry, Gate, Keys};
+use crate::host::{Clients, Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
@@ -130,8 +130,8 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
     pub(super) fn end_hold(&mut self, key: KeyRef<'_>, end: End<'_>) -> Result<Released, KeyError> {
         // Before the key is open, because for the write check the server may run a command.
         let queue = self.manager.queues().id_of(key);
-        let waited_for = self.gate_of_waited_for(key, queue);
-        let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
+        let waited_for = self.write_check_of_waited_for(key, queue);
+        let is_handed_over = matches!(waited_for, Some((_, WriteCheck::Allowed)));
         let mut open = self.open_of_queue(key, queue);
         open.settle();
         let is_shared = matches!(open.entry.content(), Content::Lock(lock) if lock.is_shared());
@@ -158,14 +158,14 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             }
         }
         match waited_for {
-            Some((queue, Gate::Open)) => {
+            Some((queue, WriteCheck::Allowed)) => {
                 let stop = open.serve(queue);
                 self.rest(queue, stop);
             }
             _ => {
                 open.remove_if_vacant();
                 drop(open);
-                waited_for.into_iter().for_each(|(queue, gate)| self.manager.waits.put_off(queue, gate));
+                waited_for.into_iter().for_each(|(queue, write_check)| self.manager.waits.put_off(queue, write_check));
             }
         }
         // Reply to completed requests until the time slice is spent; the next iterations reply to the others.

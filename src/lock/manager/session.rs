@@ -4,9 +4,9 @@
 use super::lock_manager::LockManager;
 use super::open_key::OpenKey;
 use super::session_bindings::BindingId;
-use super::timers::{ELSEWHERE_RETRY_MS, GATE_RETRY_MS};
+use super::timers::{SLOT_MOVED_RETRY_MS, WRITE_RETRY_MS};
 use super::turn::Turn;
-use crate::host::{Content, Effect, Entry, Gate, Keys};
+use crate::host::{Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::{ClientId, KeyRef};
 use crate::value::claim::{Family, LockRequest};
 use crate::value::fence::Fence;
@@ -72,14 +72,14 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
             return;
         };
         let (key, now) = (binding.key.as_ref(), self.host.now.instant());
-        match self.host.keys.gate(key) {
-            Gate::Open => {}
+        match self.host.keys.write_check(key) {
+            WriteCheck::Allowed => {}
             // Writes are refused for every key, so thousands of bindings need not try one after another.
-            Gate::Closed => {
+            WriteCheck::Refused => {
                 bindings.renew_at(id, Some(now));
-                return bindings.put_off_renewals(now.plus_ms(GATE_RETRY_MS));
+                return bindings.put_off_renewals(now.plus_ms(WRITE_RETRY_MS));
             }
-            Gate::Elsewhere => return bindings.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
+            WriteCheck::SlotMoved => return bindings.renew_at(id, Some(now.plus_ms(SLOT_MOVED_RETRY_MS))),
         }
         if self.open(key).renew(binding.owner.as_bytes(), None) == Renewed::NotHeld {
             self.manager.bindings.unbind(key, binding.owner.as_bytes());
@@ -301,15 +301,15 @@ mod tests {
     #[test]
     fn a_closed_gate_delays_the_renewal_and_the_end() {
         let mut fixture = bound();
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.server.keyspace.now_ms = 1_100;
         fixture.tick();
         assert_eq!(fixture.effects(), []);
-        assert_eq!(fixture.next_timer(), Some(1_100 + GATE_RETRY_MS));
+        assert_eq!(fixture.next_timer(), Some(1_100 + WRITE_RETRY_MS));
         fixture.manager.end_session(CLIENT);
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a".into(), true));
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
     }
@@ -322,9 +322,9 @@ mod tests {
             fixture.acquire_all("a", &[name], MUTEX, Some(CLIENT), Lease::Persist);
         }
         fixture.manager.end_session(CLIENT);
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.drain();
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.server.keyspace.modified = Some(Vec::new());
         fixture.drain();
         assert_eq!(fixture.server.keyspace.modified, Some(names.map(|name| Key::new(0, name)).to_vec()));
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn a_key_that_moves_is_unbound() {
         let mut fixture = bound();
-        fixture.server.keyspace.gate = Gate::Elsewhere;
+        fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
         fixture.manager.end_session(CLIENT);
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.bindings().is_empty()), ("a".into(), true));

@@ -10,10 +10,10 @@ use crate::queue::queues::WaitQueues;
 use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds until refused writes are tried again. The server reports no event when a pause has ended.
-pub const GATE_RETRY_MS: u64 = 10;
+pub const WRITE_RETRY_MS: u64 = 10;
 
 /// Milliseconds until a key in a moving slot is tried again.
-pub(super) const ELSEWHERE_RETRY_MS: u64 = 1_000;
+pub(super) const SLOT_MOVED_RETRY_MS: u64 = 1_000;
 
 /// When the lock manager must act next without a command, on each of the two clocks. Which of them comes first depends
 /// on changes of the wall clock.

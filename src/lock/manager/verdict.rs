@@ -4,7 +4,7 @@
 use super::lock_manager::LockError;
 use super::open_key::OpenKey;
 use super::turn::Turn;
-use crate::host::{Content, Entry, Gate, Keys, WaitOutcome};
+use crate::host::{Content, Entry, Keys, WaitOutcome, WriteCheck};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::request::{NewRequest, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{Precedence, WaitQueue};
@@ -36,7 +36,7 @@ pub(super) enum VerdictOfAll {
     /// Only the grace period prevents the grant.
     Withheld,
     /// The server refuses writes.
-    Closed,
+    WritesRefused,
     /// It can never be granted.
     Never(WaitOutcome),
 }
@@ -183,10 +183,14 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
             }
         }
         // The keys share a slot, but a migration moves each key separately.
-        match keys.iter().map(|key| self.host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
-            None | Some(Gate::Open) => {}
-            Some(Gate::Closed) => return VerdictOfAll::Closed,
-            Some(Gate::Elsewhere) => return VerdictOfAll::Never(WaitOutcome::TryAgain),
+        match keys
+            .iter()
+            .map(|key| self.host.keys.write_check(key.as_ref()))
+            .find(|write_check| *write_check != WriteCheck::Allowed)
+        {
+            None | Some(WriteCheck::Allowed) => {}
+            Some(WriteCheck::Refused) => return VerdictOfAll::WritesRefused,
+            Some(WriteCheck::SlotMoved) => return VerdictOfAll::Never(WaitOutcome::TryAgain),
         }
         let queues = self.manager.queues();
         let is_behind = |other: &QueueId| queues.get(*other).is_some_and(|queue| !queue.is_first(&queued.position));

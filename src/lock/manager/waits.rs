@@ -5,7 +5,7 @@ use super::backlog::Backlog;
 use super::limits::Limits;
 use super::lock_error::LockError;
 use super::pending_removals::{Leave, PendingRemoval, Phase};
-use crate::host::{Gate, WaitOutcome};
+use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::position::{QueuePosition, Rank};
 use crate::queue::queues::WaitQueues;
@@ -237,11 +237,11 @@ impl Waits {
 
     /// Handles a queue whose write check failed: it is served later, or its requests end with
     /// [`WaitOutcome::TryAgain`].
-    pub fn put_off(&mut self, queue: QueueId, gate: Gate) {
-        match gate {
-            Gate::Open => {}
-            Gate::Closed => self.backlog.queues.insert(queue),
-            Gate::Elsewhere => self.end_all(self.queues.all_in(queue), WaitOutcome::TryAgain),
+    pub fn put_off(&mut self, queue: QueueId, write_check: WriteCheck) {
+        match write_check {
+            WriteCheck::Allowed => {}
+            WriteCheck::Refused => self.backlog.queues.insert(queue),
+            WriteCheck::SlotMoved => self.end_all(self.queues.all_in(queue), WaitOutcome::TryAgain),
         }
     }
 }

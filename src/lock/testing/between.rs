@@ -6,7 +6,7 @@
 
 use super::checks;
 use super::rules::Rules;
-use crate::host::{Gate, WaitOutcome};
+use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::leave::Leave;
@@ -31,7 +31,7 @@ const ELSE: [Else; 4] = [Else::Nothing, Else::Deleted, Else::HeadLeaves, Else::L
 /// An owner that holds and waits for nothing requests a waited-for key, and another event follows. `chance` selects
 /// both. The new request must not be granted ahead of the waiters.
 pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
-    if rules.server.keyspace.gate != Gate::Open {
+    if rules.server.keyspace.write_check != WriteCheck::Allowed {
         return;
     }
     let mut queues: Vec<_> = rules.manager.queues().iter().filter(|(_, queue)| queue.waiters() > 0).collect();

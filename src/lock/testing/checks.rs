@@ -6,7 +6,7 @@ use super::contract::{Claim, Command, Event, Holds};
 use super::rules::{to_key, Rules};
 use super::schedule::Step;
 use crate::host::simulated::{Keyspace, Stored};
-use crate::host::{Content, Entry, Gate, Keys};
+use crate::host::{Content, Entry, Keys, WriteCheck};
 use crate::key::Key;
 use crate::manager::lock_manager::LockManager;
 use crate::manager::timers::NextTimer;
@@ -137,7 +137,7 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
 /// A holder with an expired lease is removed from a lock that requests wait for.
 pub(super) fn check_ended_leases_hold_nothing(rules: &Rules) {
     let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
-    if keyspace.gate != Gate::Open {
+    if keyspace.write_check != WriteCheck::Allowed {
         return;
     }
     let is_waited_for =
@@ -179,7 +179,7 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
 /// While the server accepts writes, the head of every wait queue is blocked by a holder.
 pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     let keyspace = &mut rules.server.keyspace;
-    if keyspace.gate != Gate::Open {
+    if keyspace.write_check != WriteCheck::Allowed {
         return;
     }
     let queues = rules.manager.queues();

@@ -9,7 +9,7 @@ use super::contract::{
 };
 use super::trace::{self, At};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
-use crate::host::{Gate, Keys, WaitOutcome};
+use crate::host::{Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::counted_holds::{CountChange, Counted};
@@ -221,10 +221,11 @@ impl Rules {
                 self.manager.leave_all(its);
             }
             Event::Writes(writes) => {
-                keyspace.gate = if writes == Writes::Accepted { Gate::Open } else { Gate::Closed };
+                keyspace.write_check =
+                    if writes == Writes::Accepted { WriteCheck::Allowed } else { WriteCheck::Refused };
             }
             Event::SlotMoved => {
-                keyspace.gate = Gate::Elsewhere;
+                keyspace.write_check = WriteCheck::SlotMoved;
                 let keys: Vec<Key> = keyspace.primary.keys().cloned().collect();
                 keys.iter().for_each(|key| keyspace.delete(key));
                 self.manager.db_changed(Some(0));
@@ -293,7 +294,7 @@ impl Rules {
         self.manager = LockManager::default();
         (self.manager.fences, self.manager.limits) = (fences, limits);
         self.server.keyspace.restart_from(replica);
-        self.server.keyspace.gate = Gate::Open;
+        self.server.keyspace.write_check = WriteCheck::Allowed;
         self.numbers.clear();
         self.manager.begin_grace(self.server.keyspace.instant(), grace);
     }
@@ -328,7 +329,9 @@ impl Rules {
         self.manager.turn(&mut self.server.host(now)).tick();
         self.manager.turn(&mut self.server.host(now)).drain();
         self.tell();
-        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_pending_removals()
+        self.server.keyspace.write_check != WriteCheck::Refused
+            || is_due(&self.manager)
+            || self.manager.has_pending_removals()
     }
 
     /// If many keys are concerned, a host need not report which.

@@ -14,7 +14,7 @@ use super::schedule::{Cast, Step};
 use super::trace::{self, At};
 use super::world::Saved;
 use crate::host::simulated::{Stored, Turns};
-use crate::host::Gate;
+use crate::host::WriteCheck;
 use crate::value::fence::Fence;
 use crate::value::holders::Slot;
 use crate::value::outcome::Hold;
@@ -114,7 +114,7 @@ impl Simulation {
             Step::SetClock(by_ms) if *by_ms < 0 && self.has_lost => {}
             Step::Crash(_) | Step::Failover(_) if self.was_set_back => {}
             // While writes are refused, expired holds stay stored. Setting the clock back would make them valid again.
-            Step::SetClock(by_ms) if *by_ms < 0 && self.rules.server.keyspace.gate != Gate::Open => {}
+            Step::SetClock(by_ms) if *by_ms < 0 && self.rules.server.keyspace.write_check != WriteCheck::Allowed => {}
             Step::SetClock(by_ms) => self.set_clock(*by_ms),
             Step::Crash(grace) => {
                 self.take_time();
@@ -190,7 +190,7 @@ impl Simulation {
     fn set_clock(&mut self, by_ms: i64) {
         let by_ms = by_ms.max(1 - self.rules.clocks().wall as i64);
         // The model has removed expired holds, so the rules must do so before the clock is set back.
-        let is_refused = self.rules.server.keyspace.gate != Gate::Open;
+        let is_refused = self.rules.server.keyspace.write_check != WriteCheck::Allowed;
         if is_refused && by_ms < 0 {
             return;
         }
@@ -221,7 +221,7 @@ impl Simulation {
 
     /// A server that refuses writes also refuses commands.
     fn send(&mut self, command: &Command) {
-        if self.rules.server.keyspace.gate == Gate::Open {
+        if self.rules.server.keyspace.write_check == WriteCheck::Allowed {
             self.send_in_turn(command);
             self.play_turns();
         }
@@ -229,7 +229,7 @@ impl Simulation {
 
     /// Plays all of this in one event-loop iteration. The server's own iterations follow.
     fn together(&mut self, commands: &[Command], events: &[Event]) {
-        if self.rules.server.keyspace.gate != Gate::Open {
+        if self.rules.server.keyspace.write_check != WriteCheck::Allowed {
             return;
         }
         let before = self.model.decided_anew();
@@ -314,7 +314,7 @@ impl Simulation {
                 | Event::MaxWaitersPerKeySet(_)
         );
         let keys_differ = !matches!(event, Event::Renamed(from, to) | Event::Restored(from, to) if from == to);
-        if is_write && self.rules.server.keyspace.gate != Gate::Open || !keys_differ {
+        if is_write && self.rules.server.keyspace.write_check != WriteCheck::Allowed || !keys_differ {
             return;
         }
         let event = match event {

@@ -3,7 +3,7 @@
 use command::errors::{self, ErrorReply};
 use command::host::{Ran, VisitedKey};
 
-use crate::shell::background::gate;
+use crate::shell::background::write_check;
 use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::context::Ctx;
@@ -63,7 +63,7 @@ pub fn keys_and_types(
         let scan = || call::scan(ctx, &[&cursor, b"COUNT", KEYS_AT_ONCE]);
         let found = match scan() {
             // As in LOCK.SCAN: an earlier call with keys of multiple slots may have left its client in a bad state.
-            Err(_) if gate::is_in_cluster() => call::call_again(ctx, scan),
+            Err(_) if write_check::is_in_cluster() => call::call_again(ctx, scan),
             found => found,
         };
         let found = found.map_err(|_| errors::NO_SCAN)?;

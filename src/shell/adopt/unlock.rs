@@ -2,7 +2,7 @@
 //! release, and try again on each message. When the module ends such a lock in another way, it publishes the message
 //! here.
 
-use crate::shell::background::gate;
+use crate::shell::background::write_check;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{publish, Audience};
 use crate::shell::ffi::string::Str;
@@ -25,7 +25,7 @@ pub fn tell(ctx: Ctx<'_>, key: Str<'_>) {
         false => [PREFIX, b"{", key, b"}"].concat(),
     };
     publish(ctx, &channel, MESSAGE, Audience::All);
-    if gate::is_in_cluster() {
+    if write_check::is_in_cluster() {
         publish(ctx, &channel, MESSAGE, Audience::Shard);
     }
 }

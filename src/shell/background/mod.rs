@@ -1,8 +1,8 @@
 //! What happens without a command: server events, the timer, the write check. The decisions are made in `turn`.
 
 pub mod events;
-pub mod gate;
 pub mod inspections;
 pub mod server_events;
 pub mod stall;
 pub mod timer;
+pub mod write_check;

@@ -11,7 +11,7 @@ use seq_macro::seq;
 
 use super::exec;
 use crate::shell::adopt;
-use crate::shell::background::gate;
+use crate::shell::background::write_check;
 use crate::shell::ffi::command_info::{add_acl_category, register, CommandEntry};
 use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::string::arguments;
@@ -60,7 +60,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
             return;
         }
         // The probe of the write check: nothing is written.
-        if CATALOG[INDEX].action == Action::Apply && gate::is_probing() {
+        if CATALOG[INDEX].action == Action::Apply && write_check::is_probing() {
             ctx.status("OK");
             return;
         }

@@ -13,7 +13,7 @@ use command::name::Prefix;
 use command::parse::key_positions;
 use command::run::is_held;
 
-use crate::shell::background::{events, gate};
+use crate::shell::background::{events, write_check};
 use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
@@ -33,12 +33,12 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     }
     let (key, command) = (args[1], &args[COMMAND_ARGUMENT..]);
     let keys = all_keys(ctx, key, command);
-    gate::compare_slots(&keys)?;
+    write_check::compare_slots(&keys)?;
     if !is_held(ctx, key, args[2].bytes())? {
         ctx.note(|manager| manager.observer.statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
-    gate::check_node(ctx, &keys)?;
+    write_check::check_node(ctx, &keys)?;
     let reply = call(ctx, command)?;
     if !reply.is_refusal() {
         ctx.note(|manager| manager.observer.statistics.execs += 1);
@@ -89,7 +89,7 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 /// that is still on the slot's old node. Also, its refusal would look like an error that the inner command returned
 /// after it ran.
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {
-    if !gate::is_in_cluster() {
+    if !write_check::is_in_cluster() {
         return Vec::new();
     }
     let inner = all_keys_of(ctx, command).into_iter().filter_map(|key| command.get(key.position).copied());

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::exec;
 use crate::shell::adopt;
-use crate::shell::background::{events, gate};
+use crate::shell::background::{events, write_check};
 use crate::shell::clients::{connection_of, TurnClients, WaitingClients};
 use crate::shell::ffi::call::{self, call_again};
 use crate::shell::ffi::context::Ctx;
@@ -77,11 +77,11 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     #[inline]
     fn check_slots(self, keys: &[Str<'a>]) -> Result<(), ErrorReply> {
-        gate::check_slots(self, keys)
+        write_check::check_slots(self, keys)
     }
 
     fn has_other_slot(self, key: Str<'a>, channel: Str<'a>) -> bool {
-        gate::is_in_cluster() && slot_of(key.bytes()) != slot_of(channel.bytes())
+        write_check::is_in_cluster() && slot_of(key.bytes()) != slot_of(channel.bytes())
     }
 
     #[inline]
@@ -180,7 +180,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         words.extend(command.pattern.into_iter().flat_map(|pattern| [b"MATCH", pattern]));
         words.extend(command.count.into_iter().flat_map(|count| [b"COUNT", count]));
         let mut found = call::scan(self, &words);
-        if gate::is_in_cluster() && matches!(found, Err(NOT_MY_SLOT)) {
+        if write_check::is_in_cluster() && matches!(found, Err(NOT_MY_SLOT)) {
             found = call_again(self, || call::scan(self, &words));
         }
         found.map_err(|_| errors::NO_SCAN)
@@ -250,7 +250,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     fn is_from_log(self) -> bool {
         /// The client that loads an append-only file.
         const AOF: u64 = u64::MAX;
-        self.client_id() == AOF || (events::is_replica() || gate::is_in_cluster()) && self.is_replicated()
+        self.client_id() == AOF || (events::is_replica() || write_check::is_in_cluster()) && self.is_replicated()
     }
 
     fn is_replica(self) -> bool {

@@ -218,7 +218,8 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     keys.fk.keynum =
         raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
     // A cluster routes a module's command only by keys at fixed positions. So the first key is declared twice;
-    // `NOT_KEY` keeps it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` checks the other keys.
+    // `NOT_KEY` keeps it from counting twice for ACLs and COMMAND GETKEYS. `write_check::check_slots` checks the other
+    // keys.
     [keys, range_of_keys(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY, one(2)), end]
 }
 

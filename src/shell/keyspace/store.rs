@@ -9,7 +9,7 @@ use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::Ordering;
 
 use command::host::KeyArguments;
-use lock::host::{Content, Effect, Entry, Gate, Keys};
+use lock::host::{Content, Effect, Entry, Keys, WriteCheck};
 use lock::key::KeyRef;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
@@ -20,7 +20,7 @@ use redis_module::raw;
 
 use super::{held_counts, removals};
 use crate::shell::adopt;
-use crate::shell::background::gate::{self, HoldsFor};
+use crate::shell::background::write_check::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::{OwnedStr, Str};
@@ -39,7 +39,7 @@ pub struct Store<'a> {
     /// A key of the command that was already open before the engine pass: the first one it opens.
     opened: Option<StoredKey<'a>>,
     /// The result of the write check in this timer callback, if it applies to all keys.
-    gate: Option<Gate>,
+    write_check: Option<WriteCheck>,
     was_refused: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Store<'a> {
         opened: Option<StoredKey<'a>>,
         arguments: KeyArguments<'a, Str<'a>>,
     ) -> Store<'a> {
-        Store { ctx, scope: Scope::Command, selected: None, arguments, opened, gate: None, was_refused: false }
+        Store { ctx, scope: Scope::Command, selected: None, arguments, opened, write_check: None, was_refused: false }
     }
 
     /// # Safety
@@ -61,7 +61,7 @@ impl<'a> Store<'a> {
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
         let arguments = KeyArguments { arguments: &[], names: &[] };
         let selected = Some(ctx.db());
-        Store { ctx, scope: Scope::Timer, selected, arguments, opened: None, gate: None, was_refused: false }
+        Store { ctx, scope: Scope::Timer, selected, arguments, opened: None, write_check: None, was_refused: false }
     }
 
     /// Whether the write check refused some key, so that due queues must be retried later.
@@ -95,23 +95,23 @@ impl Keys for Store<'_> {
         unsafe { StoredKey::open(self.ctx, self.scope, name) }
     }
 
-    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+    fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
         // The server has accepted the running command: in a cluster for its own keys, otherwise for any key.
-        if self.scope == Scope::Command && (!gate::is_in_cluster() || self.arguments.names.contains(&key.name)) {
+        if self.scope == Scope::Command && (!write_check::is_in_cluster() || self.arguments.names.contains(&key.name)) {
             // Only a transaction that itself paused the server gets here during a pause.
-            return if self.ctx.avoids_replica_traffic() { Gate::Closed } else { Gate::Open };
+            return if self.ctx.avoids_replica_traffic() { WriteCheck::Refused } else { WriteCheck::Allowed };
         }
-        if let Some(gate) = self.gate {
-            return gate;
+        if let Some(write_check) = self.write_check {
+            return write_check;
         }
         self.select(key.db);
         let name = OwnedStr::new(key.name);
-        let (gate, holds_for) = gate::ask(self.ctx, name.as_str());
+        let (write_check, holds_for) = write_check::ask(self.ctx, name.as_str());
         if holds_for == HoldsFor::EveryKey {
-            self.gate = Some(gate);
+            self.write_check = Some(write_check);
         }
-        self.was_refused |= gate == Gate::Closed;
-        gate
+        self.was_refused |= write_check == WriteCheck::Refused;
+        write_check
     }
 }
 

@@ -4,7 +4,7 @@ use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use redis_module::raw;
 
-use crate::shell::background::{events, gate, timer};
+use crate::shell::background::{events, timer, write_check};
 use crate::shell::clock;
 use crate::shell::ffi::context::guard;
 use crate::shell::ffi::module::Section;
@@ -43,7 +43,7 @@ fn write(section: &Section, state: &State) {
     let grace_ms = manager.grace_ends().map_or(0, |ends| ends.ms_since(now));
     let own = timer::own_context();
     let may_evict = own.is_some_and(|ctx| ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT));
-    section.text("acquires_refused", own.map_or("no", gate::acquires_refused));
+    section.text("acquires_refused", own.map_or("no", write_check::acquires_refused));
     for (name, number) in [
         ("held_mutex", *held.of(Family::Mutex)),
         ("held_reentrant", *held.of(Family::Reentrant)),
@@ -54,7 +54,7 @@ fn write(section: &Section, state: &State) {
         ("sessions", manager.bindings().len() as u64),
         ("last_fence", manager.fences.last().map_or(0, Fence::get)),
         ("grace_remaining_ms", grace_ms),
-        ("held_back_ms", gate::held_back_ms(now)),
+        ("held_back_ms", write_check::held_back_ms(now)),
         ("eviction_risk", u64::from(may_evict)),
         ("grants_immediate", statistics.grants_immediate()),
         ("grants_after_wait", statistics.grants_after_wait),

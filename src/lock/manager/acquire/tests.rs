@@ -1,6 +1,6 @@
 use super::*;
 use crate::host::simulated::Told;
-use crate::host::Gate;
+use crate::host::WriteCheck;
 use crate::manager::fixture::{owner, Fixture};
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaiterLimit;
@@ -104,7 +104,7 @@ fn only_a_changed_limit_serves_the_queue() {
         for is_held in [true, false] {
             let row = format!("LIMIT {limit}, held: {is_held}");
             let mut fixture = Fixture::of(&[("a", permits(1, 1)), ("b", permits(1, 1))]);
-            fixture.server.keyspace.gate = Gate::Closed;
+            fixture.server.keyspace.write_check = WriteCheck::Refused;
             if !is_held {
                 assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), Ok(Released::Gone), "{row}");
                 fixture.manager.waits.backlog.queues = Default::default();

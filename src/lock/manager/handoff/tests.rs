@@ -1,7 +1,7 @@
 use std::num::NonZeroU64;
 
 use crate::host::simulated::{Keyspace, OpenKey, Told, Turns};
-use crate::host::{Gate, Host, Keys, WaitOutcome};
+use crate::host::{Host, Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
@@ -212,16 +212,16 @@ fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
     fixture.effects();
-    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.server.keyspace.write_check = WriteCheck::Refused;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
     assert_eq!(fixture.effects(), [Told::Delete]);
     assert!(!fixture.manager.has_due(), "nothing waits for the gate");
 }
 
 /// The keyspace, with another result of the write check for the key l.
-struct GateOfL<'a>(&'a mut Keyspace, Gate);
+struct WriteCheckOfL<'a>(&'a mut Keyspace, WriteCheck);
 
-impl Keys for GateOfL<'_> {
+impl Keys for WriteCheckOfL<'_> {
     type Entry<'e>
         = OpenKey<'e>
     where
@@ -231,29 +231,29 @@ impl Keys for GateOfL<'_> {
         self.0.open(key)
     }
 
-    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+    fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
         if key.name == b"l" {
             self.1
         } else {
-            Gate::Open
+            WriteCheck::Allowed
         }
     }
 }
 
 #[test]
 fn several_keys_are_granted_if_the_gate_is_open_for_all() {
-    for gate in [Gate::Open, Gate::Closed, Gate::Elsewhere] {
+    for write_check in [WriteCheck::Allowed, WriteCheck::Refused, WriteCheck::SlotMoved] {
         let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
         fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
         let (now, server) = (fixture.server.now(), &mut fixture.server);
-        let keys = GateOfL(&mut server.keyspace, gate);
+        let keys = WriteCheckOfL(&mut server.keyspace, write_check);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
         let released = fixture.manager.turn(&mut host).release(key().as_ref(), b"d", &Portion::Mutex, Work::Done);
         assert_eq!(released, Ok(Released::Gone));
-        assert_eq!(fixture.holders(), if gate == Gate::Open { "b" } else { "" }, "{gate:?}");
-        assert_eq!(fixture.manager.has_due(), gate == Gate::Closed, "{gate:?}: later");
+        assert_eq!(fixture.holders(), if write_check == WriteCheck::Allowed { "b" } else { "" }, "{write_check:?}");
+        assert_eq!(fixture.manager.has_due(), write_check == WriteCheck::Refused, "{write_check:?}: later");
         let asks_again = matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]);
-        assert_eq!(asks_again, gate == Gate::Elsewhere, "{gate:?}");
+        assert_eq!(asks_again, write_check == WriteCheck::SlotMoved, "{write_check:?}");
     }
 }
 
@@ -287,10 +287,10 @@ fn a_queue_without_waiters_is_not_served() {
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
     fixture.manager.waits.go_on_later(queue);
-    for gate in [Gate::Open, Gate::Closed] {
-        fixture.server.keyspace.gate = gate;
+    for write_check in [WriteCheck::Allowed, WriteCheck::Refused] {
+        fixture.server.keyspace.write_check = write_check;
         let (now, opened) = (fixture.server.now(), fixture.server.keyspace.opened);
-        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue), Gate::Open);
+        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue), WriteCheck::Allowed);
         assert_eq!(fixture.server.keyspace.opened, opened);
         assert!(!fixture.manager.has_due());
     }
@@ -321,11 +321,11 @@ fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
     fixture.acquire("o", WRITE, None, Lease::Persist);
     fixture.acquire("o", READ, None, Lease::Persist);
     fixture.effects();
-    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.server.keyspace.write_check = WriteCheck::Refused;
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
     assert_eq!(fixture.effects(), []);
-    fixture.server.keyspace.gate = Gate::Open;
+    fixture.server.keyspace.write_check = WriteCheck::Allowed;
     fixture.drain();
     assert_eq!(fixture.holders(), "o");
     assert!(fixture.manager.queues().is_empty(), "o writes");
@@ -343,14 +343,14 @@ fn a_request_that_reenters_while_writes_are_refused_for_another_key_is_served_wh
         fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
         fixture.acquire("c", Claim::Mutex, None, Lease::Persist);
         fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.server.keyspace.open_to_command = Some(key());
         fixture.release("a", Portion::Mutex).unwrap();
         fixture.server.keyspace.open_to_command = None;
         fixture.drain();
         let answered = |fixture: &Fixture| fixture.server.inbox.answers.len();
         assert_eq!((answered(&fixture), fixture.manager.has_due()), (1, true), "{holder}");
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!((answered(&fixture), fixture.manager.has_due()), (2, false), "{holder}: b holds both");
         assert_eq!(fixture.holders(), "b");

@@ -66,14 +66,14 @@ fn a_release_leaves_what_the_table_says() {
 fn a_closed_gate_delays_the_hand_off() {
     for (claim, portion) in [(MUTEX, Portion::Mutex), (WRITE, Portion::ReadWrite(Mode::Write, Count::Step(1)))] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
         assert!(!fixture.manager.has_due(), "a release that ends no hold leaves nothing due");
         assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
         assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
         fixture.drain();
         assert!(fixture.holders().is_empty() && fixture.manager.has_due());
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!(fixture.holders(), "b", "{claim:?}");
     }
@@ -82,7 +82,7 @@ fn a_closed_gate_delays_the_hand_off() {
 #[test]
 fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-    fixture.server.keyspace.gate = Gate::Elsewhere;
+    fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
     assert!(fixture.server.inbox.answers.is_empty(), "a release that ends no hold answers no waiter");
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
@@ -98,7 +98,7 @@ fn an_error_changes_nothing() {
     assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_family(Family::Mutex));
     assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
     // A free key keeps the lock type of its waiters.
-    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.server.keyspace.write_check = WriteCheck::Refused;
     fixture.server.keyspace.delete(&key());
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_family(Family::Mutex));
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
@@ -274,10 +274,10 @@ fn a_broken_hold_is_bound_to_no_connection() {
 fn a_closed_gate_delays_the_hand_off_of_a_broken_lock() {
     for claim in [MUTEX, WRITE] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
-        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
         assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(1));
         assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
-        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!(fixture.holders(), "b", "{claim:?}");
     }

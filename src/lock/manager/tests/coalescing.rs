@@ -1,7 +1,7 @@
 //! Tests of COALESCE requests: the release of the lock completes them, and no other end of the hold does.
 
 use crate::host::simulated::Turns;
-use crate::host::{Gate, WaitOutcome};
+use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
@@ -332,15 +332,15 @@ fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
 
 #[test]
 fn no_other_outcome_comes_before_the_answer_of_a_release() {
-    for gate in [Gate::Elsewhere, Gate::Closed] {
+    for write_check in [WriteCheck::SlotMoved, WriteCheck::Refused] {
         let (mut fixture, ids) = waiting("Bc");
         let done = WaitOutcome::Done { fence: fence(&fixture) };
-        fixture.server.keyspace.gate = gate;
+        fixture.server.keyspace.write_check = write_check;
         release(&mut fixture, "a");
         fixture.drain();
         let told = told(&mut fixture);
-        assert_eq!(told[0], (ids[0], done), "{gate:?}");
-        assert_eq!(told.len(), if gate == Gate::Elsewhere { 2 } else { 1 }, "{gate:?}");
+        assert_eq!(told[0], (ids[0], done), "{write_check:?}");
+        assert_eq!(told.len(), if write_check == WriteCheck::SlotMoved { 2 } else { 1 }, "{write_check:?}");
     }
     let (mut fixture, ids, done) = released("BCD");
     fixture.manager.slots_left(|_| true);

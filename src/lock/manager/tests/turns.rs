@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 
 use crate::host::simulated::{Stored, Told, Turns};
-use crate::host::{Gate, WaitOutcome};
+use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
@@ -12,7 +12,7 @@ use crate::manager::leave::Leave;
 use crate::manager::pending_removals::PendingRemoval;
 use crate::manager::release::Work;
 use crate::manager::session::{RenewRequest, Renewed};
-use crate::manager::timers::GATE_RETRY_MS;
+use crate::manager::timers::WRITE_RETRY_MS;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Instant, Lease, WaitLimit};
@@ -320,19 +320,19 @@ fn a_hold_bound_to_a_connection_after_its_end_is_known_ends_too() {
 #[test]
 fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
     let mut fixture = session();
-    let retry_ms = 1_100 + GATE_RETRY_MS;
-    fixture.server.keyspace.gate = Gate::Closed;
+    let retry_ms = 1_100 + WRITE_RETRY_MS;
+    fixture.server.keyspace.write_check = WriteCheck::Refused;
     fixture.server.keyspace.now_ms = 1_100;
     fixture.tick();
     assert_eq!(fixture.manager.next_timer().instant.map(|next| next.ms()), Some(retry_ms));
-    fixture.server.keyspace.gate = Gate::Open;
+    fixture.server.keyspace.write_check = WriteCheck::Allowed;
     fixture.tick();
     assert_eq!(fixture.effects(), [], "not before");
     fixture.server.keyspace.now_ms = retry_ms;
     fixture.tick();
     assert_eq!(fixture.effects(), [Told::Renew(owner("a")), Told::Renew(owner("a")), Told::Renew(owner("a"))]);
     // A key in a slot that moves is not retried at once.
-    fixture.server.keyspace.gate = Gate::Elsewhere;
+    fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     fixture.server.keyspace.now_ms += 100;
     fixture.tick();
     assert_eq!(fixture.manager.next_timer().instant.map(|next| next.ms()), Some(retry_ms + 1_100));

@@ -5,7 +5,7 @@
 
 use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
-use lock::host::Gate;
+use lock::host::WriteCheck;
 use lock::value::time::Instant;
 use redis_module::raw;
 
@@ -38,24 +38,24 @@ pub enum HoldsFor {
 
 /// Call at module start. Cluster mode does not change while the server runs.
 pub fn start(ctx: Ctx<'_>) {
-    MAIN.gate.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
+    MAIN.write_check.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
 
 /// Whether the server is in cluster mode, where keys have slots that can move.
 pub fn is_in_cluster() -> bool {
-    MAIN.gate.is_in_cluster.get()
+    MAIN.write_check.is_in_cluster.get()
 }
 
 /// Whether the LOCK.APPLY that is running is the probe.
 pub fn is_probing() -> bool {
-    MAIN.gate.is_probing.get()
+    MAIN.write_check.is_probing.get()
 }
 
 /// Asks the server whether it accepts a write to the key, by running a probe command on it. The key must not be open.
-pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
+pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (WriteCheck, HoldsFor) {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & LOADING != 0 || ctx.avoids_replica_traffic() {
-        return (Gate::Closed, HoldsFor::EveryKey);
+        return (WriteCheck::Refused, HoldsFor::EveryKey);
     }
     let holds_for = if is_in_cluster() { HoldsFor::ThisKey } else { HoldsFor::EveryKey };
     let accepts = || probe(ctx, key).map_err(|refused| refused.errno);
@@ -64,17 +64,17 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
         accepted = call_again(ctx, accepts);
     }
     match accepted {
-        Ok(()) if stall::holds_back(ctx) => (Gate::Closed, HoldsFor::EveryKey),
-        Ok(()) => (Gate::Open, holds_for),
-        Err(NOT_MY_SLOT) if is_in_cluster() => (Gate::Elsewhere, HoldsFor::ThisKey),
-        Err(_) => (Gate::Closed, holds_for),
+        Ok(()) if stall::holds_back(ctx) => (WriteCheck::Refused, HoldsFor::EveryKey),
+        Ok(()) => (WriteCheck::Allowed, holds_for),
+        Err(NOT_MY_SLOT) if is_in_cluster() => (WriteCheck::SlotMoved, HoldsFor::ThisKey),
+        Err(_) => (WriteCheck::Refused, holds_for),
     }
 }
 
 fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), Refused> {
-    MAIN.gate.is_probing.set(true);
+    MAIN.write_check.is_probing.set(true);
     let accepted = call_as_script(ctx, APPLY, key, PROBE);
-    MAIN.gate.is_probing.set(false);
+    MAIN.write_check.is_probing.set(false);
     accepted
 }
 
@@ -134,13 +134,13 @@ fn code_of(Refused { errno, message }: &Refused) -> &'static str {
 
 /// Records, after each timer callback, whether due work is held back by the write check.
 pub fn record_held_back(is_held_back: bool, now: Instant) {
-    let since = MAIN.gate.held_back_since.get().unwrap_or(now);
-    MAIN.gate.held_back_since.set(is_held_back.then_some(since));
+    let since = MAIN.write_check.held_back_since.get().unwrap_or(now);
+    MAIN.write_check.held_back_since.set(is_held_back.then_some(since));
 }
 
 /// For how many milliseconds due work has been held back; 0: none is.
 pub fn held_back_ms(now: Instant) -> u64 {
-    MAIN.gate.held_back_since.get().map_or(0, |since| now.ms_since(since))
+    MAIN.write_check.held_back_since.get().map_or(0, |since| now.ms_since(since))
 }
 
 /// Checks that a command may use all of these keys in a cluster: the server has only checked the first one.
