@@ -5,6 +5,7 @@ The public classes only add the driver and `await`. All decisions are made here.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import threading
@@ -864,39 +865,39 @@ def with_defaults(defaults: Mapping[str, Any], **options: Any) -> Dict[str, Any]
 
 # The options of every class, for the docstrings of those that take them as `**options`. `Lock` lists its own.
 _SHARED_OPTIONS = """
-        blocking: Whether to wait in the server's queue. Default True.
-        blocking_timeout: How long to wait, in seconds. Default None: indefinitely.
-        thread_local: True: each thread (in `redislock.asyncio`, each task; of a MultiLock, each thread) that uses this
-            object has its own hold. False: all of them share one hold, and the object must not be used by two threads
-            or tasks at once. Default True.
-        raise_on_release_error: Whether the end of a `with` block raises if the lock was lost. False: the loss is only
-            logged. Default True.
-        auto_renew: Renew the lease after each third of it, in a daemon thread or a task, until the release. Needs a
-            `timeout`. Default False.
-        session: Bind the lock to a dedicated connection. The server renews the lease while that connection lives, and
-            releases the lock when it ends. Needs a `timeout`, and excludes `auto_renew` and `at_least`. Default False.
-        on_lost: Called once, with the `Grant`, if the lock is lost, in a thread or task of the client. In asyncio it
-            may be a coroutine function. Default None.
-        replicas: How many replicas must confirm the grant within `replica_timeout`. If fewer do, the lock is released
-            and `acquire` raises NotReplicatedError. Default 0.
-        replica_timeout: How long to wait for these confirmations, in milliseconds. Default 1000.
-        token: The owner ID, from 1 to 1,024 bytes. Default None: a new one for each hold.
-        at_least: Minimum time in seconds from the grant until the lock is free. An earlier release only sets the lease
-            to the rest of that time. Needs a `timeout`, and excludes `session` and `token`. Default None.
-        shared: Only in `redislock.asyncio`, and not with a cluster: wait over one connection that all such locks of
-            the client share, instead of one connection for each waiting task. Default False.
-        tell_holder: If the lock is not granted, ask the server who holds it. `holder`, and the HeldError that `with`
-            raises, then name the owner. Default False.
+    blocking: Whether to wait in the server's queue. Default True.
+    blocking_timeout: How long to wait, in seconds. Default None: indefinitely.
+    thread_local: True: each thread (in `redislock.asyncio`, each task; of a MultiLock, each thread) that uses this
+        object has its own hold. False: all of them share one hold, and the object must not be used by two threads
+        or tasks at once. Default True.
+    raise_on_release_error: Whether the end of a `with` block raises if the lock was lost. False: the loss is only
+        logged. Default True.
+    auto_renew: Renew the lease after each third of it, in a daemon thread or a task, until the release. Needs a
+        `timeout`. Default False.
+    session: Bind the lock to a dedicated connection. The server renews the lease while that connection lives, and
+        releases the lock when it ends. Needs a `timeout`, and excludes `auto_renew` and `at_least`. Default False.
+    on_lost: Called once, with the `Grant`, if the lock is lost, in a thread or task of the client. In asyncio it
+        may be a coroutine function. Default None.
+    replicas: How many replicas must confirm the grant within `replica_timeout`. If fewer do, the lock is released
+        and `acquire` raises NotReplicatedError. Default 0.
+    replica_timeout: How long to wait for these confirmations, in milliseconds. Default 1000.
+    token: The owner ID, from 1 to 1,024 bytes. Default None: a new one for each hold.
+    at_least: Minimum time in seconds from the grant until the lock is free. An earlier release only sets the lease
+        to the rest of that time. Needs a `timeout`, and excludes `session` and `token`. Default None.
+    shared: Only in `redislock.asyncio`, and not with a cluster: wait over one connection that all such locks of
+        the client share, instead of one connection for each waiting task. Default False.
+    tell_holder: If the lock is not granted, ask the server who holds it. `holder`, and the HeldError that `with`
+        raises, then name the owner. Default False.
 
-    Raises:
-        ValueError: A duration is out of range, or two options exclude each other.
-        TypeError: The client is an asyncio client and the class is not, or the reverse, or a duration is no number.
-    """
+Raises:
+    ValueError: A duration is out of range, or two options exclude each other.
+    TypeError: The client is an asyncio client and the class is not, or the reverse, or a duration is no number.
+"""
 
 
 def with_options(doc: Optional[str]) -> Optional[str]:
     """A docstring that ends with its arguments, continued by the shared ones. None: `python -OO` has removed it."""
-    return None if doc is None else doc.rstrip() + _SHARED_OPTIONS
+    return None if doc is None else inspect.cleandoc(doc) + _SHARED_OPTIONS
 
 
 READ_WRITE_DOC = with_options(
