@@ -27,13 +27,13 @@
 use std::ffi::CStr;
 use std::io::{self, Write};
 
-use lock::value::claim::{Family, Origin};
+use lock::value::claim::{LockType, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef, MAX_OWNER};
-use lock::value::rebuild::{FamilyAndLimit, Received};
+use lock::value::rebuild::{LockTypeAndLimit, Received};
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;
@@ -50,7 +50,7 @@ const MOST_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
 /// Encodes a hold and calls back with the arguments after the key; `None` for a vacant lock.
 #[inline]
 pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    let kind = lock.family_and_limit()?;
+    let kind = lock.lock_type_and_limit()?;
     let mut room = [0; MOST_BYTES];
     let mut free = &mut room[..];
     write_hold(&mut free, kind, hold).expect("there is room for the longest hold");
@@ -58,15 +58,15 @@ pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) 
     room.get(..len).map(pass_on)
 }
 
-fn write_hold(out: &mut &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> io::Result<()> {
-    let (letter, counts): (u8, &[u32]) = match (kind.family, hold.origin, hold.slot) {
-        (Family::Mutex, Origin::Native, _) => (b'm', &[]),
-        (Family::Mutex, Origin::Adopted, _) => (b'a', &[]),
-        (Family::Reentrant, Origin::Native, _) => (b'r', &[hold.holds]),
-        (Family::Reentrant, Origin::Adopted, _) => (b'h', &[hold.holds]),
-        (Family::ReadWrite, ..) => (b'w', &[hold.holds, hold.reads]),
-        (Family::Semaphore, _, None) => (b's', &[hold.holds, kind.limit]),
-        (Family::Semaphore, _, Some(slot)) => (b'n', &[slot.number(), kind.limit]),
+fn write_hold(out: &mut &mut [u8], kind: LockTypeAndLimit, hold: &Hold<'_>) -> io::Result<()> {
+    let (letter, counts): (u8, &[u32]) = match (kind.lock_type, hold.origin, hold.slot) {
+        (LockType::Mutex, Origin::Native, _) => (b'm', &[]),
+        (LockType::Mutex, Origin::Adopted, _) => (b'a', &[]),
+        (LockType::Reentrant, Origin::Native, _) => (b'r', &[hold.holds]),
+        (LockType::Reentrant, Origin::Adopted, _) => (b'h', &[hold.holds]),
+        (LockType::ReadWrite, ..) => (b'w', &[hold.holds, hold.reads]),
+        (LockType::Semaphore, _, None) => (b's', &[hold.holds, kind.limit]),
+        (LockType::Semaphore, _, Some(slot)) => (b'n', &[slot.number(), kind.limit]),
     };
     out.write_all(&[letter, b' '])?;
     let until = hold.until.timestamp().map_or(-1, Timestamp::signed_ms);
@@ -109,16 +109,16 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
     let (fence, lease, until) = (take_number(fields)?, take_number(fields)?, take_number(fields)?);
     let mut slot = None;
     let (kind, holds, reads) = match letter {
-        b'm' | b'a' => (FamilyAndLimit::new(Family::Mutex, 1)?, 1, 0),
-        b'r' | b'h' => (FamilyAndLimit::new(Family::Reentrant, 1)?, take_count(fields)?, 0),
-        b'w' => (FamilyAndLimit::new(Family::ReadWrite, 0)?, take_count(fields)?, take_count(fields)?),
+        b'm' | b'a' => (LockTypeAndLimit::new(LockType::Mutex, 1)?, 1, 0),
+        b'r' | b'h' => (LockTypeAndLimit::new(LockType::Reentrant, 1)?, take_count(fields)?, 0),
+        b'w' => (LockTypeAndLimit::new(LockType::ReadWrite, 0)?, take_count(fields)?, take_count(fields)?),
         b's' => {
             let holds = take_count(fields)?;
-            (FamilyAndLimit::new(Family::Semaphore, take_count(fields)?)?, holds, 0)
+            (LockTypeAndLimit::new(LockType::Semaphore, take_count(fields)?)?, holds, 0)
         }
         b'n' => {
             slot = Some(Slot::new(take_count(fields)?)?);
-            (FamilyAndLimit::new(Family::Semaphore, take_count(fields)?)?, 1, 0)
+            (LockTypeAndLimit::new(LockType::Semaphore, take_count(fields)?)?, 1, 0)
         }
         _ => return None,
     };
@@ -128,7 +128,7 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
 }
 
 /// `None`: no lock of this kind can have such a holder.
-fn sound<'a>(kind: FamilyAndLimit, holder: Holder) -> Option<Received<'a>> {
+fn sound<'a>(kind: LockTypeAndLimit, holder: Holder) -> Option<Received<'a>> {
     kind.allows(&holder).then_some(Received::Hold(kind, holder))
 }
 
@@ -166,35 +166,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [(Family, u8); 7] = [
-        (Family::Mutex, b'm'),
-        (Family::Mutex, b'a'),
-        (Family::Reentrant, b'r'),
-        (Family::Reentrant, b'h'),
-        (Family::ReadWrite, b'w'),
-        (Family::Semaphore, b's'),
-        (Family::Semaphore, b'n'),
+    const ALL: [(LockType, u8); 7] = [
+        (LockType::Mutex, b'm'),
+        (LockType::Mutex, b'a'),
+        (LockType::Reentrant, b'r'),
+        (LockType::Reentrant, b'h'),
+        (LockType::ReadWrite, b'w'),
+        (LockType::Semaphore, b's'),
+        (LockType::Semaphore, b'n'),
     ];
 
     /// A lock of any type with one holder, in any state that requests can produce.
-    fn held() -> impl Strategy<Value = (FamilyAndLimit, Holder)> {
+    fn held() -> impl Strategy<Value = (LockTypeAndLimit, Holder)> {
         let owner = prop_oneof![prop::collection::vec(any::<u8>(), 1..60), Just(vec![b' '; MAX_OWNER])];
         let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];
         let count = || prop_oneof![1..=9u32, any::<u32>(), Just(u32::MAX)];
         let fence = prop_oneof![1..=9u64, 1..1u64 << 53, Just((1 << 53) - 1)];
         (0..7usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
             "no lock can be held so",
-            |(family, owner, fence, lease, until, holds, other)| {
-                let (family, letter) = ALL[family];
+            |(lock_type, owner, fence, lease, until, holds, other)| {
+                let (lock_type, letter) = ALL[lock_type];
                 let slot = if letter == b'n' { Some(Slot::new(holds % 1_000_000)?) } else { None };
-                let (holds, reads, limit) = match family {
+                let (holds, reads, limit) = match lock_type {
                     _ if slot.is_some() => (1, 0, other),
-                    Family::Mutex => (1, 0, 1),
-                    Family::Reentrant => (holds, 0, 1),
-                    Family::ReadWrite => (holds, other, 0),
-                    Family::Semaphore => (holds, 0, other),
+                    LockType::Mutex => (1, 0, 1),
+                    LockType::Reentrant => (holds, 0, 1),
+                    LockType::ReadWrite => (holds, other, 0),
+                    LockType::Semaphore => (holds, 0, other),
                 };
-                let kind = FamilyAndLimit::new(family, limit)?;
+                let kind = LockTypeAndLimit::new(lock_type, limit)?;
                 let (lease, until) = (Lease::from_ms(lease)?, deadline_of(until)?);
                 let owner = Owner::new(&owner)?;
                 let origin = if matches!(letter, b'a' | b'h') { Origin::Adopted } else { Origin::Native };
@@ -204,7 +204,7 @@ mod tests {
         )
     }
 
-    fn encoded((kind, holder): &(FamilyAndLimit, Holder)) -> Vec<u8> {
+    fn encoded((kind, holder): &(LockTypeAndLimit, Holder)) -> Vec<u8> {
         let mut lock = Lock::Vacant;
         assert!(lock.apply_hold(*kind, holder.clone()), "{kind:?} {holder:?}");
         let hold = lock.hold(holder.owner.as_bytes(), holder.until).expect("it holds");
@@ -231,22 +231,22 @@ mod tests {
             slot: None,
             origin: Origin::Native,
         };
-        let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
+        let kind = LockTypeAndLimit::new(LockType::ReadWrite, 0).unwrap();
         assert_eq!(encoded(&(kind, holder)).len(), MOST_BYTES);
     }
 
     #[test]
     fn a_hold_reads_so() {
         let rows = [
-            (Family::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),
-            (Family::Mutex, 1, 1, 0, None, "a 1763778000000000 30000 1763778030000 worker 7"),
-            (Family::Reentrant, 1, 3, 0, None, "r 1763778000000000 30000 1763778030000 3 worker 7"),
-            (Family::Reentrant, 1, 3, 0, None, "h 1763778000000000 30000 1763778030000 3 worker 7"),
-            (Family::ReadWrite, 0, 0, 2, None, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
-            (Family::Semaphore, 5, 4, 0, None, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
-            (Family::Semaphore, 5, 1, 0, Slot::new(4), "n 1763778000000000 30000 1763778030000 4 5 worker 7"),
+            (LockType::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),
+            (LockType::Mutex, 1, 1, 0, None, "a 1763778000000000 30000 1763778030000 worker 7"),
+            (LockType::Reentrant, 1, 3, 0, None, "r 1763778000000000 30000 1763778030000 3 worker 7"),
+            (LockType::Reentrant, 1, 3, 0, None, "h 1763778000000000 30000 1763778030000 3 worker 7"),
+            (LockType::ReadWrite, 0, 0, 2, None, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
+            (LockType::Semaphore, 5, 4, 0, None, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
+            (LockType::Semaphore, 5, 1, 0, Slot::new(4), "n 1763778000000000 30000 1763778030000 4 5 worker 7"),
         ];
-        for (family, limit, holds, reads, slot, text) in rows {
+        for (lock_type, limit, holds, reads, slot, text) in rows {
             let holder = Holder {
                 owner: Owner::new(b"worker 7").unwrap(),
                 fence: Fence::new(1_763_778_000_000_000).unwrap(),
@@ -258,7 +258,7 @@ mod tests {
                 origin: if text.starts_with(['a', 'h']) { Origin::Adopted } else { Origin::Native },
             };
             let forever = Holder { lease: Lease::Persist, until: Deadline::Never, ..holder.clone() };
-            let kind = FamilyAndLimit::new(family, limit).unwrap();
+            let kind = LockTypeAndLimit::new(lock_type, limit).unwrap();
             assert_eq!(String::from_utf8(encoded(&(kind, holder))).unwrap(), text);
             let text = text.replace("30000 1763778030000", "-1 -1");
             assert_eq!(String::from_utf8(encoded(&(kind, forever))).unwrap(), text);

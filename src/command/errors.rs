@@ -9,7 +9,7 @@ use std::fmt;
 use lock::manager::lock_manager::LockError;
 use lock::queue::deadlock::Edge;
 use lock::queue::wait_queue::WaiterLimit;
-use lock::value::claim::{Family, InvalidClaim};
+use lock::value::claim::{InvalidClaim, LockType};
 use lock::value::outcome::KeyError;
 
 use super::name::CommandName;
@@ -267,7 +267,7 @@ impl From<KeyError> for ErrorReply {
 impl From<InvalidClaim> for ErrorReply {
     fn from(invalid: InvalidClaim) -> ErrorReply {
         match invalid {
-            InvalidClaim::WrongFamily(family) => wrong_kind(family),
+            InvalidClaim::WrongLockType(lock_type) => wrong_kind(lock_type),
             InvalidClaim::HoldsMore(held) => ErrorReply::made(format!(
                 "ERR this owner already holds {held}: ACQUIRE cannot reduce them, use RELEASE"
             )),
@@ -282,13 +282,13 @@ impl From<InvalidClaim> for ErrorReply {
     }
 }
 
-/// The key holds a lock of type `family`, not of the command's type.
-fn wrong_kind(family: Family) -> ErrorReply {
-    let (kind, prefix) = match family {
-        Family::Mutex => ("mutex", "LOCK"),
-        Family::Reentrant => ("reentrant mutex", "RLOCK"),
-        Family::ReadWrite => ("read/write lock", "RWLOCK"),
-        Family::Semaphore => ("semaphore", "SEM"),
+/// The key holds a lock of type `lock_type`, not of the command's type.
+fn wrong_kind(lock_type: LockType) -> ErrorReply {
+    let (kind, prefix) = match lock_type {
+        LockType::Mutex => ("mutex", "LOCK"),
+        LockType::Reentrant => ("reentrant mutex", "RLOCK"),
+        LockType::ReadWrite => ("read/write lock", "RWLOCK"),
+        LockType::Semaphore => ("semaphore", "SEM"),
     };
     ErrorReply::made(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
 }
@@ -475,13 +475,13 @@ mod tests {
     #[test]
     fn a_lock_of_another_family_names_the_commands_to_use() {
         let cases = [
-            (Family::Mutex, "WRONGKIND the key is a mutex: use the LOCK. commands"),
-            (Family::Reentrant, "WRONGKIND the key is a reentrant mutex: use the RLOCK. commands"),
-            (Family::ReadWrite, "WRONGKIND the key is a read/write lock: use the RWLOCK. commands"),
-            (Family::Semaphore, "WRONGKIND the key is a semaphore: use the SEM. commands"),
+            (LockType::Mutex, "WRONGKIND the key is a mutex: use the LOCK. commands"),
+            (LockType::Reentrant, "WRONGKIND the key is a reentrant mutex: use the RLOCK. commands"),
+            (LockType::ReadWrite, "WRONGKIND the key is a read/write lock: use the RWLOCK. commands"),
+            (LockType::Semaphore, "WRONGKIND the key is a semaphore: use the SEM. commands"),
         ];
-        for (family, expected) in cases {
-            assert_eq!(ErrorReply::from(InvalidClaim::WrongFamily(family)).as_str(), expected);
+        for (lock_type, expected) in cases {
+            assert_eq!(ErrorReply::from(InvalidClaim::WrongLockType(lock_type)).as_str(), expected);
         }
     }
 

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Claim, Family, LockRequest, Portion};
+use lock::value::claim::{Claim, LockRequest, LockType, Portion};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
@@ -163,7 +163,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn receive(self, key: Self::Argument, effect: Received<'_>);
 
     /// Whether `lock.adopt` allows granting a lock of this type on the key.
-    fn adopts(self, key: &[u8], family: Family) -> bool;
+    fn adopts(self, key: &[u8], lock_type: LockType) -> bool;
 
     /// Whether a pattern of `lock.adopt` matches the key: native holds there are protected.
     fn protects(self, key: &[u8]) -> bool;
@@ -172,7 +172,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn is_in_script_or_transaction(self) -> bool;
 
     /// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.
-    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen));
+    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen));
 
     /// The patterns of `lock.adopt` and of `lock.adopt-observe`.
     fn pattern_rows(self) -> Vec<PatternRow>;

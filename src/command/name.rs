@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 
 /// The part of a command's name before the dot. `LOCK` and `MLOCK` are for locks of the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub enum Prefix {
 
 impl Prefix {
     /// The type of lock that the commands are for.
-    pub const fn family(self) -> Family {
+    pub const fn lock_type(self) -> LockType {
         match self {
-            Prefix::Lock | Prefix::Mlock => Family::Mutex,
-            Prefix::Rlock => Family::Reentrant,
-            Prefix::Rwlock => Family::ReadWrite,
-            Prefix::Sem => Family::Semaphore,
+            Prefix::Lock | Prefix::Mlock => LockType::Mutex,
+            Prefix::Rlock => LockType::Reentrant,
+            Prefix::Rwlock => LockType::ReadWrite,
+            Prefix::Sem => LockType::Semaphore,
         }
     }
 
@@ -100,15 +100,15 @@ mod tests {
     #[test]
     fn each_prefix_has_its_name_its_family_and_its_first_key() {
         let cases = [
-            (Prefix::Lock, "lock.acquire", Family::Mutex, false, 1),
-            (Prefix::Rlock, "rlock.acquire", Family::Reentrant, false, 1),
-            (Prefix::Rwlock, "rwlock.acquire", Family::ReadWrite, false, 1),
-            (Prefix::Sem, "sem.acquire", Family::Semaphore, false, 1),
-            (Prefix::Mlock, "mlock.acquire", Family::Mutex, true, 2),
+            (Prefix::Lock, "lock.acquire", LockType::Mutex, false, 1),
+            (Prefix::Rlock, "rlock.acquire", LockType::Reentrant, false, 1),
+            (Prefix::Rwlock, "rwlock.acquire", LockType::ReadWrite, false, 1),
+            (Prefix::Sem, "sem.acquire", LockType::Semaphore, false, 1),
+            (Prefix::Mlock, "mlock.acquire", LockType::Mutex, true, 2),
         ];
-        for (prefix, name, family, takes_several_keys, first_key_argument) in cases {
+        for (prefix, name, lock_type, takes_several_keys, first_key_argument) in cases {
             assert_eq!(CommandName { prefix, verb: Verb::Acquire }.to_string(), name);
-            assert_eq!(prefix.family(), family);
+            assert_eq!(prefix.lock_type(), lock_type);
             assert_eq!(prefix.takes_several_keys(), takes_several_keys);
             assert_eq!(prefix.first_key_argument(), first_key_argument);
         }

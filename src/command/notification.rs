@@ -33,7 +33,7 @@ fn word(outcome: WaitOutcome) -> &'static str {
         WaitOutcome::Demoted | WaitOutcome::Deadlock => "unblocked",
         WaitOutcome::TryAgain => "moved",
         WaitOutcome::Impossible(KeyError::WrongType) => "wrongtype",
-        WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => "wrongkind",
+        WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => "wrongkind",
         WaitOutcome::Impossible(KeyError::Invalid(_) | KeyError::NoFence) => "unblocked",
     }
 }
@@ -70,7 +70,7 @@ impl Serialize for Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock::value::claim::Family;
+    use lock::value::claim::LockType;
     use lock::value::fence::Fence;
 
     fn text(key: &[u8], token: &[u8], outcome: WaitOutcome) -> String {
@@ -110,7 +110,7 @@ mod tests {
             (WaitOutcome::Deadlock, "unblocked"),
             (WaitOutcome::TryAgain, "moved"),
             (impossible(KeyError::WrongType), "wrongtype"),
-            (impossible(InvalidClaim::WrongFamily(Family::Semaphore).into()), "wrongkind"),
+            (impossible(InvalidClaim::WrongLockType(LockType::Semaphore).into()), "wrongkind"),
             (impossible(InvalidClaim::OverLimit.into()), "unblocked"),
             (impossible(InvalidClaim::HoldsMore(1).into()), "unblocked"),
             (impossible(InvalidClaim::TooManyHolds.into()), "unblocked"),

@@ -7,12 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use lock::value::claim::{Family, Origin};
+use lock::value::claim::{LockType, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
-use lock::value::rebuild::FamilyAndLimit;
+use lock::value::rebuild::LockTypeAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The format version, which the server stores with each value and with the last fencing token. Increment it with every
@@ -43,7 +43,7 @@ type StoredSlots = Vec<Option<u32>>;
 
 #[derive(Serialize, Deserialize)]
 struct StoredLock<'a> {
-    family: StoredFamily,
+    lock_type: StoredFamily,
     limit: u32,
     fence: u64,
     #[serde(borrow)]
@@ -63,23 +63,23 @@ struct StoredHolder<'a> {
 }
 
 impl StoredFamily {
-    fn of(family: Family, origin: Origin) -> StoredFamily {
-        match (family, origin) {
-            (Family::Mutex, Origin::Native) => StoredFamily::Mutex,
-            (Family::Mutex, Origin::Adopted) => StoredFamily::AdoptedMutex,
-            (Family::Reentrant, Origin::Native) => StoredFamily::Reentrant,
-            (Family::Reentrant, Origin::Adopted) => StoredFamily::AdoptedReentrant,
-            (Family::ReadWrite, _) => StoredFamily::ReadWrite,
-            (Family::Semaphore, _) => StoredFamily::Semaphore,
+    fn of(lock_type: LockType, origin: Origin) -> StoredFamily {
+        match (lock_type, origin) {
+            (LockType::Mutex, Origin::Native) => StoredFamily::Mutex,
+            (LockType::Mutex, Origin::Adopted) => StoredFamily::AdoptedMutex,
+            (LockType::Reentrant, Origin::Native) => StoredFamily::Reentrant,
+            (LockType::Reentrant, Origin::Adopted) => StoredFamily::AdoptedReentrant,
+            (LockType::ReadWrite, _) => StoredFamily::ReadWrite,
+            (LockType::Semaphore, _) => StoredFamily::Semaphore,
         }
     }
 
-    fn family(&self) -> Family {
+    fn lock_type(&self) -> LockType {
         match self {
-            StoredFamily::Mutex | StoredFamily::AdoptedMutex => Family::Mutex,
-            StoredFamily::Reentrant | StoredFamily::AdoptedReentrant => Family::Reentrant,
-            StoredFamily::ReadWrite => Family::ReadWrite,
-            StoredFamily::Semaphore | StoredFamily::SemaphoreWithSlots => Family::Semaphore,
+            StoredFamily::Mutex | StoredFamily::AdoptedMutex => LockType::Mutex,
+            StoredFamily::Reentrant | StoredFamily::AdoptedReentrant => LockType::Reentrant,
+            StoredFamily::ReadWrite => LockType::ReadWrite,
+            StoredFamily::Semaphore | StoredFamily::SemaphoreWithSlots => LockType::Semaphore,
         }
     }
 
@@ -94,7 +94,7 @@ impl StoredFamily {
 /// Encodes the lock; `None` for a lock without holders, which has no encoding. Only a bug can leave such a lock, in the
 /// middle of a hand-off; it must not prevent the server from loading everything else.
 pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
-    let FamilyAndLimit { family, limit } = lock.family_and_limit().filter(|_| !lock.is_vacant())?;
+    let LockTypeAndLimit { lock_type, limit } = lock.lock_type_and_limit().filter(|_| !lock.is_vacant())?;
     let holds = lock.stored_holds();
     let holders = holds.iter().map(|hold| StoredHolder {
         owner: hold.owner.as_bytes(),
@@ -107,8 +107,8 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     let slots: StoredSlots = holds.iter().map(|hold| hold.slot.map(Slot::number)).collect();
     let has_slots = slots.iter().any(Option::is_some);
     let origin = holds.first().map_or(Origin::Native, |hold| hold.origin);
-    let family = if has_slots { StoredFamily::SemaphoreWithSlots } else { StoredFamily::of(family, origin) };
-    let stored = StoredLock { family, limit, fence: lock.fence()?.get(), holders: holders.collect() };
+    let lock_type = if has_slots { StoredFamily::SemaphoreWithSlots } else { StoredFamily::of(lock_type, origin) };
+    let stored = StoredLock { lock_type, limit, fence: lock.fence()?.get(), holders: holders.collect() };
     let bytes = postcard::to_allocvec(&stored).ok()?;
     if has_slots {
         postcard::to_extend(&slots, bytes).ok()
@@ -125,7 +125,7 @@ pub fn decode(bytes: &[u8]) -> Option<Lock> {
     }
     let (stored, mut rest) = postcard::take_from_bytes::<StoredLock<'_>>(bytes).ok()?;
     let mut slots: StoredSlots = vec![None; stored.holders.len()];
-    if let StoredFamily::SemaphoreWithSlots = stored.family {
+    if let StoredFamily::SemaphoreWithSlots = stored.lock_type {
         (slots, rest) = postcard::take_from_bytes(rest).ok()?;
         if slots.len() != stored.holders.len() || slots.iter().all(Option::is_none) {
             return None;
@@ -134,7 +134,8 @@ pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if !rest.is_empty() {
         return None;
     }
-    let (kind, origin) = (FamilyAndLimit::new(stored.family.family(), stored.limit)?, stored.family.origin());
+    let (kind, origin) =
+        (LockTypeAndLimit::new(stored.lock_type.lock_type(), stored.limit)?, stored.lock_type.origin());
     let holders = stored.holders.iter().zip(slots).map(|(holder, slot)| decode_holder(holder, slot, origin));
     let holders = holders.collect::<Option<Vec<_>>>()?;
     Lock::from_parts(kind, Fence::new(stored.fence)?, holders)
@@ -200,7 +201,7 @@ mod tests {
         ] {
             let back = decode(&encode(&lock).unwrap()).unwrap();
             assert_eq!(format!("{:?}", back.stored_holds()), format!("{:?}", lock.stored_holds()));
-            assert_eq!((back.family_and_limit(), back.fence()), (lock.family_and_limit(), lock.fence()));
+            assert_eq!((back.lock_type_and_limit(), back.fence()), (lock.lock_type_and_limit(), lock.fence()));
         }
     }
 

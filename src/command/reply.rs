@@ -7,7 +7,7 @@ use lock::host::WaitOutcome;
 use lock::key::ClientId;
 use lock::manager::leave::Cancelled;
 use lock::manager::session::Renewed;
-use lock::value::claim::{Claim, Family};
+use lock::value::claim::{Claim, LockType};
 use lock::value::fence::Fence;
 use lock::value::holders::Slot;
 use lock::value::outcome::Released;
@@ -46,18 +46,18 @@ pub trait ReplyWriter {
 #[inline(always)]
 pub fn grant(
     out: &mut impl ReplyWriter,
-    family: Family,
+    lock_type: LockType,
     owner: OwnerRef<'_>,
     fence: Fence,
     holds: u32,
     slot: Option<Slot>,
 ) {
-    row(out, family, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
+    row(out, lock_type, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
 }
 
 /// Queued with NOTIFY: the reply of a grant, with 0 for the fencing token and the holds, and -1 for the slot.
 pub fn queued(out: &mut impl ReplyWriter, claim: &Claim, owner: OwnerRef<'_>) {
-    row(out, claim.family(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
+    row(out, claim.lock_type(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
 }
 
 /// COALESCE: the work was done. Nil for the token, then the fencing token of the hold that did it.
@@ -84,9 +84,9 @@ pub fn adopted_wait_outcome(out: &mut impl ReplyWriter, outcome: WaitOutcome) {
 }
 
 /// How the wait of a blocked client ended.
-pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, outcome: WaitOutcome) {
+pub fn wait_outcome(out: &mut impl ReplyWriter, lock_type: LockType, owner: OwnerRef<'_>, outcome: WaitOutcome) {
     match outcome {
-        WaitOutcome::Granted { fence, holds, slot } => grant(out, family, owner, fence, holds, slot),
+        WaitOutcome::Granted { fence, holds, slot } => grant(out, lock_type, owner, fence, holds, slot),
         WaitOutcome::Done { fence } => done(out, fence),
         WaitOutcome::TimedOut => out.null(),
         WaitOutcome::Cancelled => out.error(&errors::CANCELLED),
@@ -100,8 +100,15 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<
 }
 
 #[inline(always)]
-fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i64, holds: u32, slot: Option<i64>) {
-    let has_holds = family != Family::Mutex;
+fn row(
+    out: &mut impl ReplyWriter,
+    lock_type: LockType,
+    owner: OwnerRef<'_>,
+    fence: i64,
+    holds: u32,
+    slot: Option<i64>,
+) {
+    let has_holds = lock_type != LockType::Mutex;
     out.array(if has_holds { 3 + usize::from(slot.is_some()) } else { 2 });
     out.bytes(owner.as_bytes());
     out.integer(fence);
@@ -114,10 +121,10 @@ fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i
 /// The reply for one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other types: the remaining
 /// holds (of the mode) or permits, -1 if this owner did not hold it.
 #[inline]
-pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) {
-    out.integer(match (family, released) {
-        (Family::Mutex, Released::Gone) => 1,
-        (Family::Mutex, Released::NotHeld) => 0,
+pub fn released(out: &mut impl ReplyWriter, lock_type: LockType, released: Released) {
+    out.integer(match (lock_type, released) {
+        (LockType::Mutex, Released::Gone) => 1,
+        (LockType::Mutex, Released::NotHeld) => 0,
         (_, Released::NotHeld) => -1,
         (_, Released::Gone) => 0,
         (_, Released::Same(left) | Released::Fewer(left)) => i64::from(left),
@@ -179,7 +186,7 @@ mod tests {
         assert_eq!((signed(0), signed(i64::MAX as u64)), (0, i64::MAX));
     }
 
-    const FAMILIES: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
+    const FAMILIES: [LockType; 4] = [LockType::Mutex, LockType::Reentrant, LockType::ReadWrite, LockType::Semaphore];
 
     fn owner() -> OwnerRef<'static> {
         OwnerRef::new(b"t").unwrap()
@@ -190,17 +197,21 @@ mod tests {
     }
 
     /// The expected reply of a grant or a queued request.
-    fn row(family: Family, fence: i64, holds: i64) -> Vec<Written> {
-        match family {
-            Family::Mutex => vec![Written::Array(2), "t".into(), fence.into()],
+    fn row(lock_type: LockType, fence: i64, holds: i64) -> Vec<Written> {
+        match lock_type {
+            LockType::Mutex => vec![Written::Array(2), "t".into(), fence.into()],
             _ => vec![Written::Array(3), "t".into(), fence.into(), holds.into()],
         }
     }
 
     #[test]
     fn a_grant_tells_owner_and_fence_and_the_holds_of_all_but_a_mutex() {
-        for family in FAMILIES {
-            assert_eq!(record(|out| grant(out, family, owner(), fence(), 3, None)), row(family, 7, 3), "{family:?}");
+        for lock_type in FAMILIES {
+            assert_eq!(
+                record(|out| grant(out, lock_type, owner(), fence(), 3, None)),
+                row(lock_type, 7, 3),
+                "{lock_type:?}"
+            );
         }
     }
 
@@ -210,9 +221,9 @@ mod tests {
             [Written::Array(4), "t".into(), fence.into(), holds.into(), slot.into()]
         };
         let slot = Slot::new(5);
-        assert_eq!(record(|out| grant(out, Family::Semaphore, owner(), fence(), 1, slot)), told(7, 1, 5));
+        assert_eq!(record(|out| grant(out, LockType::Semaphore, owner(), fence(), 1, slot)), told(7, 1, 5));
         let outcome = WaitOutcome::Granted { fence: fence(), holds: 1, slot };
-        assert_eq!(record(|out| wait_outcome(out, Family::Semaphore, owner(), outcome)), told(7, 1, 5));
+        assert_eq!(record(|out| wait_outcome(out, LockType::Semaphore, owner(), outcome)), told(7, 1, 5));
         assert_eq!(record(|out| queued(out, &Claim::Slot { limit: 2 }, owner())), told(0, 0, -1));
     }
 
@@ -221,27 +232,31 @@ mod tests {
         let one = Count::Step(1);
         let permits = Claim::Permits { limit: 1, count: one };
         for claim in [Claim::Mutex, Claim::Reentrant(one), Claim::ReadWrite(Mode::Read, one), permits] {
-            assert_eq!(record(|out| queued(out, &claim, owner())), row(claim.family(), 0, 0), "{claim:?}");
+            assert_eq!(record(|out| queued(out, &claim, owner())), row(claim.lock_type(), 0, 0), "{claim:?}");
         }
     }
 
     #[test]
     fn a_wait_that_is_granted_is_told_like_a_grant() {
-        for family in FAMILIES {
+        for lock_type in FAMILIES {
             let outcome = WaitOutcome::Granted { fence: fence(), holds: 3, slot: None };
-            assert_eq!(record(|out| wait_outcome(out, family, owner(), outcome)), row(family, 7, 3), "{family:?}");
+            assert_eq!(
+                record(|out| wait_outcome(out, lock_type, owner(), outcome)),
+                row(lock_type, 7, 3),
+                "{lock_type:?}"
+            );
         }
     }
 
     #[test]
     fn a_wait_that_a_release_answers_is_nil_with_the_fence_of_the_hold() {
-        let written = record(|out| wait_outcome(out, Family::Mutex, owner(), WaitOutcome::Done { fence: fence() }));
+        let written = record(|out| wait_outcome(out, LockType::Mutex, owner(), WaitOutcome::Done { fence: fence() }));
         assert_eq!(written, [Written::Array(2), Written::Null, 7.into()]);
     }
 
     #[test]
     fn a_wait_that_ran_out_is_nil() {
-        assert_eq!(record(|out| wait_outcome(out, Family::Mutex, owner(), WaitOutcome::TimedOut)), [Written::Null]);
+        assert_eq!(record(|out| wait_outcome(out, LockType::Mutex, owner(), WaitOutcome::TimedOut)), [Written::Null]);
     }
 
     #[test]
@@ -258,7 +273,7 @@ mod tests {
             (WaitOutcome::Impossible(InvalidClaim::OverLimit.into()), errors::OVER_LIMIT),
         ];
         for (outcome, error) in cases {
-            let written = record(|out| wait_outcome(out, Family::Mutex, owner(), outcome));
+            let written = record(|out| wait_outcome(out, LockType::Mutex, owner(), outcome));
             assert_eq!(written, [Written::Error(error.as_str().into())], "{outcome:?}");
         }
     }
@@ -266,20 +281,20 @@ mod tests {
     #[test]
     fn a_mutex_is_released_or_not_and_others_tell_what_remains() {
         let cases = [
-            (Family::Mutex, Released::Gone, 1),
-            (Family::Mutex, Released::NotHeld, 0),
-            (Family::Reentrant, Released::Gone, 0),
-            (Family::Reentrant, Released::NotHeld, -1),
-            (Family::Reentrant, Released::Fewer(2), 2),
-            (Family::Reentrant, Released::Same(3), 3),
-            (Family::ReadWrite, Released::NotHeld, -1),
-            (Family::ReadWrite, Released::Fewer(0), 0),
-            (Family::Semaphore, Released::Gone, 0),
-            (Family::Semaphore, Released::Fewer(u32::MAX), i64::from(u32::MAX)),
+            (LockType::Mutex, Released::Gone, 1),
+            (LockType::Mutex, Released::NotHeld, 0),
+            (LockType::Reentrant, Released::Gone, 0),
+            (LockType::Reentrant, Released::NotHeld, -1),
+            (LockType::Reentrant, Released::Fewer(2), 2),
+            (LockType::Reentrant, Released::Same(3), 3),
+            (LockType::ReadWrite, Released::NotHeld, -1),
+            (LockType::ReadWrite, Released::Fewer(0), 0),
+            (LockType::Semaphore, Released::Gone, 0),
+            (LockType::Semaphore, Released::Fewer(u32::MAX), i64::from(u32::MAX)),
         ];
-        for (family, outcome, number) in cases {
-            let written = record(|out| released(out, family, outcome));
-            assert_eq!(written, [Written::Integer(number)], "{family:?} {outcome:?}");
+        for (lock_type, outcome, number) in cases {
+            let written = record(|out| released(out, lock_type, outcome));
+            assert_eq!(written, [Written::Integer(number)], "{lock_type:?} {outcome:?}");
         }
     }
 

@@ -18,7 +18,7 @@ use lock::id_map::IdMap;
 use lock::key::{ClientId, RequestId};
 use lock::manager::leave::Leave;
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Claim, Family};
+use lock::value::claim::{Claim, LockType};
 use lock::value::owner::Owner;
 use lock::value::time::Now;
 use redis_module::raw;
@@ -220,7 +220,7 @@ impl Park for TurnClients<'_> {
         let owner = owner.to_owner();
         let adopted_key = (claim == Claim::AdoptedMutex).then(|| key.into());
         let is_asked = || self.arguments.names.iter().any(|name| granted_here::may_be_asked(name));
-        let is_waited_for_by_sets = claim.family() == Family::Mutex && is_asked();
+        let is_waited_for_by_sets = claim.lock_type() == LockType::Mutex && is_asked();
         let on_delivered = self.on_delivered;
         let (client, outcome) = (ClientId(self.ctx.client_id()), None);
         let request =
@@ -263,7 +263,7 @@ impl Clients for TurnClients<'_> {
             self.clients.granted.push((request, client));
             if let Some(key) = &answered.adopted_key {
                 granted_here::note_adopted(self.ctx, fence, Some(client));
-                adopt::count(key, Family::Mutex, |seen| seen.act(Act::Grant));
+                adopt::count(key, LockType::Mutex, |seen| seen.act(Act::Grant));
             } else if answered.is_waited_for_by_sets {
                 granted_here::note(fence, Some(client));
             }
@@ -371,7 +371,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         let Some(outcome) = answered.outcome else { return };
         match answered.adopted_key.is_some() {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
-            false => reply::wait_outcome(&mut ctx, answered.prefix.family(), answered.owner.as_ref(), outcome),
+            false => reply::wait_outcome(&mut ctx, answered.prefix.lock_type(), answered.owner.as_ref(), outcome),
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
             (answered.on_delivered)(answered.id);

@@ -14,7 +14,7 @@ use command::adopted::AdoptedKeys;
 use command::host::GrantedTo;
 use lock::key::{ClientId, Key};
 use lock::manager::timers::NextTimer;
-use lock::value::claim::ByFamily;
+use lock::value::claim::ByLockType;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
@@ -34,7 +34,7 @@ pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
 
 /// What freeing a lock needs: a separate static, because the server also frees on other threads.
 pub static FREEING: Freeing =
-    Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByFamily([const { AtomicI64::new(0) }; 4]) };
+    Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByLockType([const { AtomicI64::new(0) }; 4]) };
 
 /// Locks being freed: `keyspace/store`, `keyspace/held_counts`.
 pub struct Freeing {
@@ -42,7 +42,7 @@ pub struct Freeing {
     /// locks they may be called from anywhere.
     pub removing: AtomicPtr<Lock>,
     /// How many locks other threads have freed.
-    pub elsewhere: ByFamily<AtomicI64>,
+    pub elsewhere: ByLockType<AtomicI64>,
 }
 
 /// The state of each module.
@@ -175,9 +175,9 @@ pub struct Removals {
 /// How many keys hold a lock: `keyspace/held_counts`.
 pub struct Held {
     /// Keys added and removed on the main thread, outside the engine.
-    pub here: Cell<ByFamily<i64>>,
+    pub here: Cell<ByLockType<i64>>,
     /// What was in memory after the last flush of all databases.
-    pub flushed: Cell<ByFamily<Flushed>>,
+    pub flushed: Cell<ByLockType<Flushed>>,
 }
 
 /// The locks in memory right after all databases were flushed.
@@ -274,8 +274,8 @@ impl MainState {
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
             removals: Removals { expired: Cell::new(0), in_turn: RefCell::new(Vec::new()), told: Cell::new(0) },
             held: Held {
-                here: Cell::new(ByFamily([0; 4])),
-                flushed: Cell::new(ByFamily([Flushed { locks: 0, freed_before: 0 }; 4])),
+                here: Cell::new(ByLockType([0; 4])),
+                flushed: Cell::new(ByLockType([Flushed { locks: 0, freed_before: 0 }; 4])),
             },
             lock_memory: LockMemory { data_type: Cell::new(null_mut()), spares: RefCell::new(Vec::new()) },
             key_events: KeyEvents { events: RefCell::new(VecDeque::new()), is_publishing: Cell::new(false) },

@@ -1,7 +1,7 @@
 //! The keys of `lock.adopt`: glob-style patterns, separated by blanks or commas. A pattern prefixed with `hash:` is for
 //! locks that keep their hold count in a hash.
 
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 
 use super::originals::{Original, Places};
 use super::seen::{self, Seen, Shadow};
@@ -21,7 +21,7 @@ struct Pattern {
     glob: Box<[u8]>,
     /// The length of the glob's literal prefix.
     literal: usize,
-    family: Family,
+    lock_type: LockType,
     /// False for a former pattern: native locks on its keys are still served until they have ended.
     is_set: bool,
     /// What clients do on matching keys.
@@ -96,12 +96,12 @@ impl PatternRow {
 fn counted_on<'p>(
     patterns: &'p mut [Pattern],
     key: &[u8],
-    family: impl FnOnce() -> Option<Family>,
+    lock_type: impl FnOnce() -> Option<LockType>,
 ) -> Option<&'p mut Pattern> {
-    let first = |of: Family| patterns.iter().position(|pattern| pattern.family == of && pattern.matches(key));
-    let position = match (first(Family::Mutex), first(Family::Reentrant)) {
-        (Some(mutex), Some(hash)) => match family() {
-            Some(Family::Reentrant) => hash,
+    let first = |of: LockType| patterns.iter().position(|pattern| pattern.lock_type == of && pattern.matches(key));
+    let position = match (first(LockType::Mutex), first(LockType::Reentrant)) {
+        (Some(mutex), Some(hash)) => match lock_type() {
+            Some(LockType::Reentrant) => hash,
             Some(_) => mutex,
             None => mutex.min(hash),
         },
@@ -154,7 +154,7 @@ impl AdoptedKeys {
     fn with_patterns(&self, all: impl IntoIterator<Item = Pattern>) -> Result<AdoptedKeys, BadPatterns> {
         let mut patterns: Vec<Pattern> = Vec::new();
         for mut pattern in all {
-            let is_same = |other: &&Pattern| other.glob == pattern.glob && other.family == pattern.family;
+            let is_same = |other: &&Pattern| other.glob == pattern.glob && other.lock_type == pattern.lock_type;
             if patterns.iter().any(|other| is_same(&other)) {
                 continue;
             }
@@ -180,14 +180,14 @@ impl AdoptedKeys {
             glob: pattern.glob.clone(),
             literal: pattern.literal,
             mode: if pattern.is_set { set } else { Mode::Former },
-            is_hash: pattern.family == Family::Reentrant,
+            is_hash: pattern.lock_type == LockType::Reentrant,
             seen: pattern.seen.clone(),
         })
     }
 
     /// The counters of the pattern that the key matches as a lock of this type.
-    pub fn seen_mut(&mut self, key: &[u8], family: Family) -> Option<&mut Seen> {
-        counted_on(&mut self.patterns, key, || Some(family)).map(|pattern| &mut pattern.seen)
+    pub fn seen_mut(&mut self, key: &[u8], lock_type: LockType) -> Option<&mut Seen> {
+        counted_on(&mut self.patterns, key, || Some(lock_type)).map(|pattern| &mut pattern.seen)
     }
 
     /// Counts a command that is not translated, for each pattern that its keys match.
@@ -202,9 +202,9 @@ impl AdoptedKeys {
         };
         for key in words.iter().skip(1).step_by(step).map(|word| word.bytes()) {
             let name = words.first().map_or(&[][..], |name| name.bytes());
-            let family = || seen::family_of(name, original).or_else(|| shadow.family_of(key));
-            if let Some(pattern) = counted_on(patterns, key, family) {
-                shadow.see(&mut pattern.seen, key, pattern.family == Family::Reentrant, command);
+            let lock_type = || seen::family_of(name, original).or_else(|| shadow.family_of(key));
+            if let Some(pattern) = counted_on(patterns, key, lock_type) {
+                shadow.see(&mut pattern.seen, key, pattern.lock_type == LockType::Reentrant, command);
             }
         }
     }
@@ -215,7 +215,7 @@ impl AdoptedKeys {
         let (key, original) = (key.bytes(), Original::named(name.bytes()));
         let of_key = counted_on(&mut self.patterns, key, || seen::family_of(name.bytes(), original));
         let Some(pattern) = of_key.filter(|pattern| pattern.is_set) else { return };
-        let is_hash = pattern.family == Family::Reentrant;
+        let is_hash = pattern.lock_type == LockType::Reentrant;
         if let Some(command) = seen::wrong_type_of(name.bytes(), original, words, is_hash) {
             pattern.seen.wrong_type(command);
         }
@@ -236,17 +236,17 @@ impl AdoptedKeys {
 
     /// Whether any current or former pattern has the prefix `hash:`.
     pub fn has_hashes(&self) -> bool {
-        self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant)
+        self.patterns.iter().any(|pattern| pattern.lock_type == LockType::Reentrant)
     }
 
     /// Whether a current or former `hash:` pattern matches the key.
     pub fn may_be_a_hash(&self, key: &[u8]) -> bool {
-        self.patterns.iter().any(|pattern| pattern.family == Family::Reentrant && pattern.matches(key))
+        self.patterns.iter().any(|pattern| pattern.lock_type == LockType::Reentrant && pattern.matches(key))
     }
 
     /// Whether a lock of this type may be granted on the key.
-    pub fn adopt(&self, key: &[u8], family: Family) -> bool {
-        self.patterns.iter().any(|pattern| pattern.is_set && pattern.family == family && pattern.matches(key))
+    pub fn adopt(&self, key: &[u8], lock_type: LockType) -> bool {
+        self.patterns.iter().any(|pattern| pattern.is_set && pattern.lock_type == lock_type && pattern.matches(key))
     }
 
     /// Whether a current pattern matches the key: native holds there are protected.
@@ -305,13 +305,13 @@ fn patterns_of(setting: &[u8]) -> Result<Vec<Pattern>, BadPatterns> {
 
 impl Pattern {
     fn parse(word: &[u8]) -> Result<Pattern, BadPatterns> {
-        let (glob, family) = match word.strip_prefix(b"hash:") {
+        let (glob, lock_type) = match word.strip_prefix(b"hash:") {
             Some([]) => return Err(BadPatterns::NoPattern(word.to_vec())),
-            Some(glob) => (glob, Family::Reentrant),
-            None => (word, Family::Mutex),
+            Some(glob) => (glob, LockType::Reentrant),
+            None => (word, LockType::Mutex),
         };
         let literal = glob.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(glob.len());
-        Ok(Pattern { glob: glob.into(), literal, family, is_set: true, seen: Seen::default() })
+        Ok(Pattern { glob: glob.into(), literal, lock_type, is_set: true, seen: Seen::default() })
     }
 
     /// Most keys differ within the first bytes.
@@ -433,22 +433,22 @@ mod tests {
             ("*ab", "aab", true),
         ];
         for (glob, key, expected) in cases {
-            assert_eq!(keys(glob).adopt(key.as_bytes(), Family::Mutex), expected, "{glob} {key}");
+            assert_eq!(keys(glob).adopt(key.as_bytes(), LockType::Mutex), expected, "{glob} {key}");
         }
     }
 
     #[test]
     fn no_pattern_takes_long() {
         let (glob, key) = ("a*".repeat(200) + "b", "a".repeat(50_000));
-        assert!(!keys(&glob).adopt(key.as_bytes(), Family::Mutex));
+        assert!(!keys(&glob).adopt(key.as_bytes(), LockType::Mutex));
     }
 
     #[test]
     fn patterns_are_separated_by_blanks_or_commas_and_have_a_family() {
         let keys = keys(" lock:*,job:? hash:h:*  ");
-        assert!(keys.adopt(b"lock:a", Family::Mutex) && !keys.adopt(b"lock:a", Family::Reentrant));
-        assert!(keys.adopt(b"job:1", Family::Mutex) && !keys.adopt(b"job:12", Family::Mutex));
-        assert!(keys.adopt(b"h:1", Family::Reentrant) && !keys.adopt(b"h:1", Family::Mutex));
+        assert!(keys.adopt(b"lock:a", LockType::Mutex) && !keys.adopt(b"lock:a", LockType::Reentrant));
+        assert!(keys.adopt(b"job:1", LockType::Mutex) && !keys.adopt(b"job:12", LockType::Mutex));
+        assert!(keys.adopt(b"h:1", LockType::Reentrant) && !keys.adopt(b"h:1", LockType::Mutex));
         assert!(keys.may_hold_adopted(b"h:1") && !keys.may_hold_adopted(b"other"));
         assert!(keys.may_be_a_hash(b"h:1") && !keys.may_be_a_hash(b"lock:a") && !keys.may_be_a_hash(b"other"));
         let has_hashes = |setting: &str| AdoptedKeys::default().change(setting.as_bytes()).unwrap().has_hashes();
@@ -459,13 +459,13 @@ mod tests {
     #[test]
     fn former_patterns_hold_no_new_locks() {
         let former = keys("a:* b:*").change(b"b:*").unwrap();
-        assert!(!former.adopt(b"a:1", Family::Mutex) && former.may_hold_adopted(b"a:1"));
-        assert!(former.adopt(b"b:1", Family::Mutex));
+        assert!(!former.adopt(b"a:1", LockType::Mutex) && former.may_hold_adopted(b"a:1"));
+        assert!(former.adopt(b"b:1", LockType::Mutex));
         let off = former.change(b"").unwrap();
-        assert!(!off.adopt(b"b:1", Family::Mutex) && off.may_hold_adopted(b"b:1") && !off.is_empty());
+        assert!(!off.adopt(b"b:1", LockType::Mutex) && off.may_hold_adopted(b"b:1") && !off.is_empty());
         assert!(former.is_among(b"b:1") && !former.is_among(b"a:1") && !off.is_among(b"b:1"));
         assert_eq!(off.container_of(Original::Del, || 2, |_| Some(b"b:1")), None);
-        assert!(off.change(b"a:*").unwrap().adopt(b"a:1", Family::Mutex));
+        assert!(off.change(b"a:*").unwrap().adopt(b"a:1", LockType::Mutex));
         assert!(AdoptedKeys::default().change(b"").unwrap().is_empty());
     }
 
@@ -477,10 +477,10 @@ mod tests {
         }
         assert_eq!(keys.change(b"lock:new"), Err(BadPatterns::TooMany));
         let again = keys.change(b"lock:0 lock:1").unwrap();
-        assert!(again.adopt(b"lock:0", Family::Mutex) && !again.adopt(b"lock:2", Family::Mutex));
+        assert!(again.adopt(b"lock:0", LockType::Mutex) && !again.adopt(b"lock:2", LockType::Mutex));
         assert!(keys.change(b"").unwrap().may_hold_adopted(b"lock:2"), "it can be turned off");
         let twice = AdoptedKeys::default().change("a ".repeat(MOST_PATTERNS + 1).as_bytes());
-        assert!(twice.unwrap().adopt(b"a", Family::Mutex), "a pattern that is named twice counts once");
+        assert!(twice.unwrap().adopt(b"a", LockType::Mutex), "a pattern that is named twice counts once");
     }
 
     #[test]

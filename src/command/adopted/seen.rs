@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 use lock::value::time::Lease;
 
 use super::originals::Original;
@@ -236,7 +236,7 @@ pub struct Shadow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     token: u64,
-    family: Family,
+    lock_type: LockType,
     /// In server wall-clock time; `None`: no lease.
     until_ms: Option<u64>,
 }
@@ -244,7 +244,7 @@ struct Held {
 /// A lock that a command asks for.
 struct Wanted<'a> {
     token: &'a [u8],
-    family: Family,
+    lock_type: LockType,
     until_ms: Option<u64>,
     condition: Condition<'a>,
 }
@@ -282,8 +282,8 @@ impl Shadow {
     }
 
     /// The type of the lock that the key holds according to the observed commands.
-    pub fn family_of(&self, key: &[u8]) -> Option<Family> {
-        self.held.get(&hash_of(key)).map(|held| held.family)
+    pub fn family_of(&self, key: &[u8]) -> Option<LockType> {
+        self.held.get(&hash_of(key)).map(|held| held.lock_type)
     }
 
     /// Counts a command that is not translated, for one of its keys and the pattern which that key matches.
@@ -312,15 +312,20 @@ impl Shadow {
                 seen.value(value);
                 let is_nx = original == Original::MSetNx;
                 let condition = if is_nx { Condition::Free } else { Condition::Always };
-                self.hold(seen, key, Wanted { token: value, family: Family::Mutex, until_ms: None, condition }, now_ms);
+                self.hold(
+                    seen,
+                    key,
+                    Wanted { token: value, lock_type: LockType::Mutex, until_ms: None, condition },
+                    now_ms,
+                );
             }
             // The DEL that follows counts as the release.
             Original::HIncrBy if words.last().is_some_and(|number| number.bytes().starts_with(b"-")) => {}
             Original::HSet | Original::HSetNx | Original::HIncrBy if is_hash && words.len() == 4 => {
                 // The next command sets its lease.
                 let (token, until_ms) = (words[2].bytes(), Some(u64::MAX));
-                let family = Family::Reentrant;
-                self.hold(seen, key, Wanted { token, family, until_ms, condition: Condition::Free }, now_ms);
+                let lock_type = LockType::Reentrant;
+                self.hold(seen, key, Wanted { token, lock_type, until_ms, condition: Condition::Free }, now_ms);
             }
             Original::Del | Original::Unlink | Original::GetDel => self.release(seen, key, from, now_ms),
             Original::DelIfEq | Original::DelEx | Original::HDel => self.release(seen, key, Caller::Script, now_ms),
@@ -339,16 +344,16 @@ impl Shadow {
             Expiry::Kept => self.held.get(&hash_of(key)).and_then(|held| held.until_ms),
             Expiry::Lease(Lease::Persist) => None,
         };
-        let (token, family, condition) = (token.as_bytes(), Family::Mutex, set.condition);
-        self.hold(seen, key, Wanted { token, family, until_ms, condition }, now_ms);
+        let (token, lock_type, condition) = (token.as_bytes(), LockType::Mutex, set.condition);
+        self.hold(seen, key, Wanted { token, lock_type, until_ms, condition }, now_ms);
     }
 
     fn hold(&mut self, seen: &mut Seen, key: &[u8], wanted: Wanted<'_>, now_ms: u64) {
-        let Wanted { token, family, until_ms, condition } = wanted;
+        let Wanted { token, lock_type, until_ms, condition } = wanted;
         let is_live = |held: &Held| held.until_ms.is_none_or(|until| until > now_ms);
         let token = hash_of(token);
         let act = match (self.held.get(&hash_of(key)).filter(|held| is_live(held)), condition) {
-            (Some(held), _) if family == Family::Reentrant && held.token == token => Act::Renew,
+            (Some(held), _) if lock_type == LockType::Reentrant && held.token == token => Act::Renew,
             (None, Condition::Held | Condition::HeldBy(_)) | (Some(_), Condition::Free) => Act::Refuse,
             (None, _) => Act::Grant,
             (Some(held), _) if held.token == token => Act::Renew,
@@ -372,7 +377,7 @@ impl Shadow {
                 self.held.clear();
             }
         }
-        self.held.insert(hash_of(key), Held { token, family, until_ms });
+        self.held.insert(hash_of(key), Held { token, lock_type, until_ms });
     }
 
     /// EXPIRE and PEXPIRE: a renewal, or the lease of a lock that was set without one.
@@ -525,12 +530,12 @@ fn index_of(name: &[u8]) -> Option<usize> {
 }
 
 /// The lock type that the command is for. `None`: it is for keys of any data type.
-pub fn family_of(name: &[u8], original: Option<Original>) -> Option<Family> {
+pub fn family_of(name: &[u8], original: Option<Original>) -> Option<LockType> {
     match original {
         Some(Original::Del | Original::Unlink) => None,
         None if !has_type(name) => None,
-        _ if name.first().is_some_and(|byte| byte.eq_ignore_ascii_case(&b'H')) => Some(Family::Reentrant),
-        _ => Some(Family::Mutex),
+        _ if name.first().is_some_and(|byte| byte.eq_ignore_ascii_case(&b'H')) => Some(LockType::Reentrant),
+        _ => Some(LockType::Mutex),
     }
 }
 

@@ -10,7 +10,7 @@ use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::release::Work;
 use lock::manager::takeover::{ExclusiveHolder, TakenOver, Takeover};
 use lock::manager::turn::Turn;
-use lock::value::claim::{Claim, Family, InvalidClaim, LockRequest, Origin, Portion};
+use lock::value::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, Portion};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
@@ -47,8 +47,8 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
     let permitted = host.check_permission(args);
     permitted.inspect_err(|_| {
-        let family = seen::family_of(args[0].bytes(), Some(command.original)).unwrap_or(Family::Mutex);
-        host.count_seen(args[1].bytes(), family, |seen| seen.act(Act::NoPermission));
+        let lock_type = seen::family_of(args[0].bytes(), Some(command.original)).unwrap_or(LockType::Mutex);
+        host.count_seen(args[1].bytes(), lock_type, |seen| seen.act(Act::NoPermission));
     })?;
     // A replica that accepts writes from clients.
     if container == Container::Writes && host.is_replica() {
@@ -129,7 +129,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     };
     // No request queues on a key of a former pattern. Otherwise a lock that always has waiters would stay native
     // forever.
-    let wait = wait.filter(|_| host.adopts(name, Family::Mutex));
+    let wait = wait.filter(|_| host.adopts(name, LockType::Mutex));
     if acquire_at_once(host, key, &set)? {
         reply_set(&mut host, original, true);
         return Ok(());
@@ -147,7 +147,7 @@ fn run_set<'h, H: CommandHost<'h>>(
         set: &set,
         is_former: !host.protects(name),
         renews: original == Original::Set,
-        may_grant: || host.adopts(name, Family::Mutex),
+        may_grant: || host.adopts(name, LockType::Mutex),
         may_wait_for: |fence| wait.filter(|_| !host.is_granted_here(fence)),
         wait,
     };
@@ -188,7 +188,7 @@ fn act_of(decided: &Set) -> Option<Act> {
 
 fn count_set<'h>(host: impl CommandHost<'h>, set: &SetCommand<'_>, act: Act, key: &[u8]) {
     let client = host.connection();
-    host.count_seen(key, Family::Mutex, |seen| {
+    host.count_seen(key, LockType::Mutex, |seen| {
         seen.act(act);
         seen.client(client.map(|client| client.0));
         seen.value(set.token.map_or(&[][..], |token| token.as_bytes()));
@@ -210,7 +210,7 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
     set: &SetCommand<'h>,
 ) -> Result<bool, ErrorReply> {
     let (Expiry::Lease(lease), Some(owner)) = (set.expiry, set.token) else { return Ok(false) };
-    if set.condition != Condition::Free || set.gets || !host.adopts(key.bytes(), Family::Mutex) {
+    if set.condition != Condition::Free || set.gets || !host.adopts(key.bytes(), LockType::Mutex) {
         return Ok(false);
     }
     let request = LockRequest { owner, claim: Claim::AdoptedMutex, lease };
@@ -281,16 +281,16 @@ fn decide_set<K: Keys, C: Park>(
     question: Question<'_, impl FnOnce() -> bool, impl FnOnce(Fence) -> Option<WaitLimit>>,
 ) -> Result<Set, ErrorReply> {
     let Question { set, is_former, renews, may_grant, may_wait_for, wait } = question;
-    let holder = match manager.turn(rules).exclusive_holder(key, Family::Mutex) {
+    let holder = match manager.turn(rules).exclusive_holder(key, LockType::Mutex) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
         // A free key is reserved for the lock type of its waiters, but not from values that cannot be a token.
-        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))
+        Err(KeyError::Invalid(InvalidClaim::WrongLockType(_)))
             if set.token.is_none() && manager.turn(rules).latest_holder(key).is_none() =>
         {
             return Ok(Set::Original);
         }
-        Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => return Ok(Set::OtherFamily),
+        Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => return Ok(Set::OtherFamily),
         Err(error) => return Err(error.into()),
     };
     if holder.is_none() && (set.token.is_none() || !may_grant()) {
@@ -438,7 +438,7 @@ fn set_several<'h, H: CommandHost<'h>>(
     original: Original,
     condition: Condition<'_>,
 ) -> Result<(), ErrorReply> {
-    let is_mutex = |name: &[u8]| host.adopts(name, Family::Mutex);
+    let is_mutex = |name: &[u8]| host.adopts(name, LockType::Mutex);
     let pairs = parse::pairs(args).filter(|pairs| pairs.iter().all(|(name, _)| is_mutex(name)));
     let Some(pairs) = pairs else { return overwrite_several(host, args, condition) };
     refuse_while_paused(host)?;
@@ -452,7 +452,7 @@ fn set_several<'h, H: CommandHost<'h>>(
     });
     let decided = decided??;
     if let Some(act) = act_of(&decided) {
-        names.iter().for_each(|name| host.count_seen(name, Family::Mutex, |seen| seen.act(act)));
+        names.iter().for_each(|name| host.count_seen(name, LockType::Mutex, |seen| seen.act(act)));
     }
     match decided {
         Set::Original => overwrite_several(host, args, condition),
@@ -469,10 +469,10 @@ fn decide_several<K: Keys, C: Park>(
 ) -> Result<Set, ErrorReply> {
     let (mut is_any_held, mut is_of_other_family) = (false, false);
     for (name, _) in pairs {
-        match manager.turn(rules).exclusive_holder(KeyRef { db, name }, Family::Mutex) {
+        match manager.turn(rules).exclusive_holder(KeyRef { db, name }, LockType::Mutex) {
             Ok(holder) => is_any_held |= holder.is_some(),
             Err(KeyError::WrongType) => return Ok(Set::Original),
-            Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))) => is_of_other_family = true,
+            Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => is_of_other_family = true,
             Err(error) => return Err(error.into()),
         }
     }
@@ -541,9 +541,9 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         let is_freed = native.is_none() && turn.latest_holder(key).is_some();
         let act = if is_freed { Act::ReleaseWithoutToken } else { Act::Protect };
         if is_freed || native.is_some() {
-            let is_hash = matches!(turn.exclusive_holder(key, Family::Reentrant), Ok(Some(_)));
-            let family = if is_hash { Family::Reentrant } else { Family::Mutex };
-            host.count_seen(key.name, family, |seen| seen.act(act));
+            let is_hash = matches!(turn.exclusive_holder(key, LockType::Reentrant), Ok(Some(_)));
+            let lock_type = if is_hash { LockType::Reentrant } else { LockType::Mutex };
+            host.count_seen(key.name, lock_type, |seen| seen.act(act));
         }
         native
     })?;
@@ -566,13 +566,13 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let is_protected = host.protects(key.name) && !host.is_in_script_or_transaction();
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
-        let Some(holder) = manager.turn(rules).exclusive_holder(key, Family::Mutex)? else { return Ok(None) };
+        let Some(holder) = manager.turn(rules).exclusive_holder(key, LockType::Mutex)? else { return Ok(None) };
         if is_protected && holder.origin == Origin::Native {
             manager.turn(rules).record_protected(key, &holder.owner);
             return Ok(None);
         }
         manager.turn(rules).release(key, holder.owner.as_bytes(), &Portion::Mutex, Work::Failed)?;
-        host.count_seen(key.name, Family::Mutex, |seen| {
+        host.count_seen(key.name, LockType::Mutex, |seen| {
             seen.act(Act::Release);
             if is_protected {
                 seen.act(Act::ReleaseWithoutToken);
@@ -582,7 +582,7 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     });
     match decided {
         Ok(Err(KeyError::WrongType)) => run_original(host, args),
-        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongLockType(_)))) => Err(errors::WRONG_TYPE),
         decided => {
             reply_token(&mut host, decided??.as_ref());
             Ok(())
@@ -597,18 +597,18 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let decided = host.decide(keys, None, |manager, rules| {
         let mut turn = manager.turn(rules);
-        match turn.exclusive_holder(key, Family::Mutex)? {
+        match turn.exclusive_holder(key, LockType::Mutex)? {
             Some(_) => turn.release(key, token, &Portion::Mutex, Work::Done).map(Some),
             None => Ok(None),
         }
     });
     match decided {
         Ok(Ok(None) | Err(KeyError::WrongType)) => run_original(host, args),
-        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongLockType(_)))) => Err(errors::WRONG_TYPE),
         decided => {
             let is_released = decided?? == Some(Released::Gone);
             if is_released {
-                host.count_seen(key.name, Family::Mutex, |seen| seen.act(Act::Release));
+                host.count_seen(key.name, LockType::Mutex, |seen| seen.act(Act::Release));
             }
             host.integer(i64::from(is_released));
             Ok(())
@@ -618,7 +618,7 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
 
 /// GET.
 fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
-    match holder_of(host, args[1], Family::Mutex) {
+    match holder_of(host, args[1], LockType::Mutex) {
         Ok(holder) => reply_token(&mut host, holder.map(|holder| holder.owner).as_ref()),
         Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),
@@ -628,7 +628,7 @@ fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(
 
 /// GETRANGE.
 fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
-    let holder = match holder_of(host, args[1], Family::Mutex) {
+    let holder = match holder_of(host, args[1], LockType::Mutex) {
         Ok(Some(Holder { owner, .. })) => owner,
         Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),
@@ -642,7 +642,7 @@ fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Re
 
 /// MGET, whose keys may include ordinary ones.
 fn get_several<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
-    let holders: Vec<_> = args[1..].iter().map(|key| holder_of(host, *key, Family::Mutex).ok().flatten()).collect();
+    let holders: Vec<_> = args[1..].iter().map(|key| holder_of(host, *key, LockType::Mutex).ok().flatten()).collect();
     if holders.iter().all(Option::is_none) {
         return run_original(host, args);
     }

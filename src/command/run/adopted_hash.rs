@@ -5,7 +5,7 @@ use lock::key::KeyRef;
 use lock::manager::counted_holds::{CountChange, Counted};
 use lock::manager::lock_manager::LockError;
 use lock::manager::release::Work;
-use lock::value::claim::{Count, Family, InvalidClaim, Portion};
+use lock::value::claim::{Count, InvalidClaim, LockType, Portion};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;
 
@@ -46,11 +46,11 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     let is_count = matches!(change, CountChange::By(1..=MOST_HOLDS) | CountChange::To(1..));
     // HINCRBY may also release, so its subcommand is not `deny-oom`: out of memory, the server's own HINCRBY refuses.
     let has_memory = original != Original::HIncrBy || !host.is_out_of_memory();
-    let is_lock = is_count && has_memory && host.adopts(name, Family::Reentrant);
+    let is_lock = is_count && has_memory && host.adopts(name, LockType::Reentrant);
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
     let mut granted = None;
     let decided = host.decide(keys, None, |manager, rules| {
-        let holder = match manager.turn(rules).exclusive_holder(key, Family::Reentrant) {
+        let holder = match manager.turn(rules).exclusive_holder(key, LockType::Reentrant) {
             Err(KeyError::WrongType) => return Ok(None),
             holder => holder.map_err(LockError::from)?,
         };
@@ -65,7 +65,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
         match counted {
             Ok(Counted::Holds { before: None, .. }) => {
                 manager.observer.statistics.adopted_acquires += 1;
-                granted = manager.turn(rules).exclusive_holder(key, Family::Reentrant)?.map(|holder| holder.fence);
+                granted = manager.turn(rules).exclusive_holder(key, LockType::Reentrant)?.map(|holder| holder.fence);
             }
             Ok(Counted::HeldByAnother | Counted::NotNow) => manager.observer.statistics.adopted_refusals += 1,
             _ => {}
@@ -80,13 +80,13 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
         _ => None,
     };
     if let Some(act) = act {
-        host.count_seen(name, Family::Reentrant, |seen| seen.act(act));
+        host.count_seen(name, LockType::Reentrant, |seen| seen.act(act));
     }
     match decided {
         Ok(None) => run_original(host, args),
         Ok(Some(Counted::NotNow)) => Err(errors::NOT_NOW),
         Ok(Some(Counted::HeldByAnother)) if !host.protects(name) => run_ordinary(host, args),
-        Ok(Some(Counted::HeldByAnother)) | Err(LockError::Key(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => {
+        Ok(Some(Counted::HeldByAnother)) | Err(LockError::Key(KeyError::Invalid(InvalidClaim::WrongLockType(_)))) => {
             Err(errors::WRONG_TYPE)
         }
         Ok(Some(Counted::Holds { now, before })) => {
@@ -122,16 +122,16 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
     let all = Portion::Reentrant(Count::Exactly(0));
     let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
         let mut turn = manager.turn(rules);
-        let holder = turn.exclusive_holder(key, Family::Reentrant)?;
+        let holder = turn.exclusive_holder(key, LockType::Reentrant)?;
         let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
         let Some(holder) = holder.filter(|holder| is_named(holder.owner.as_bytes())) else { return Ok(0) };
         let released = turn.release(key, holder.owner.as_bytes(), &all, Work::Done)?;
-        host.count_seen(key.name, Family::Reentrant, |seen| seen.act(Act::Release));
+        host.count_seen(key.name, LockType::Reentrant, |seen| seen.act(Act::Release));
         Ok(i64::from(released == Released::Gone))
     });
     match decided {
         Ok(Err(KeyError::WrongType)) => run_original(host, args),
-        Ok(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_)))) => Err(errors::WRONG_TYPE),
+        Ok(Err(KeyError::Invalid(InvalidClaim::WrongLockType(_)))) => Err(errors::WRONG_TYPE),
         decided => {
             host.integer(decided??);
             Ok(())
@@ -141,7 +141,7 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
 
 /// HEXISTS, HGET, HLEN, HKEYS, HGETALL.
 fn read<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: Original) -> Result<(), ErrorReply> {
-    let holder = match holder_of(host, args[1], Family::Reentrant) {
+    let holder = match holder_of(host, args[1], LockType::Reentrant) {
         Ok(Some(holder)) => holder,
         Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),

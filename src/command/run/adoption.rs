@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lock::value::claim::{Family, Origin};
+use lock::value::claim::{LockType, Origin};
 use lock::value::owner::Owner;
 use lock::value::time::Deadline;
 
@@ -87,7 +87,7 @@ fn refused_users<'h>(host: impl CommandHost<'h>, row: &PatternRow) -> Vec<String
 /// An adopted hold, as its clients see it.
 struct Adopted {
     token: Owner,
-    family: Family,
+    lock_type: LockType,
     holds: u32,
     until: Deadline,
 }
@@ -99,15 +99,15 @@ pub(super) fn return_key<'h, H: CommandHost<'h>>(host: H, key: H::Argument) -> R
         let ReadLock { lock, until } = read.filter(|read| !read.until.is_over(now.timestamp()))?;
         let hold = lock.exclusive_owner().and_then(|owner| lock.hold(owner.as_bytes(), until))?;
         let (token, holds) = (hold.owner.clone(), hold.holds);
-        let family = lock.family().filter(|_| hold.origin == Origin::Adopted)?;
-        Some(Adopted { token, family, holds, until })
+        let lock_type = lock.lock_type().filter(|_| hold.origin == Origin::Adopted)?;
+        Some(Adopted { token, lock_type, holds, until })
     });
     // A key with another value is not an adopted lock.
-    let Ok(Some(Adopted { token, family, holds, until })) = adopted else { return Ok(false) };
+    let Ok(Some(Adopted { token, lock_type, holds, until })) = adopted else { return Ok(false) };
     let (name, token) = (key.bytes(), token.as_bytes());
     let at = until.timestamp().map(|timestamp| timestamp.ms().to_string());
-    match family {
-        Family::Reentrant => {
+    match lock_type {
+        LockType::Reentrant => {
             let holds = holds.to_string();
             // A server that is out of memory rejects this, as it would HSET, and the lock stays as it was.
             host.call(&[b"SET", name, token])?;

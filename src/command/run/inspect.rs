@@ -5,10 +5,10 @@ use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
 use lock::queue::busiest::{busiest, BusyQueue};
 use lock::queue::request::QueuedRequest;
-use lock::value::claim::{Claim, Family, InvalidClaim, Origin};
+use lock::value::claim::{Claim, InvalidClaim, LockType, Origin};
 use lock::value::outcome::{Hold, KeyError, LiveHolders};
 use lock::value::owner::Owner;
-use lock::value::rebuild::FamilyAndLimit;
+use lock::value::rebuild::LockTypeAndLimit;
 use lock::value::time::{Deadline, Instant, Now, Timestamp};
 
 use super::Arguments;
@@ -88,15 +88,15 @@ pub(super) struct Holder {
 pub(super) fn holder_of<'h, H: CommandHost<'h>>(
     host: H,
     key: H::Argument,
-    family: Family,
+    lock_type: LockType,
 ) -> Result<Option<Holder>, KeyError> {
     let now = host.now();
     let holder = host.read(key, |read| {
         let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.is_over(now.timestamp())) else {
             return Ok(None);
         };
-        match lock.family() {
-            Some(other) if other != family => Err(KeyError::Invalid(InvalidClaim::WrongFamily(other))),
+        match lock.lock_type() {
+            Some(other) if other != lock_type => Err(KeyError::Invalid(InvalidClaim::WrongLockType(other))),
             _ => Ok(lock.exclusive_owner().map(|owner| Holder {
                 owner: owner.clone(),
                 holds: lock.exclusive_holds(owner.as_bytes()).unwrap_or_default(),
@@ -138,22 +138,23 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
             let mut holds = read.map_or_else(Vec::new, |ReadLock { lock, until }| lock.holds(until));
             holds.retain(is_live(manager, name, now));
             let held = read.filter(|_| !holds.is_empty());
-            let held = held.and_then(|ReadLock { lock, until }| Some((lock.family_and_limit()?, lock.fence()?, until)));
+            let held =
+                held.and_then(|ReadLock { lock, until }| Some((lock.lock_type_and_limit()?, lock.fence()?, until)));
             let queue = manager.queues().of_key(name).filter(|_| waiters > 0);
-            let (family_and_limit, fence, ttl) = match (held, queue) {
+            let (lock_type_and_limit, fence, ttl) = match (held, queue) {
                 (Some((kind, fence, until)), _) => (Some(kind), fence.signed(), until.ttl_ms(now)),
-                (None, Some(queue)) => (FamilyAndLimit::of(queue.family, queue.limit), 0, FREE_TTL),
+                (None, Some(queue)) => (LockTypeAndLimit::of(queue.lock_type, queue.limit), 0, FREE_TTL),
                 (None, None) => (None, 0, FREE_TTL),
             };
-            let Some(FamilyAndLimit { family, limit }) = family_and_limit else { return host.null() };
+            let Some(LockTypeAndLimit { lock_type, limit }) = lock_type_and_limit else { return host.null() };
             let session = |hold: &Hold<'_>| manager.bindings().client_of(name, hold.owner.as_bytes());
             let granted_to = |hold: &Hold<'_>| {
                 (hold.origin == Origin::Adopted).then(|| host.granted_to(hold.fence).unwrap_or_default())
             };
-            let row = |hold| rows(hold, family, session(hold), granted_to(hold));
+            let row = |hold| rows(hold, lock_type, session(hold), granted_to(hold));
             let rows: Vec<_> = length.of(&holds).flat_map(row).collect();
             host.map(7);
-            text_field(&mut host, "kind", family.word().as_bytes());
+            text_field(&mut host, "kind", lock_type.word().as_bytes());
             integer_field(&mut host, "limit", i64::from(limit));
             integer_field(&mut host, "fence", fence);
             integer_field(&mut host, "ttl", ttl);
@@ -182,16 +183,16 @@ struct HolderRow<'a> {
 /// A row for each mode: an owner may hold both.
 fn rows<'a>(
     hold: &'a Hold<'a>,
-    family: Family,
+    lock_type: LockType,
     session: Option<ClientId>,
     granted_to: Option<GrantedTo>,
 ) -> impl Iterator<Item = HolderRow<'a>> {
-    let mode = match family {
-        Family::Mutex | Family::Reentrant => "exclusive",
-        Family::ReadWrite => "write",
-        Family::Semaphore => "permits",
+    let mode = match lock_type {
+        LockType::Mutex | LockType::Reentrant => "exclusive",
+        LockType::ReadWrite => "write",
+        LockType::Semaphore => "permits",
     };
-    let slot = (family == Family::Semaphore).then(|| hold.slot.map_or(-1, |slot| i64::from(slot.number())));
+    let slot = (lock_type == LockType::Semaphore).then(|| hold.slot.map_or(-1, |slot| i64::from(slot.number())));
     // A reentrant mutex may be held 0 times, when its owner has counted down without releasing it.
     let is_shown = move |(of, holds): &(&'static str, u32)| *holds > 0 || *of == "exclusive";
     let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(is_shown);
@@ -289,7 +290,7 @@ pub(super) fn scan<'h, H: CommandHost<'h>>(
 
 struct ScannedLock<'k> {
     key: &'k [u8],
-    family: Family,
+    lock_type: LockType,
     /// The first holder: the owner with the smallest fencing token.
     owner: Owner,
     /// The number of holders.
@@ -312,7 +313,7 @@ fn scanned_lock<'k, 'h>(
         let live = live(manager, key, read, now.timestamp())?;
         Some(ScannedLock {
             key: key.name,
-            family: read.lock.family()?,
+            lock_type: read.lock.lock_type()?,
             owner: live.first.owner.clone(),
             holders: live.number,
             until: read.until,
@@ -326,7 +327,7 @@ impl ScannedLock<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
         out.map(6);
         text_field(out, "key", self.key);
-        text_field(out, "kind", self.family.word().as_bytes());
+        text_field(out, "kind", self.lock_type.word().as_bytes());
         text_field(out, "owner", self.owner.as_bytes());
         integer_field(out, "holders", count(self.holders));
         integer_field(out, "ttl", self.until.ttl_ms(now));
@@ -355,23 +356,23 @@ fn first_holder<'h>(
     manager: &LockManager,
     now: &Now,
     busy: &BusyQueue<'_>,
-) -> Option<(Family, Owner, u64)> {
+) -> Option<(LockType, Owner, u64)> {
     let key = busy.queue.key.as_ref();
     let first = host.read_key(key, |read| {
         let read = read?;
         let live = live(manager, key, read, now.timestamp())?;
-        Some((read.lock.family()?, live.first.owner.clone(), live.first.age_ms(now.timestamp())))
+        Some((read.lock.lock_type()?, live.first.owner.clone(), live.first.age_ms(now.timestamp())))
     });
     first.ok().flatten()
 }
 
 /// If the key is free, the type is that of the wait queue.
-fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first: Option<(Family, Owner, u64)>) {
-    let family = first.as_ref().map_or(busy.queue.family, |(family, ..)| *family);
+fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first: Option<(LockType, Owner, u64)>) {
+    let lock_type = first.as_ref().map_or(busy.queue.lock_type, |(lock_type, ..)| *lock_type);
     out.map(7);
     integer_field(out, "db", i64::from(busy.queue.key.db));
     text_field(out, "key", busy.queue.key.as_ref().name);
-    text_field(out, "kind", family.word().as_bytes());
+    text_field(out, "kind", lock_type.word().as_bytes());
     integer_field(out, "waiters", count(busy.queue.waiters()));
     integer_field(out, "longest", signed(now.instant().ms_since(busy.since)));
     match &first {
@@ -504,8 +505,8 @@ mod tests {
         [vec![Written::Map(fields.len() / 2)], fields].concat()
     }
 
-    fn written(hold: &Hold<'_>, family: Family, session: Option<ClientId>) -> Vec<Written> {
-        record(|out| rows(hold, family, session, None).for_each(|row| row.write(out, now())))
+    fn written(hold: &Hold<'_>, lock_type: LockType, session: Option<ClientId>) -> Vec<Written> {
+        record(|out| rows(hold, lock_type, session, None).for_each(|row| row.write(out, now())))
     }
 
     #[test]
@@ -532,14 +533,14 @@ mod tests {
     fn info_tells_the_mode_of_each_family() {
         let owner = owner();
         let cases = [
-            (Family::Mutex, "exclusive", None),
-            (Family::Reentrant, "exclusive", None),
-            (Family::ReadWrite, "write", None),
-            (Family::Semaphore, "permits", Some(-1)),
+            (LockType::Mutex, "exclusive", None),
+            (LockType::Reentrant, "exclusive", None),
+            (LockType::ReadWrite, "write", None),
+            (LockType::Semaphore, "permits", Some(-1)),
         ];
-        for (family, mode, slot) in cases {
+        for (lock_type, mode, slot) in cases {
             let expected = row(mode, 2, [20_000, 25_000], 9, slot);
-            assert_eq!(written(&hold(&owner, 2, 0), family, Some(ClientId(9))), expected, "{family:?}");
+            assert_eq!(written(&hold(&owner, 2, 0), lock_type, Some(ClientId(9))), expected, "{lock_type:?}");
         }
     }
 
@@ -547,7 +548,7 @@ mod tests {
     fn info_tells_the_slot_of_a_holder_of_a_semaphore() {
         let owner = owner();
         let hold = Hold { slot: Slot::new(4), ..hold(&owner, 1, 0) };
-        assert_eq!(written(&hold, Family::Semaphore, None), row("permits", 1, [20_000, 25_000], 0, Some(4)));
+        assert_eq!(written(&hold, LockType::Semaphore, None), row("permits", 1, [20_000, 25_000], 0, Some(4)));
     }
 
     #[test]
@@ -555,15 +556,15 @@ mod tests {
         let owner = owner();
         let read = |holds| row("read", holds, [20_000, 25_000], 0, None);
         let both = [row("write", 2, [20_000, 25_000], 0, None), read(3)].concat();
-        assert_eq!(written(&hold(&owner, 2, 3), Family::ReadWrite, None), both);
-        assert_eq!(written(&hold(&owner, 0, 1), Family::ReadWrite, None), read(1));
+        assert_eq!(written(&hold(&owner, 2, 3), LockType::ReadWrite, None), both);
+        assert_eq!(written(&hold(&owner, 0, 1), LockType::ReadWrite, None), read(1));
     }
 
     #[test]
     fn info_tells_no_deadline_as_minus_one() {
         let owner = owner();
         let hold = Hold { lease: Lease::Persist, until: Deadline::Never, ..hold(&owner, 1, 0) };
-        assert_eq!(written(&hold, Family::Mutex, None), row("exclusive", 1, [-1, -1], 0, None));
+        assert_eq!(written(&hold, LockType::Mutex, None), row("exclusive", 1, [-1, -1], 0, None));
     }
 
     #[test]

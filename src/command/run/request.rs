@@ -5,7 +5,7 @@ use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::LockError;
 use lock::manager::release::Work;
 use lock::manager::session::RenewRequest;
-use lock::value::claim::{Family, LockRequest, Portion};
+use lock::value::claim::{LockRequest, LockType, Portion};
 use lock::value::outcome::Grant;
 use lock::value::owner::OwnerRef;
 use smallvec::SmallVec;
@@ -47,7 +47,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
         match host.acquire_uncontended(key, &request, terms.session) {
             Ok(granted) => {
                 let granted = granted?;
-                if prefix.family() == Family::Mutex && host.adopt_wait().is_some() {
+                if prefix.lock_type() == LockType::Mutex && host.adopt_wait().is_some() {
                     host.note_granted_here(key.bytes(), granted.fence);
                 }
                 reply_granted(host, &request, granted);
@@ -79,7 +79,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     })?;
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => {
-            if prefix.family() == Family::Mutex {
+            if prefix.lock_type() == LockType::Mutex {
                 names.iter().for_each(|name| host.note_granted_here(name, grant.fence));
             }
             reply_granted(host, request, grant);
@@ -100,7 +100,7 @@ fn refusal<'h>(host: impl CommandHost<'h>, error: LockError) -> ErrorReply {
 
 #[inline]
 fn reply_granted<'h>(mut host: impl CommandHost<'h>, request: &LockRequest<'_>, grant: Grant) {
-    reply::grant(&mut host, request.claim.family(), request.owner, grant.fence, grant.holds, grant.slot);
+    reply::grant(&mut host, request.claim.lock_type(), request.owner, grant.fence, grant.holds, grant.slot);
 }
 
 #[cold]
@@ -155,13 +155,13 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
     let released = match keys {
         // For a shared lock the fast path would only open the key a second time.
-        &[key] if prefix.family().is_exclusive() && !prefix.takes_several_keys() => {
+        &[key] if prefix.lock_type().is_exclusive() && !prefix.takes_several_keys() => {
             host.release_uncontended(key, owner, portion)
         }
         _ => None,
     };
     if let Some(released) = released {
-        reply::released(&mut host, prefix.family(), released?);
+        reply::released(&mut host, prefix.lock_type(), released?);
         return Ok(());
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
@@ -182,7 +182,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
         let key = KeyRef { db, name };
         let released =
             host.decide(keys, None, |manager, rules| manager.turn(rules).release(key, owner, portion, work))?;
-        reply::released(&mut host, prefix.family(), released?);
+        reply::released(&mut host, prefix.lock_type(), released?);
         return Ok(());
     }
     let released = host.decide(keys, None, |manager, rules| manager.turn(rules).release_several(db, names, owner))?;
@@ -198,7 +198,7 @@ pub(super) fn renew<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     let RenewCommand { keys: names, owner, lease } = RenewCommand::parse(prefix, args.bytes, host.leases())?;
     let keys = KeyArguments { arguments: key_arguments(host, prefix, args.strings, names.len())?, names };
-    let request = RenewRequest { db: host.db(), names, owner: owner.as_bytes(), family: prefix.family(), lease };
+    let request = RenewRequest { db: host.db(), names, owner: owner.as_bytes(), lock_type: prefix.lock_type(), lease };
     let renewed = host.decide(keys, None, |manager, rules| manager.turn(rules).renew(&request))?;
     reply::renewed(&mut host, renewed?);
     Ok(())

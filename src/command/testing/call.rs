@@ -9,7 +9,7 @@ use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Family, LockRequest, Portion};
+use lock::value::claim::{LockRequest, LockType, Portion};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
@@ -290,8 +290,8 @@ impl<'a> CommandHost<'a> for Call<'a> {
     /// Unreachable: effects from clients are rejected earlier.
     fn receive(self, _: &'a [u8], _: Received<'_>) {}
 
-    fn adopts(self, key: &[u8], family: Family) -> bool {
-        self.server.settings.borrow().adopted.adopt(key, family)
+    fn adopts(self, key: &[u8], lock_type: LockType) -> bool {
+        self.server.settings.borrow().adopted.adopt(key, lock_type)
     }
 
     fn protects(self, key: &[u8]) -> bool {
@@ -302,8 +302,8 @@ impl<'a> CommandHost<'a> for Call<'a> {
         self.sender == Sender::Transaction
     }
 
-    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
-        if let Some(seen) = self.server.settings.borrow_mut().adopted.seen_mut(key, family) {
+    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
+        if let Some(seen) = self.server.settings.borrow_mut().adopted.seen_mut(key, lock_type) {
             count(seen);
         }
     }
@@ -396,5 +396,5 @@ impl<'a> CommandHost<'a> for Call<'a> {
 }
 
 fn is_held_lock(lock: &Lock) -> bool {
-    lock.held_family().is_some()
+    lock.held_lock_type().is_some()
 }

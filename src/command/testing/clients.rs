@@ -144,7 +144,7 @@ impl Clients for &mut AllClients {
         let Some(connection) = self.connections.get_mut(&client) else { return Delivery::Failed };
         match is_adopted {
             true => reply::adopted_wait_outcome(&mut connection.outbox, outcome),
-            false => reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome),
+            false => reply::wait_outcome(&mut connection.outbox, prefix.lock_type(), owner.as_ref(), outcome),
         }
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.granted_here.borrow_mut().insert((fence, Some(client)));

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Host, Keys, Park, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
-use crate::value::claim::ByFamily;
+use crate::value::claim::ByLockType;
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
-use crate::value::rebuild::{FamilyAndLimit, KeyAfter, Received};
+use crate::value::rebuild::{KeyAfter, LockTypeAndLimit, Received};
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {
@@ -108,7 +108,7 @@ impl Default for Keyspace {
             told: None,
             opened: 0,
             modified: None,
-            stored_by_others: ByFamily::default(),
+            stored_by_others: ByLockType::default(),
         }
     }
 }
@@ -154,7 +154,7 @@ pub struct Keyspace {
     /// What is stored.
     pub primary: BTreeMap<Key, Stored>,
     /// The number of locks stored, minus those removed, by other commands than the module's.
-    pub stored_by_others: ByFamily<i64>,
+    pub stored_by_others: ByLockType<i64>,
     /// The replica's copy.
     pub replica: Replica,
     /// The result of the write check for writes that are not part of a command.
@@ -224,7 +224,7 @@ impl From<&Sent> for Told {
 /// An effect sent to the replica for a key.
 #[derive(Clone, Debug)]
 enum Sent {
-    Hold(FamilyAndLimit, Holder),
+    Hold(LockTypeAndLimit, Holder),
     Drop(Owner),
     Ended(Timestamp),
     Limit(u32),
@@ -239,7 +239,7 @@ impl Sent {
     /// rules.
     fn in_words(&self) -> String {
         match self {
-            Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.family, kind.limit, holder_in_words(holder)),
+            Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.lock_type, kind.limit, holder_in_words(holder)),
             Sent::Drop(owner) => format!("drop {}", String::from_utf8_lossy(owner.as_bytes())),
             Sent::Ended(time) => format!("ended {}", time.ms()),
             Sent::Limit(limit) => format!("limit {limit}"),
@@ -255,7 +255,7 @@ impl Stored {
     /// A text like [`Sent::in_words`].
     pub(crate) fn in_words(&self) -> String {
         let Stored::Lock(lock, until) = self else { return "foreign".into() };
-        let kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit));
+        let kind = lock.lock_type_and_limit().map(|kind| (kind.lock_type, kind.limit));
         let holders: Vec<_> = lock.holds(*until).iter().map(|hold| holder_in_words(&to_holder(hold))).collect();
         let until = until.timestamp().map(Timestamp::ms);
         format!("{kind:?} until {until:?} {:?}: {}", lock.fence(), holders.join(", "))
@@ -306,7 +306,7 @@ impl Keyspace {
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
-                lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) -= 1);
+                lock.held_lock_type().into_iter().for_each(|lock_type| *self.stored_by_others.of_mut(lock_type) -= 1);
                 self.events.extend(lock.fence().map(|fence| KeyEvent::Removed(key.clone(), fence)));
             }
             self.signal_modified(key);
@@ -327,7 +327,7 @@ impl Keyspace {
     /// Another command has stored a lock under the key.
     fn note_stored(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
-            lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) += 1);
+            lock.held_lock_type().into_iter().for_each(|lock_type| *self.stored_by_others.of_mut(lock_type) += 1);
         }
     }
 
@@ -335,7 +335,7 @@ impl Keyspace {
     pub fn take_copy(&mut self, key: &Key) -> Option<Stored> {
         self.expire(key);
         let Stored::Lock(lock, until) = self.primary.get(key)? else { return Some(Stored::Foreign) };
-        let kind = lock.family_and_limit().expect("no vacant lock is stored");
+        let kind = lock.lock_type_and_limit().expect("no vacant lock is stored");
         let holders = lock.stored_holds().iter().map(to_holder).collect();
         let copy = Lock::from_parts(kind, lock.fence().expect("it is not vacant"), holders);
         Some(Stored::Lock(copy.expect("what is stored can be loaded"), *until))
@@ -367,7 +367,7 @@ impl Keyspace {
         self.primary = replica.keys.clone();
         self.replica = replica;
         let keys: Vec<Key> = self.primary.keys().cloned().collect();
-        self.stored_by_others = ByFamily::default();
+        self.stored_by_others = ByLockType::default();
         for key in &keys {
             self.note_stored(key);
             self.events.push(KeyEvent::Touched(key.clone()));
@@ -388,7 +388,7 @@ impl Keyspace {
     fn send_hold(&mut self, key: &Key, owner: &[u8]) {
         let Some(Stored::Lock(lock, until)) = self.primary.get(key) else { panic!("an effect of a key with no lock") };
         let hold = lock.hold(owner, *until).expect("an effect is sent of a hold that is there");
-        let kind = lock.family_and_limit().expect("somebody holds it");
+        let kind = lock.lock_type_and_limit().expect("somebody holds it");
         let sent = Sent::Hold(kind, to_holder(&hold));
         self.send(key, sent);
     }

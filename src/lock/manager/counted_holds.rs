@@ -11,7 +11,7 @@ use super::turn::Turn;
 use crate::host::{Effect, Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::placement::SearchBudget;
-use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
+use crate::value::claim::{Claim, Count, InvalidClaim, LockRequest, LockType};
 use crate::value::outcome::KeyError;
 use crate::value::owner::OwnerRef;
 use crate::value::time::Lease;
@@ -64,7 +64,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         change: CountChange,
     ) -> Result<Counted, LockError> {
         let mut open = self.open(key);
-        let Some(lock) = open.lock_of_family(Family::Reentrant)? else {
+        let Some(lock) = open.lock_of_type(LockType::Reentrant)? else {
             drop(open);
             return self.take_free(key, owner, change);
         };

@@ -35,7 +35,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             self.entry.update(Effect::Clamp, None);
         }
         let Content::Lock(lock) = self.entry.content() else { return };
-        let (before, now) = (lock.held_family(), self.now);
+        let (before, now) = (lock.held_lock_type(), self.now);
         let ended = |holder: Holder| {
             let end = holder.until.timestamp().unwrap_or(now.timestamp());
             (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
@@ -45,7 +45,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         let disconnected = self.disconnected();
         let Content::Lock(lock) = self.entry.content() else { return };
         gone.extend(disconnected.into_iter().filter_map(|(owner, by)| evict(lock, owner, by)));
-        self.manager.observer.statistics.count_stored(before, lock.held_family());
+        self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
         if gone.is_empty() {
             return;
         }

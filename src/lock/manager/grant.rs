@@ -13,7 +13,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::request::{Others, QueueId};
 use crate::queue::wait_queue::Precedence;
-use crate::value::claim::{Claim, Family, LockRequest, Share};
+use crate::value::claim::{Claim, LockRequest, LockType, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
@@ -200,9 +200,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         request: &LockRequest<'_>,
         by: GrantedBy,
     ) -> Result<Grant, KeyError> {
-        let (before, fence_before) = family_and_fence(&mut self.entry);
+        let (before, fence_before) = lock_type_and_fence(&mut self.entry);
         let (grant, change) = self.store_grant(fence, request)?;
-        let (after, fence_after) = family_and_fence(&mut self.entry);
+        let (after, fence_after) = lock_type_and_fence(&mut self.entry);
         let LockManager { waits, observer, .. } = &mut *self.manager;
         observer.statistics.count_stored(before, after);
         observer.granted(&waits.queues, self.key, request, grant, by.waited, change);
@@ -262,8 +262,8 @@ fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fenc
 }
 
 /// The type of the lock that is held under the key, and its latest fencing token.
-fn family_and_fence<E: Entry>(entry: &mut E) -> (Option<Family>, Option<Fence>) {
-    entry.content().lock().map_or((None, None), |lock| (lock.held_family(), lock.fence()))
+fn lock_type_and_fence<E: Entry>(entry: &mut E) -> (Option<LockType>, Option<Fence>) {
+    entry.content().lock().map_or((None, None), |lock| (lock.held_lock_type(), lock.fence()))
 }
 
 /// When the owner's hold expires, if it has one.

@@ -18,7 +18,7 @@ use crate::host::{Clients, Content, Entry, Keys, WaitOutcome, WriteCheck};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{OwnerId, QueueId, QueuedRequest};
 use crate::queue::wait_queue::{Precedence, WaitQueue};
-use crate::value::claim::{Family, InvalidClaim};
+use crate::value::claim::{InvalidClaim, LockType};
 use crate::value::outcome::KeyError;
 
 /// Why serving a queue has stopped.
@@ -134,9 +134,11 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             Content::Foreign => return Err(KeyError::WrongType),
             Content::Lock(lock) => lock,
         };
-        match lock.family() {
+        match lock.lock_type() {
             None => return Ok(()),
-            Some(family) if family != waiting.family => return Err(InvalidClaim::WrongFamily(family).into()),
+            Some(lock_type) if lock_type != waiting.lock_type => {
+                return Err(InvalidClaim::WrongLockType(lock_type).into())
+            }
             Some(_) if lock.fence() == waiting.seen && !waits.queues.may_be_a_copy(queue) => return Ok(()),
             Some(_) => {}
         }
@@ -208,8 +210,8 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {
-        let is_exclusive = |family| matches!(family, Family::Mutex | Family::Reentrant);
-        self.manager.queues().get(queue).is_some_and(|queue| is_exclusive(queue.family))
+        let is_exclusive = |lock_type| matches!(lock_type, LockType::Mutex | LockType::Reentrant);
+        self.manager.queues().get(queue).is_some_and(|queue| is_exclusive(queue.lock_type))
     }
 }
 

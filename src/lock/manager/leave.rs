@@ -204,7 +204,7 @@ mod tests {
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::session::{RenewRequest, Renewed};
-    use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
+    use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, Portion};
     use crate::value::outcome::Released;
     use crate::value::time::{Lease, WaitLimit};
 
@@ -429,10 +429,10 @@ mod tests {
     #[test]
     fn a_lost_grant_stays_if_another_reply_told_its_owner_of_it() {
         for is_lost_before in [true, false] {
-            for (name, family, is_kept) in
-                [("b", Family::Mutex, true), ("c", Family::Mutex, false), ("b", Family::Reentrant, false)]
+            for (name, lock_type, is_kept) in
+                [("b", LockType::Mutex, true), ("c", LockType::Mutex, false), ("b", LockType::Reentrant, false)]
             {
-                let row = format!("{is_lost_before} {name} {family:?}");
+                let row = format!("{is_lost_before} {name} {lock_type:?}");
                 let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
                 fixture.release("a", Portion::Mutex).unwrap();
                 let (granted, _) = fixture.server.inbox.answers[0];
@@ -440,7 +440,7 @@ mod tests {
                     fixture.manager.undelivered(granted);
                 }
                 let (now, owner) = (fixture.server.now(), owner(name));
-                let request = RenewRequest { db: 0, names: &[b"k"], owner: owner.as_bytes(), family, lease: None };
+                let request = RenewRequest { db: 0, names: &[b"k"], owner: owner.as_bytes(), lock_type, lease: None };
                 let renewed = fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request);
                 assert_eq!(renewed == Ok(Renewed::All), is_kept, "{row}");
                 fixture.manager.undelivered(granted);

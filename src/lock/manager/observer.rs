@@ -12,7 +12,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{ByFamily, Family, LockRequest};
+use crate::value::claim::{ByLockType, LockRequest, LockType};
 use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
@@ -154,10 +154,10 @@ fn holder(owner: &[u8]) -> Owner {
 pub struct Statistics {
     /// The counters of the fast path. They are added to the others when the counters are read, so that an uncontended
     /// request costs one addition.
-    pub(super) uncontended: ByFamily<Uncontended>,
+    pub(super) uncontended: ByLockType<Uncontended>,
     /// By how many the number of keys with a lock has grown since the start, through the slow path. The host counts
     /// keys that others remove.
-    pub(super) stored: ByFamily<i64>,
+    pub(super) stored: ByLockType<i64>,
     pub(super) granted_at_once: u64,
     /// Waits that ended with a grant.
     pub grants_after_wait: u64,
@@ -224,16 +224,16 @@ impl Statistics {
 
     /// By how many the number of keys with a lock has grown since the start, through the lock manager. Negative if
     /// others have stored locks that it removed.
-    pub fn stored(&self) -> ByFamily<i64> {
+    pub fn stored(&self) -> ByLockType<i64> {
         let by_uncontended =
-            |family| self.uncontended.of(family).granted as i64 - self.uncontended.of(family).freed as i64;
-        ByFamily::make(|family| by_uncontended(family) + self.stored.of(family))
+            |lock_type| self.uncontended.of(lock_type).granted as i64 - self.uncontended.of(lock_type).freed as i64;
+        ByLockType::make(|lock_type| by_uncontended(lock_type) + self.stored.of(lock_type))
     }
 
     /// A key held a lock of the type `before`, and now holds one of the type `after`.
-    pub(super) fn count_stored(&mut self, before: Option<Family>, after: Option<Family>) {
-        before.into_iter().for_each(|family| *self.stored.of_mut(family) -= 1);
-        after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
+    pub(super) fn count_stored(&mut self, before: Option<LockType>, after: Option<LockType>) {
+        before.into_iter().for_each(|lock_type| *self.stored.of_mut(lock_type) -= 1);
+        after.into_iter().for_each(|lock_type| *self.stored.of_mut(lock_type) += 1);
     }
 
     /// Counts the outcome of a wait.
@@ -485,7 +485,7 @@ mod tests {
         let found = (statistics.releases(), statistics.leases_expired, statistics.broken);
         assert_eq!(found, (3, 3, 2));
 
-        *statistics.uncontended.of_mut(Family::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
         assert_eq!((statistics.releases(), statistics.grants_immediate()), (9, 7));
     }
 
@@ -512,18 +512,18 @@ mod tests {
     #[test]
     fn keys_that_hold_a_lock_are_counted_by_family_whoever_stored_it() {
         let mut statistics = Statistics::default();
-        *statistics.uncontended.of_mut(Family::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
         for (before, after) in [
-            (None, Some(Family::Mutex)),
-            (None, Some(Family::Mutex)),
-            (Some(Family::Mutex), None),
-            (Some(Family::Semaphore), Some(Family::Reentrant)),
+            (None, Some(LockType::Mutex)),
+            (None, Some(LockType::Mutex)),
+            (Some(LockType::Mutex), None),
+            (Some(LockType::Semaphore), Some(LockType::Reentrant)),
         ] {
             statistics.count_stored(before, after);
         }
         let stored = statistics.stored();
-        let of = |family| *stored.of(family);
-        assert_eq!((of(Family::Mutex), of(Family::Semaphore), of(Family::Reentrant)), (4, -1, 1));
+        let of = |lock_type| *stored.of(lock_type);
+        assert_eq!((of(LockType::Mutex), of(LockType::Semaphore), of(LockType::Reentrant)), (4, -1, 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::lock_manager::LockManager;
 use crate::host::{Content, Effect, Entry};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::QueueId;
-use crate::value::claim::{Family, InvalidClaim, LockRequest};
+use crate::value::claim::{InvalidClaim, LockRequest, LockType};
 use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
@@ -26,12 +26,12 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     ///
     /// # Errors The key holds a value of another type, or a lock of another lock type. While requests wait for it, a
     /// free key keeps the lock type of its queue.
-    pub fn lock_of_family(&mut self, family: Family) -> Result<Option<&mut Lock>, KeyError> {
+    pub fn lock_of_type(&mut self, lock_type: LockType) -> Result<Option<&mut Lock>, KeyError> {
         match self.entry.content() {
             Content::Foreign => Err(KeyError::WrongType),
-            Content::Free => Ok(self.manager.waits.queues.check_family(self.key, family).map(|()| None)?),
-            Content::Lock(lock) => match lock.family() {
-                Some(other) if other != family => Err(InvalidClaim::WrongFamily(other).into()),
+            Content::Free => Ok(self.manager.waits.queues.check_lock_type(self.key, lock_type).map(|()| None)?),
+            Content::Lock(lock) => match lock.lock_type() {
+                Some(other) if other != lock_type => Err(InvalidClaim::WrongLockType(other).into()),
                 _ => Ok(Some(lock)),
             },
         }

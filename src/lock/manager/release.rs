@@ -17,7 +17,7 @@ use super::turn::Turn;
 use crate::host::{Clients, Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
-use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
+use crate::value::claim::{Claim, InvalidClaim, LockType, Portion};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
@@ -103,7 +103,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         // Nothing is released if one of multiple keys is not a mutex.
         if names.len() > 1 {
             let mut names = names.iter();
-            names.try_for_each(|name| self.open(KeyRef { db, name }).lock_of_family(Family::Mutex).map(|_| ()))?;
+            names.try_for_each(|name| self.open(KeyRef { db, name }).lock_of_type(LockType::Mutex).map(|_| ()))?;
         }
         let mut count = 0;
         for name in names {
@@ -190,15 +190,15 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                     HoldsOf::Owner(owner) => Gone::One(lock.fence_of(owner)),
                     HoldsOf::AllOwners => Gone::All(owners_and_fences(lock)),
                 };
-                let before = lock.held_family();
+                let before = lock.held_lock_type();
                 let released = end.apply(lock)?;
-                self.manager.observer.statistics.count_stored(before, lock.held_family());
+                self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
                 Ok((released, gone))
             }
             Content::Foreign => Err(KeyError::WrongType),
             Content::Free => {
                 if let End::Released { portion, .. } = end {
-                    self.manager.waits.queues.check_family(self.key, portion.family())?;
+                    self.manager.waits.queues.check_lock_type(self.key, portion.lock_type())?;
                 }
                 Ok((Released::NotHeld, Gone::One(None)))
             }

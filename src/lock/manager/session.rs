@@ -8,7 +8,7 @@ use super::timers::{SLOT_MOVED_RETRY_MS, WRITE_RETRY_MS};
 use super::turn::Turn;
 use crate::host::{Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::{ClientId, KeyRef};
-use crate::value::claim::{Family, LockRequest};
+use crate::value::claim::{LockRequest, LockType};
 use crate::value::fence::Fence;
 use crate::value::outcome::KeyError;
 use crate::value::time::{Instant, Lease, Now};
@@ -23,7 +23,7 @@ pub struct RenewRequest<'a> {
     /// The owner of the leases.
     pub owner: &'a [u8],
     /// The type of the locks.
-    pub family: Family,
+    pub lock_type: LockType,
     /// `None` keeps the current length.
     pub lease: Option<Lease>,
 }
@@ -42,11 +42,11 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     ///
     /// # Errors A key holds something else. Nothing was changed.
     pub fn renew(&mut self, request: &RenewRequest<'_>) -> Result<Renewed, KeyError> {
-        let RenewRequest { db, names, owner, family, lease } = *request;
+        let RenewRequest { db, names, owner, lock_type, lease } = *request;
         let mut holds_all = true;
         for name in names {
             let mut open = self.open(KeyRef { db, name });
-            holds_all &= open.lock_of_family(family)?.is_some_and(|lock| lock.is_held_by(owner));
+            holds_all &= open.lock_of_type(lock_type)?.is_some_and(|lock| lock.is_held_by(owner));
             if holds_all && names.len() == 1 {
                 open.renew(owner, lease);
             }
@@ -151,12 +151,12 @@ mod tests {
         fixture: &mut Fixture,
         name: &str,
         names: &[&[u8]],
-        family: Family,
+        lock_type: LockType,
         lease_ms: Option<i64>,
     ) -> Result<Renewed, KeyError> {
         let (owner, now) = (owner(name), fixture.server.now());
         let lease = lease_ms.and_then(Lease::from_ms);
-        let request = RenewRequest { db: 0, names, owner: owner.as_bytes(), family, lease };
+        let request = RenewRequest { db: 0, names, owner: owner.as_bytes(), lock_type, lease };
         fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request)
     }
 
@@ -170,24 +170,24 @@ mod tests {
 
     #[test]
     fn a_lease_starts_again_for_its_holder_only() {
-        let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+        let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
         fixture.effects();
         fixture.server.keyspace.now_ms += 100;
-        assert_eq!(renew(&mut fixture, "b", &[b"k"], Family::Mutex, None), Ok(Renewed::NotHeld));
-        assert_eq!(renew(&mut fixture, "a", &[b"free"], Family::Mutex, None), Ok(Renewed::NotHeld));
-        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
+        assert_eq!(renew(&mut fixture, "b", &[b"k"], LockType::Mutex, None), Ok(Renewed::NotHeld));
+        assert_eq!(renew(&mut fixture, "a", &[b"free"], LockType::Mutex, None), Ok(Renewed::NotHeld));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Semaphore, None), wrong_lock_type(LockType::Mutex));
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_300), None], vec![]));
-        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, None), Ok(Renewed::All));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Mutex, None), Ok(Renewed::All));
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Told::Renew(owner("a"))]));
-        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, Some(50)), Ok(Renewed::All));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Mutex, Some(50)), Ok(Renewed::All));
         assert_eq!(ends(&fixture), [Some(1_150), None]);
         // A free key keeps the lock type of its waiters.
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.delete(&key());
-        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
-        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, None), Ok(Renewed::NotHeld));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Semaphore, None), wrong_lock_type(LockType::Mutex));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Mutex, None), Ok(Renewed::NotHeld));
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             let mut fixture = Fixture::default();
             fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::from_ms(300).unwrap());
             fixture.acquire_all("b", &[b"m"], MUTEX, None, Lease::Persist);
-            assert_eq!(renew(&mut fixture, "a", names, Family::Mutex, Some(1_000)), Ok(renewed), "{names:?}");
+            assert_eq!(renew(&mut fixture, "a", names, LockType::Mutex, Some(1_000)), Ok(renewed), "{names:?}");
             assert_eq!(ends(&fixture), expected, "{names:?}");
         }
     }
@@ -213,7 +213,7 @@ mod tests {
             fixture.acquire_all("a", names, MUTEX, None, Lease::Persist);
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
             assert_eq!(fixture.next_timer(), None);
-            assert_eq!(renew(&mut fixture, "a", names, Family::Mutex, Some(500)), Ok(Renewed::All));
+            assert_eq!(renew(&mut fixture, "a", names, LockType::Mutex, Some(500)), Ok(Renewed::All));
             assert_eq!(fixture.next_timer(), Some(1_501));
             fixture.server.keyspace.now_ms = 1_501;
             fixture.tick();
@@ -235,9 +235,9 @@ mod tests {
             assert_eq!(ends(&fixture), [Some(1_400), None]);
             assert_eq!(fixture.next_timer(), Some(1_200), "it is still bound");
             // The client sets another length.
-            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(900)), Ok(Renewed::All));
+            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.lock_type(), Some(900)), Ok(Renewed::All));
             assert_eq!(fixture.next_timer(), Some(1_400));
-            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(-1)), Ok(Renewed::All));
+            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.lock_type(), Some(-1)), Ok(Renewed::All));
             assert_eq!(fixture.next_timer(), None, "it has no end");
             assert_eq!(fixture.stored().1, Deadline::Never);
         }

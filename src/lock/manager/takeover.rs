@@ -15,7 +15,7 @@ use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::placement::SearchBudget;
 use crate::queue::position::Rank;
-use crate::value::claim::{Claim, Family, LockRequest, Origin};
+use crate::value::claim::{Claim, LockRequest, LockType, Origin};
 use crate::value::fence::Fence;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::{Owner, OwnerRef};
@@ -66,9 +66,13 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     /// The holder of a mutex or reentrant mutex; `None` if the key is free.
     ///
     /// # Errors The key holds something else, or requests for another lock type wait for it.
-    pub fn exclusive_holder(&mut self, key: KeyRef<'_>, family: Family) -> Result<Option<ExclusiveHolder>, KeyError> {
+    pub fn exclusive_holder(
+        &mut self,
+        key: KeyRef<'_>,
+        lock_type: LockType,
+    ) -> Result<Option<ExclusiveHolder>, KeyError> {
         let mut open = self.open(key);
-        let Some(lock) = open.lock_of_family(family)? else { return Ok(None) };
+        let Some(lock) = open.lock_of_type(lock_type)? else { return Ok(None) };
         let origin = if lock.is_held_natively() { Origin::Native } else { Origin::Adopted };
         Ok(lock.latest_holder().map(|(owner, fence)| ExclusiveHolder { owner: owner.clone(), fence, origin }))
     }
@@ -104,7 +108,7 @@ impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
         let mut budget = SearchBudget::default();
         for takeover in takeovers {
             let key = KeyRef { db, name: takeover.name };
-            match self.exclusive_holder(key, Family::Mutex)? {
+            match self.exclusive_holder(key, LockType::Mutex)? {
                 Some(holder) if holder.is_protected_from(takeover.owner.as_bytes()) => {
                     protected = Some((key, holder.owner));
                 }
@@ -187,7 +191,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         let Some((former, fence)) = lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)) else {
             return Ok(None);
         };
-        self.manager.observer.statistics.count_stored(lock.held_family(), None);
+        self.manager.observer.statistics.count_stored(lock.held_lock_type(), None);
         lock.evict(former.as_bytes());
         self.count_and_record_end(former.as_bytes(), fence, EndedBy::Broken);
         let (key, queue) = (self.key, self.queue);

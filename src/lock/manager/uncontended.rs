@@ -58,7 +58,7 @@ impl LockManager {
             Content::Free => self.create(now, &mut entry, request),
             Content::Lock(_) | Content::Foreign => return Err(Some(entry)),
         };
-        self.observer.statistics.uncontended.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
+        self.observer.statistics.uncontended.of_mut(request.claim.lock_type()).granted += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
@@ -95,14 +95,14 @@ impl LockManager {
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
-                self.observer.statistics.uncontended.of_mut(portion.family()).freed += 1;
+                self.observer.statistics.uncontended.of_mut(portion.lock_type()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.bindings.unbind(key.key(), owner);
                 }
             }
             Ok(Released::Fewer(_)) => {
-                self.observer.statistics.uncontended.of_mut(portion.family()).fewer += 1;
+                self.observer.statistics.uncontended.of_mut(portion.lock_type()).fewer += 1;
                 update(&mut entry, Effect::Hold(owner));
             }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
@@ -135,7 +135,7 @@ mod tests {
     use crate::host::Keys;
     use crate::key::{ClientId, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{ByFamily, Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
+    use crate::value::claim::{ByLockType, Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
     use crate::value::outcome::{Grant, KeyError, Released};
     use crate::value::time::{Instant, Lease};
 
@@ -186,14 +186,14 @@ mod tests {
         let one = Portion::Reentrant(Count::Step(1));
         assert_eq!(release(&mut fixture, "a", Portion::Reentrant(Count::Exactly(2))), Some(Ok(Released::Same(2))));
         let wrong = release(&mut fixture, "a", Portion::Mutex);
-        assert!(matches!(wrong, Some(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))))), "{wrong:?}");
+        assert!(matches!(wrong, Some(Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))))), "{wrong:?}");
         assert_eq!(fixture.effects(), []);
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
         let statistics = fixture.manager.observer.statistics;
         assert_eq!((statistics.grants_immediate(), statistics.releases()), (1, 2));
-        assert_eq!(statistics.stored(), ByFamily::default());
+        assert_eq!(statistics.stored(), ByLockType::default());
     }
 
     /// The end of a hold of 50 ms or longer is recorded.

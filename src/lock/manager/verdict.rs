@@ -79,7 +79,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             Content::Foreign => Err(KeyError::WrongType),
             Content::Lock(lock) => Ok(lock.admission(request.owner.as_bytes(), &request.claim)?),
             Content::Free => {
-                self.manager.waits.queues.check_family(self.key, request.claim.family())?;
+                self.manager.waits.queues.check_lock_type(self.key, request.claim.lock_type())?;
                 Ok(Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?)
             }
         }

@@ -14,7 +14,7 @@ use super::holders::Holders;
 use super::queues::WaitQueues;
 use super::request::NewRequest;
 use crate::host::Keys;
-use crate::value::claim::{Claim, Count, Family};
+use crate::value::claim::{Claim, Count, LockType};
 
 /// At most this many keys are opened to check whether the owner of a request holds one of them. With more, it is
 /// assumed that it may.
@@ -110,7 +110,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new
 /// this check, each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([name], claim) = (new.names, &new.request.claim) else { return false };
-    claim.family() != Family::Semaphore
+    claim.lock_type() != LockType::Semaphore
         && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.position, claim)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
-use crate::value::claim::Family;
+use crate::value::claim::LockType;
 use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
@@ -23,7 +23,7 @@ pub struct Holders<'a, K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Under {
     /// Nothing, or a lock of this type.
-    Lock(Option<Family>),
+    Lock(Option<LockType>),
     /// A value of another type.
     Foreign,
 }
@@ -52,7 +52,7 @@ impl<'a, K: Keys> Holders<'a, K> {
             Content::Lock(lock) => {
                 let live = lock.live_holds(now).filter(|hold| !ended.has_ended(key, hold.owner.as_bytes()));
                 live.for_each(&mut visit);
-                Under::Lock(lock.family())
+                Under::Lock(lock.lock_type())
             }
         }
     }

@@ -8,7 +8,7 @@ use super::request::QueueId;
 use super::wait_queue::WaitQueue;
 use crate::key::KeyRef;
 use crate::name_filter::NameFilter;
-use crate::value::claim::{Family, InvalidClaim};
+use crate::value::claim::{InvalidClaim, LockType};
 
 /// The wait queues of one server. [`WaitQueues`](super::queues::WaitQueues) fills them.
 #[derive(Clone, Debug, Default)]
@@ -92,9 +92,9 @@ impl QueueTable {
     /// Checks the lock type of a request. While requests wait for it, a free key keeps the lock type of its queue.
     ///
     /// # Errors The queue has another lock type.
-    pub fn check_family(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
-        match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
-            Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
+    pub fn check_lock_type(&self, key: KeyRef<'_>, lock_type: LockType) -> Result<(), InvalidClaim> {
+        match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.lock_type != lock_type) {
+            Some(queue) => Err(InvalidClaim::WrongLockType(queue.lock_type)),
             None => Ok(()),
         }
     }
@@ -112,14 +112,14 @@ impl QueueTable {
     pub(super) fn open(
         &mut self,
         key: KeyRef<'_>,
-        family: Family,
+        lock_type: LockType,
         new_id: impl FnOnce() -> QueueId,
     ) -> (QueueId, bool) {
         let Some(id) = self.find(key) else {
             let id = new_id();
             let queue = match self.spare.take() {
-                Some(spare) if spare.key.as_ref() == key => spare.reopened(family),
-                _ => WaitQueue::new(key.to_key(), family),
+                Some(spare) if spare.key.as_ref() == key => spare.reopened(lock_type),
+                _ => WaitQueue::new(key.to_key(), lock_type),
             };
             self.by_key.entry(key.db).or_default().insert(queue.key.name.clone(), id);
             self.names.insert(key.name);
@@ -128,8 +128,8 @@ impl QueueTable {
         };
         let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
         // Only reserved positions are left, so the new request decides the lock type.
-        if queue.waiters() == 0 && queue.family != family {
-            queue.family = family;
+        if queue.waiters() == 0 && queue.lock_type != lock_type {
+            queue.lock_type = lock_type;
             queue.limit = None;
         }
         (id, false)
@@ -161,7 +161,7 @@ mod tests {
         let mut names = NameFilter::default();
         names.insert(b"k");
         let by_key: BTreeMap<_, _> = [(0, BTreeMap::from([(b"k".as_slice().into(), QueueId(1))]))].into();
-        let queues: BTreeMap<_, _> = [(QueueId(1), WaitQueue::new(Key::new(0, b"k"), Family::Mutex))].into();
+        let queues: BTreeMap<_, _> = [(QueueId(1), WaitQueue::new(Key::new(0, b"k"), LockType::Mutex))].into();
         assert!(QueueTable::default().is_clean());
         assert!(!QueueTable { names, ..QueueTable::default() }.is_clean());
         assert!(!QueueTable { by_key, ..QueueTable::default() }.is_clean());

@@ -22,7 +22,7 @@ use super::wait_queue::{OrderedRequests, Precedence};
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::{Claim, Family, Share};
+use crate::value::claim::{Claim, LockType, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -215,7 +215,7 @@ impl WaitQueues {
         let NewRequest { db, names, request, owner_id, position, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
-            names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
+            names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.lock_type())).collect();
         for queue in &queues {
             let queue = self.table.get_mut(*queue).expect("queue_for found or made it");
             queue.several += usize::from(queues.len() > 1);
@@ -401,7 +401,7 @@ impl WaitQueues {
     /// pending, a lock with several holders may be a copy made by RESTORE, with other holders and another LIMIT. A
     /// mutex with the same token has the same holder.
     pub fn may_be_a_copy(&self, id: QueueId) -> bool {
-        self.holdings.is_walk_awaited() && self.get(id).is_some_and(|queue| !queue.family.is_exclusive())
+        self.holdings.is_walk_awaited() && self.get(id).is_some_and(|queue| !queue.lock_type.is_exclusive())
     }
 
     /// The rescan of the queues has ended.
@@ -413,7 +413,7 @@ impl WaitQueues {
     /// semaphore, only requests that its share covers are listed; for other locks, admission decides.
     pub fn list_reentering(&mut self, id: QueueId, owner: OwnerId, held: impl FnOnce() -> Share) {
         let Some(queue) = self.get(id) else { return };
-        let held = (queue.family == Family::Semaphore).then(held);
+        let held = (queue.lock_type == LockType::Semaphore).then(held);
         let may_reenter = |claim: &Claim| held.is_none_or(|held| held.covers(claim));
         let requests = self.of_owner(Some(owner)).requests_in(id, may_reenter);
         if let Some(queue) = self.table.get_mut(id).filter(|_| !requests.is_empty()) {
@@ -494,17 +494,17 @@ impl WaitQueues {
     /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another lock type that has only
     /// reserved positions keeps no limit, because requests for its own lock type may follow.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
-        let queue = self.table.get_mut(id).filter(|queue| queue.family == Family::Semaphore);
+        let queue = self.table.get_mut(id).filter(|queue| queue.lock_type == LockType::Semaphore);
         queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
     }
 
-    fn queue_for(&mut self, key: KeyRef<'_>, family: Family) -> QueueId {
+    fn queue_for(&mut self, key: KeyRef<'_>, lock_type: LockType) -> QueueId {
         let last = &mut self.last_number;
         let new_id = || {
             *last += 1;
             QueueId(*last)
         };
-        let (id, is_new) = self.table.open(key, family, new_id);
+        let (id, is_new) = self.table.open(key, lock_type, new_id);
         if is_new {
             self.holdings.add();
         }

@@ -8,7 +8,7 @@ use super::holdings::RecordedHolders;
 use super::position::QueuePosition;
 use super::request::OwnerId;
 use crate::key::{Key, RequestId};
-use crate::value::claim::Family;
+use crate::value::claim::LockType;
 use crate::value::fence::Fence;
 use crate::value::time::Timestamp;
 
@@ -46,7 +46,7 @@ pub struct WaitQueue {
     /// The key that is waited for.
     pub key: Key,
     /// The lock type that a free key keeps while it has waiters.
-    pub family: Family,
+    pub lock_type: LockType,
     /// The LIMIT of the newest request; `None` unless it is a semaphore.
     pub limit: Option<u32>,
     /// The fencing token of the latest grant under the key when it was last inspected; `None` if the key was free or is
@@ -109,10 +109,10 @@ impl OrderedRequests {
 }
 
 impl WaitQueue {
-    pub(super) fn new(key: Key, family: Family) -> WaitQueue {
+    pub(super) fn new(key: Key, lock_type: LockType) -> WaitQueue {
         WaitQueue {
             key,
-            family,
+            lock_type,
             limit: None,
             seen: None,
             lease_end: None,
@@ -127,9 +127,9 @@ impl WaitQueue {
     }
 
     /// This empty queue, reset for other requests.
-    pub(super) fn reopened(self, family: Family) -> WaitQueue {
+    pub(super) fn reopened(self, lock_type: LockType) -> WaitQueue {
         let WaitQueue { key, ordinary, coalescing, .. } = self;
-        WaitQueue { ordinary, coalescing, ..WaitQueue::new(key, family) }
+        WaitQueue { ordinary, coalescing, ..WaitQueue::new(key, lock_type) }
     }
 
     pub(super) fn requests_mut(&mut self, coalesces: bool) -> &mut OrderedRequests {

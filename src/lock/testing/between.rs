@@ -13,7 +13,7 @@ use crate::manager::leave::Leave;
 use crate::manager::lock_manager::LockError;
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
+use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode};
 use crate::value::owner::Owner;
 use crate::value::time::{Lease, WaitLimit};
 
@@ -162,10 +162,10 @@ impl Rules {
 /// The claim of the new request: the one most likely to be admitted.
 fn claim_of(queue: &WaitQueue) -> Claim {
     let one = Count::Step(1);
-    match queue.family {
-        Family::Mutex => Claim::Mutex,
-        Family::Reentrant => Claim::Reentrant(one),
-        Family::ReadWrite => Claim::ReadWrite(Mode::Read, one),
-        Family::Semaphore => Claim::Permits { limit: queue.limit.unwrap_or(1), count: one },
+    match queue.lock_type {
+        LockType::Mutex => Claim::Mutex,
+        LockType::Reentrant => Claim::Reentrant(one),
+        LockType::ReadWrite => Claim::ReadWrite(Mode::Read, one),
+        LockType::Semaphore => Claim::Permits { limit: queue.limit.unwrap_or(1), count: one },
     }
 }

@@ -11,12 +11,12 @@ use crate::key::Key;
 use crate::manager::lock_manager::LockManager;
 use crate::manager::timers::NextTimer;
 use crate::queue::request::QueuedRequest;
-use crate::value::claim::Family;
+use crate::value::claim::LockType;
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::Admission;
 use crate::value::owner::{Owner, MAX_OWNER};
-use crate::value::rebuild::FamilyAndLimit;
+use crate::value::rebuild::LockTypeAndLimit;
 use crate::value::time::Deadline;
 
 /// The largest LIMIT of semaphores in schedules.
@@ -82,8 +82,8 @@ fn locks(keys: &BTreeMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Dea
 
 /// Panics unless requests could have produced this lock.
 pub fn check_lock(lock: &Lock) {
-    let kind = lock.family_and_limit().expect("a lock has a family and a limit");
-    assert!(FamilyAndLimit::new(kind.family, kind.limit).is_some(), "a limit invalid for the family: {kind:?}");
+    let kind = lock.lock_type_and_limit().expect("a lock has a family and a limit");
+    assert!(LockTypeAndLimit::new(kind.lock_type, kind.limit).is_some(), "a limit invalid for the family: {kind:?}");
     let (fence, holds) = (lock.fence().expect("a stored lock is not vacant"), lock.stored_holds());
     assert!(!holds.is_empty() && !lock.is_vacant(), "a stored lock without a holder");
     assert_eq!((holds.len(), lock.owners().count()), (lock.holders(), lock.holders()), "holders");
@@ -95,22 +95,22 @@ pub fn check_lock(lock: &Lock) {
         assert_eq!(lock.fence_of(owner), Some(hold.fence), "{:?} is not found", hold.owner);
         assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
         // A reentrant mutex may be held 0 times: see `manager/counted_holds`.
-        let may_be_none = lock.family() == Some(Family::Reentrant);
+        let may_be_none = lock.lock_type() == Some(LockType::Reentrant);
         let is_some = hold.holds > 0 || hold.reads > 0 || may_be_none;
         assert!(lock.is_held_by(owner) && is_some, "{:?} holds nothing", hold.owner);
-        assert!(hold.reads == 0 || kind.family == Family::ReadWrite, "{:?} reads", hold.owner);
-        assert!(hold.slot.is_none() || kind.family == Family::Semaphore && hold.holds == 1, "{:?}", hold.slot);
+        assert!(hold.reads == 0 || kind.lock_type == LockType::ReadWrite, "{:?} reads", hold.owner);
+        assert!(hold.slot.is_none() || kind.lock_type == LockType::Semaphore && hold.holds == 1, "{:?}", hold.slot);
     }
     let slots: Vec<_> = holds.iter().filter_map(|hold| hold.slot).collect();
     assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "two holders of one slot: {slots:?}");
     assert!(holds.is_sorted_by_key(|hold| hold.fence), "the oldest grant is not the first");
-    match kind.family {
-        Family::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
-        Family::Reentrant => assert_eq!((holds.len(), holds[0].fence), (1, fence)),
-        Family::ReadWrite => {
+    match kind.lock_type {
+        LockType::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
+        LockType::Reentrant => assert_eq!((holds.len(), holds[0].fence), (1, fence)),
+        LockType::ReadWrite => {
             assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer beside another holder")
         }
-        Family::Semaphore => {}
+        LockType::Semaphore => {}
     }
     if lock.is_shared() {
         let ends = || holds.iter().map(|hold| hold.until);
@@ -127,7 +127,7 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
         // After LIMIT was lowered more permits may be held, but never more than the largest LIMIT ever requested.
         let is_within =
             || lock.holds(Deadline::Never).iter().map(|hold| u64::from(hold.holds)).sum::<u64>() <= LARGEST_LIMIT;
-        assert!(lock.family() != Some(Family::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
+        assert!(lock.lock_type() != Some(LockType::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
         let slots = lock.holds(Deadline::Never).into_iter().filter_map(|hold| hold.slot);
         let highest = slots.map(|slot| u64::from(slot.number())).max();
         assert!(highest < Some(LARGEST_LIMIT), "a slot is not below LIMIT: {lock:?}");
@@ -166,8 +166,8 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
                         .map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads, h.slot, h.origin))
                         .collect()
                 };
-                let is_same_kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit))
-                    == copy.family_and_limit().map(|kind| (kind.family, kind.limit));
+                let is_same_kind = lock.lock_type_and_limit().map(|kind| (kind.lock_type, kind.limit))
+                    == copy.lock_type_and_limit().map(|kind| (kind.lock_type, kind.limit));
                 is_same_kind && until == copy_until && holds(lock, *until) == holds(copy, *copy_until)
             }
             _ => false,
@@ -210,7 +210,7 @@ pub(super) fn check_release(command: &Command, rules: &Rules) {
             }
         });
         assert!(
-            left.is_none_or(|left| left == 0) || lock.family() != Some(super::rules::family(claim.kind())),
+            left.is_none_or(|left| left == 0) || lock.lock_type() != Some(super::rules::lock_type(claim.kind())),
             "the owner released all its holds and still holds the key"
         );
     }

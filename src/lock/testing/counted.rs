@@ -5,7 +5,7 @@ use super::model::SilentEnds;
 use super::rules::Rules;
 use crate::host::simulated::Stored;
 use crate::manager::observer::Statistics;
-use crate::value::claim::{ByFamily, Family};
+use crate::value::claim::{ByLockType, LockType};
 
 /// The replies to clients since the server started, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,13 +82,13 @@ impl Counted {
 
 /// The number of stored locks is the number stored minus removed, by the rules and the server together.
 fn check_stored(rules: &Rules) {
-    let mut stored = ByFamily::default();
+    let mut stored = ByLockType::default();
     for value in rules.server.keyspace.primary.values() {
         if let Stored::Lock(lock, _) = value {
-            *stored.of_mut(lock.held_family().expect("no vacant lock is stored")) += 1;
+            *stored.of_mut(lock.held_lock_type().expect("no vacant lock is stored")) += 1;
         }
     }
     let (by_rules, by_others) = (rules.manager.observer.statistics.stored(), rules.server.keyspace.stored_by_others);
-    let counted = ByFamily::make(|family: Family| by_rules.of(family) + by_others.of(family));
+    let counted = ByLockType::make(|lock_type: LockType| by_rules.of(lock_type) + by_others.of(lock_type));
     assert_eq!(counted, stored, "keys that hold a lock");
 }

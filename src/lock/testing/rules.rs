@@ -95,9 +95,9 @@ impl Rules {
                 }
             }
             Command::Renew { keys, owner, kind, lease } => {
-                let family = family(*kind);
+                let lock_type = lock_type(*kind);
                 let lease = lease.map(to_lease);
-                let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), family, lease };
+                let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), lock_type, lease };
                 let renewed = self.manager.turn(&mut host).renew(&request);
                 renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
             }
@@ -249,11 +249,11 @@ impl Rules {
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
-            Stored::Lock(lock, _) => Some((key.clone(), lock.family()?)),
+            Stored::Lock(lock, _) => Some((key.clone(), lock.lock_type()?)),
             Stored::Foreign => None,
         });
-        for (key, family) in locks.collect::<Vec<_>>() {
-            let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", family, lease: None };
+        for (key, lock_type) in locks.collect::<Vec<_>>() {
+            let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", lock_type, lease: None };
             let renewed = self.manager.turn(&mut self.server.host(now)).renew(&request);
             assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
@@ -422,7 +422,7 @@ fn refused_to_lock(error: LockError) -> Outcome<Fence> {
 fn refusal(error: KeyError) -> Refusal {
     match error {
         KeyError::WrongType => Refusal::WrongType,
-        KeyError::Invalid(value::InvalidClaim::WrongFamily(_)) => Refusal::WrongKind,
+        KeyError::Invalid(value::InvalidClaim::WrongLockType(_)) => Refusal::WrongKind,
         KeyError::Invalid(_) => Refusal::Invalid,
         KeyError::NoFence => panic!("no fence is left"),
     }
@@ -443,12 +443,12 @@ pub(super) fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
     }
 }
 
-pub(super) fn family(kind: Kind) -> value::Family {
+pub(super) fn lock_type(kind: Kind) -> value::LockType {
     match kind {
-        Kind::Mutex => value::Family::Mutex,
-        Kind::Reentrant => value::Family::Reentrant,
-        Kind::ReadWrite => value::Family::ReadWrite,
-        Kind::Semaphore => value::Family::Semaphore,
+        Kind::Mutex => value::LockType::Mutex,
+        Kind::Reentrant => value::LockType::Reentrant,
+        Kind::ReadWrite => value::LockType::ReadWrite,
+        Kind::Semaphore => value::LockType::Semaphore,
     }
 }
 

@@ -9,7 +9,7 @@ use super::contract::{Answer, Claim, Command, Event, Grant, Ms, Outcome, Refusal
 use super::counted::Counted;
 use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
-use super::rules::{family, to_key, Rules};
+use super::rules::{lock_type, to_key, Rules};
 use super::schedule::{Cast, Step};
 use super::trace::{self, At};
 use super::world::Saved;
@@ -423,7 +423,7 @@ impl Simulation {
                     if live.len() == holds.len() {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");
                     }
-                    assert_eq!(lock.family(), Some(family(expected.kind)), "family of {key}");
+                    assert_eq!(lock.lock_type(), Some(lock_type(expected.kind)), "family of {key}");
                     let is_native = expected.holders.iter().any(|holder| holder.is_native);
                     assert!(live.is_empty() || lock.is_held_natively() == is_native, "native holds of {key}");
                     assert!(lock.semaphore_limit().is_none_or(|limit| limit == expected.limit), "limit of {key}");

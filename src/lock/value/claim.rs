@@ -8,7 +8,7 @@ pub const MAX_PERMITS: u32 = 1_000_000;
 
 /// The type of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum LockType {
     /// One holder, which holds it once.
     Mutex,
     /// One holder, which may hold it any number of times.
@@ -19,46 +19,46 @@ pub enum Family {
     Semaphore,
 }
 
-impl Family {
+impl LockType {
     /// All lock types, in their order.
-    pub const ALL: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
+    pub const ALL: [LockType; 4] = [LockType::Mutex, LockType::Reentrant, LockType::ReadWrite, LockType::Semaphore];
 
     /// The name that clients see as `kind`.
     pub fn word(self) -> &'static str {
         match self {
-            Family::Mutex => "mutex",
-            Family::Reentrant => "reentrant",
-            Family::ReadWrite => "rw",
-            Family::Semaphore => "semaphore",
+            LockType::Mutex => "mutex",
+            LockType::Reentrant => "reentrant",
+            LockType::ReadWrite => "rw",
+            LockType::Semaphore => "semaphore",
         }
     }
 
     /// Whether a lock of this type has one holder at a time.
     pub const fn is_exclusive(self) -> bool {
-        matches!(self, Family::Mutex | Family::Reentrant)
+        matches!(self, LockType::Mutex | LockType::Reentrant)
     }
 }
 
 /// One `T` for each lock type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByFamily<T>(pub [T; Family::ALL.len()]);
+pub struct ByLockType<T>(pub [T; LockType::ALL.len()]);
 
-impl<T> ByFamily<T> {
+impl<T> ByLockType<T> {
     /// The value for a lock type.
     #[inline(always)]
-    pub fn of(&self, family: Family) -> &T {
-        &self.0[family as usize]
+    pub fn of(&self, lock_type: LockType) -> &T {
+        &self.0[lock_type as usize]
     }
 
     /// The value for a lock type, mutable.
     #[inline(always)]
-    pub fn of_mut(&mut self, family: Family) -> &mut T {
-        &mut self.0[family as usize]
+    pub fn of_mut(&mut self, lock_type: LockType) -> &mut T {
+        &mut self.0[lock_type as usize]
     }
 
     /// Makes one value for each lock type.
-    pub fn make(mut make: impl FnMut(Family) -> T) -> ByFamily<T> {
-        ByFamily(Family::ALL.map(&mut make))
+    pub fn make(mut make: impl FnMut(LockType) -> T) -> ByLockType<T> {
+        ByLockType(LockType::ALL.map(&mut make))
     }
 }
 
@@ -150,12 +150,12 @@ pub enum Claim {
 impl Claim {
     /// The lock type of the claim.
     #[inline]
-    pub fn family(&self) -> Family {
+    pub fn lock_type(&self) -> LockType {
         match self {
-            Claim::Mutex | Claim::AdoptedMutex => Family::Mutex,
-            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => Family::Reentrant,
-            Claim::ReadWrite(..) => Family::ReadWrite,
-            Claim::Permits { .. } | Claim::Slot { .. } => Family::Semaphore,
+            Claim::Mutex | Claim::AdoptedMutex => LockType::Mutex,
+            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => LockType::Reentrant,
+            Claim::ReadWrite(..) => LockType::ReadWrite,
+            Claim::Permits { .. } | Claim::Slot { .. } => LockType::Semaphore,
         }
     }
 
@@ -304,12 +304,12 @@ pub enum Portion {
 impl Portion {
     /// The lock type that it applies to.
     #[inline]
-    pub fn family(&self) -> Family {
+    pub fn lock_type(&self) -> LockType {
         match self {
-            Portion::Mutex => Family::Mutex,
-            Portion::Reentrant(_) => Family::Reentrant,
-            Portion::ReadWrite(..) => Family::ReadWrite,
-            Portion::Permits(_) => Family::Semaphore,
+            Portion::Mutex => LockType::Mutex,
+            Portion::Reentrant(_) => LockType::Reentrant,
+            Portion::ReadWrite(..) => LockType::ReadWrite,
+            Portion::Permits(_) => LockType::Semaphore,
         }
     }
 
@@ -341,7 +341,7 @@ pub struct LockRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidClaim {
     /// The key holds a lock of this other type.
-    WrongFamily(Family),
+    WrongLockType(LockType),
     /// An acquire with `HOLDS n` while the owner holds more than n. An acquire never reduces a count.
     HoldsMore(u32),
     /// A release with `HOLDS n` while the owner holds fewer than n, or of more permits than it holds. A release never
@@ -395,12 +395,12 @@ mod tests {
     fn a_claim_and_a_portion_have_family_mode_and_count() {
         let count = Count::Step(2);
         let rows = [
-            (Claim::Mutex, Portion::Mutex, Family::Mutex, "mutex", "exclusive", Count::Exactly(1)),
-            (Claim::Reentrant(count), Portion::Reentrant(count), Family::Reentrant, "reentrant", "exclusive", count),
+            (Claim::Mutex, Portion::Mutex, LockType::Mutex, "mutex", "exclusive", Count::Exactly(1)),
+            (Claim::Reentrant(count), Portion::Reentrant(count), LockType::Reentrant, "reentrant", "exclusive", count),
             (
                 Claim::ReadWrite(Mode::Read, count),
                 Portion::ReadWrite(Mode::Read, count),
-                Family::ReadWrite,
+                LockType::ReadWrite,
                 "rw",
                 "read",
                 count,
@@ -408,7 +408,7 @@ mod tests {
             (
                 Claim::ReadWrite(Mode::Write, count),
                 Portion::ReadWrite(Mode::Write, count),
-                Family::ReadWrite,
+                LockType::ReadWrite,
                 "rw",
                 "write",
                 count,
@@ -416,17 +416,21 @@ mod tests {
             (
                 Claim::Permits { limit: 3, count },
                 Portion::Permits(count),
-                Family::Semaphore,
+                LockType::Semaphore,
                 "semaphore",
                 "permits",
                 count,
             ),
         ];
-        for (claim, portion, family, word, mode, count) in rows {
-            assert_eq!((claim.family(), portion.family(), claim.count()), (family, family, count), "{claim:?}");
-            assert_eq!((claim.family().word(), claim.mode_word()), (word, mode), "{claim:?}");
+        for (claim, portion, lock_type, word, mode, count) in rows {
+            assert_eq!(
+                (claim.lock_type(), portion.lock_type(), claim.count()),
+                (lock_type, lock_type, count),
+                "{claim:?}"
+            );
+            assert_eq!((claim.lock_type().word(), claim.mode_word()), (word, mode), "{claim:?}");
             assert_eq!(claim.is_read(), mode == "read", "{claim:?}");
-            let is_semaphore = family == Family::Semaphore;
+            let is_semaphore = lock_type == LockType::Semaphore;
             assert_eq!(claim.limit(), is_semaphore.then_some(3), "{claim:?}");
             let slot = Claim::Slot { limit: 3 };
             assert_eq!((slot.limit(), slot.under_limit(Some(9))), (Some(3), Claim::Slot { limit: 9 }));

@@ -1,7 +1,7 @@
 //! The holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and is stored nowhere else, so
 //! EXPIRE, PTTL and the lease cannot disagree.
 
-use super::claim::{Claim, Family, InvalidClaim, LockRequest, Origin, Portion};
+use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, Portion};
 use super::fence::Fence;
 use super::holders::Holder;
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -28,29 +28,29 @@ impl Exclusive {
             fence,
             lease: request.lease,
             holds: request.claim.count().number(),
-            is_reentrant: request.claim.family() == Family::Reentrant,
+            is_reentrant: request.claim.lock_type() == LockType::Reentrant,
             origin: request.claim.origin(),
         }
     }
 
     /// The lock from a file, a dump or an effect.
-    pub(super) fn of_holder(family: Family, holder: Holder) -> Exclusive {
+    pub(super) fn of_holder(lock_type: LockType, holder: Holder) -> Exclusive {
         Exclusive {
             owner: holder.owner,
             fence: holder.fence,
             lease: holder.lease,
             holds: holder.holds,
-            is_reentrant: family == Family::Reentrant,
+            is_reentrant: lock_type == LockType::Reentrant,
             origin: holder.origin,
         }
     }
 
     #[inline]
-    pub(super) fn family(&self) -> Family {
+    pub(super) fn lock_type(&self) -> LockType {
         if self.is_reentrant {
-            Family::Reentrant
+            LockType::Reentrant
         } else {
-            Family::Mutex
+            LockType::Mutex
         }
     }
 
@@ -66,7 +66,7 @@ impl Exclusive {
     }
 
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
-        self.check_family(claim.family())?;
+        self.check_lock_type(claim.lock_type())?;
         if !self.is_held_by(owner) || *claim == Claim::AdoptedMutex {
             return Ok(Admission::Wait);
         }
@@ -99,7 +99,7 @@ impl Exclusive {
     /// Releases a part of the hold. After [`Released::Gone`] there is no holder, and the caller drops the lock.
     #[inline(always)]
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
-        self.check_family(portion.family())?;
+        self.check_lock_type(portion.lock_type())?;
         if !self.is_held_by(owner) {
             return Ok(Released::NotHeld);
         }
@@ -122,11 +122,11 @@ impl Exclusive {
     }
 
     #[inline]
-    fn check_family(&self, asked: Family) -> Result<(), InvalidClaim> {
-        if asked == self.family() {
+    fn check_lock_type(&self, asked: LockType) -> Result<(), InvalidClaim> {
+        if asked == self.lock_type() {
             Ok(())
         } else {
-            Err(InvalidClaim::WrongFamily(self.family()))
+            Err(InvalidClaim::WrongLockType(self.lock_type()))
         }
     }
 }

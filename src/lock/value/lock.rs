@@ -13,7 +13,7 @@
 //! and takes 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows
 //! nothing of the wait queue.
 
-use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Origin, Portion};
+use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Mode, Origin, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::{Holder, Slot};
@@ -94,17 +94,17 @@ impl<'a> FirstGrant<'a> {
 /// Lock type and holders.
 impl Lock {
     /// The lock type; `None` for [`Lock::Vacant`].
-    pub fn family(&self) -> Option<Family> {
+    pub fn lock_type(&self) -> Option<LockType> {
         match self {
-            Lock::Exclusive(exclusive) => Some(exclusive.family()),
-            Lock::Shared(shared) => Some(shared.family()),
+            Lock::Exclusive(exclusive) => Some(exclusive.lock_type()),
+            Lock::Shared(shared) => Some(shared.lock_type()),
             Lock::Vacant => None,
         }
     }
 
     /// The lock type, if the lock has a holder.
-    pub fn held_family(&self) -> Option<Family> {
-        self.family().filter(|_| !self.is_vacant())
+    pub fn held_lock_type(&self) -> Option<LockType> {
+        self.lock_type().filter(|_| !self.is_vacant())
     }
 
     /// Whether it has no holder.

@@ -3,7 +3,7 @@
 //! Whatever the bytes are, the result is a lock that requests could have produced, and that can be stored again.
 //! Nothing is decided here, and no clock is read.
 
-use super::claim::{Family, Origin};
+use super::claim::{LockType, Origin};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::Holder;
@@ -16,53 +16,53 @@ use super::time::{Deadline, Timestamp};
 /// A lock type with its limit, as in files, effects and LOCK.INFO: 1 for a mutex, LIMIT for a semaphore, 0 for a
 /// read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FamilyAndLimit {
+pub struct LockTypeAndLimit {
     /// The lock type.
-    pub family: Family,
+    pub lock_type: LockType,
     /// How many holders or permits it admits; 0 means any number of readers.
     pub limit: u32,
 }
 
-impl FamilyAndLimit {
+impl LockTypeAndLimit {
     /// `None` if no lock of this type has that limit.
-    pub fn new(family: Family, limit: u32) -> Option<FamilyAndLimit> {
-        let is_sound = match family {
-            Family::Mutex | Family::Reentrant => limit == 1,
-            Family::ReadWrite => limit == 0,
-            Family::Semaphore => limit > 0,
+    pub fn new(lock_type: LockType, limit: u32) -> Option<LockTypeAndLimit> {
+        let is_sound = match lock_type {
+            LockType::Mutex | LockType::Reentrant => limit == 1,
+            LockType::ReadWrite => limit == 0,
+            LockType::Semaphore => limit > 0,
         };
-        is_sound.then_some(FamilyAndLimit { family, limit })
+        is_sound.then_some(LockTypeAndLimit { lock_type, limit })
     }
 
     /// From the fields of a lock or wait queue. `None` for a semaphore without a limit.
-    pub fn of(family: Family, semaphore_limit: Option<u32>) -> Option<FamilyAndLimit> {
-        let limit = match family {
-            Family::Mutex | Family::Reentrant => 1,
-            Family::ReadWrite => 0,
-            Family::Semaphore => semaphore_limit?,
+    pub fn of(lock_type: LockType, semaphore_limit: Option<u32>) -> Option<LockTypeAndLimit> {
+        let limit = match lock_type {
+            LockType::Mutex | LockType::Reentrant => 1,
+            LockType::ReadWrite => 0,
+            LockType::Semaphore => semaphore_limit?,
         };
-        Some(FamilyAndLimit { family, limit })
+        Some(LockTypeAndLimit { lock_type, limit })
     }
 
     fn semaphore_limit(self) -> Option<u32> {
-        (self.family == Family::Semaphore).then_some(self.limit)
+        (self.lock_type == LockType::Semaphore).then_some(self.limit)
     }
 
     fn is_exclusive(self) -> bool {
-        matches!(self.family, Family::Mutex | Family::Reentrant)
+        matches!(self.lock_type, LockType::Mutex | LockType::Reentrant)
     }
 
     /// Whether this hold is valid for the lock type. Commands cannot create an invalid one, but a file or dump can.
     pub fn allows(self, holder: &Holder) -> bool {
-        match self.family {
-            Family::ReadWrite | Family::Semaphore if holder.origin == Origin::Adopted => false,
-            Family::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
+        match self.lock_type {
+            LockType::ReadWrite | LockType::Semaphore if holder.origin == Origin::Adopted => false,
+            LockType::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
             _ if holder.slot.is_some() => false,
-            Family::Mutex => holder.holds == 1 && holder.reads == 0,
+            LockType::Mutex => holder.holds == 1 && holder.reads == 0,
             // A count of 0: see `manager/counted_holds`.
-            Family::Reentrant => holder.reads == 0,
-            Family::Semaphore => holder.holds > 0 && holder.reads == 0,
-            Family::ReadWrite => holder.holds > 0 || holder.reads > 0,
+            LockType::Reentrant => holder.reads == 0,
+            LockType::Semaphore => holder.holds > 0 && holder.reads == 0,
+            LockType::ReadWrite => holder.holds > 0 || holder.reads > 0,
         }
     }
 }
@@ -71,7 +71,7 @@ impl FamilyAndLimit {
 #[derive(Debug)]
 pub enum Received<'a> {
     /// This owner's hold, which is valid for the lock type.
-    Hold(FamilyAndLimit, Holder),
+    Hold(LockTypeAndLimit, Holder),
     /// This owner's hold has ended.
     Drop(OwnerRef<'a>),
     /// All holders whose leases had expired by this time are removed.
@@ -98,8 +98,8 @@ pub enum KeyAfter {
 /// Files and dumps.
 impl Lock {
     /// The lock type with its limit; `None` while vacant.
-    pub fn family_and_limit(&self) -> Option<FamilyAndLimit> {
-        self.family().and_then(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
+    pub fn lock_type_and_limit(&self) -> Option<LockTypeAndLimit> {
+        self.lock_type().and_then(|lock_type| LockTypeAndLimit::of(lock_type, self.semaphore_limit()))
     }
 
     /// Every hold as stored, oldest grant first, with its own deadline. The deadline of a mutex is its key's and is not
@@ -115,15 +115,15 @@ impl Lock {
     }
 
     /// The lock with these parts, if they are valid.
-    pub fn from_parts(kind: FamilyAndLimit, fence: Fence, mut holders: Vec<Holder>) -> Option<Lock> {
+    pub fn from_parts(kind: LockTypeAndLimit, fence: Fence, mut holders: Vec<Holder>) -> Option<Lock> {
         if holders.is_empty() || !holders.iter().all(|holder| kind.allows(holder) && holder.fence <= fence) {
             return None;
         }
         if kind.is_exclusive() {
             let only = holders.pop().filter(|_| holders.is_empty())?;
-            return (only.fence == fence).then(|| Lock::Exclusive(Exclusive::of_holder(kind.family, only)));
+            return (only.fence == fence).then(|| Lock::Exclusive(Exclusive::of_holder(kind.lock_type, only)));
         }
-        let has_writer = || kind.family == Family::ReadWrite && holders.iter().any(|holder| holder.holds > 0);
+        let has_writer = || kind.lock_type == LockType::ReadWrite && holders.iter().any(|holder| holder.holds > 0);
         if holders.len() > 1 && has_writer() {
             return None;
         }
@@ -141,15 +141,15 @@ impl Lock {
     /// Sets the hold of this owner, whatever the lock was before. Other holders are removed from a mutex, from a
     /// read/write lock if one of them writes, and from the same slot. Returns false and changes nothing if the hold is
     /// not valid for the lock type.
-    pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
+    pub fn apply_hold(&mut self, kind: LockTypeAndLimit, holder: Holder) -> bool {
         if !kind.allows(&holder) {
             return false;
         }
         if kind.is_exclusive() {
-            *self = Lock::Exclusive(Exclusive::of_holder(kind.family, holder));
+            *self = Lock::Exclusive(Exclusive::of_holder(kind.lock_type, holder));
             return true;
         }
-        if self.family() != Some(kind.family) {
+        if self.lock_type() != Some(kind.lock_type) {
             *self = Lock::Shared(Box::new(Shared::new(kind.semaphore_limit(), holder.fence)));
         }
         self.set_limit(kind.limit);
@@ -163,7 +163,7 @@ impl Lock {
             }
             let has_writer =
                 |shared: &Shared| holder.holds > 0 || shared.holders.as_slice().iter().any(|other| other.holds > 0);
-            while kind.family == Family::ReadWrite && !shared.holders.is_empty() && has_writer(shared) {
+            while kind.lock_type == LockType::ReadWrite && !shared.holders.is_empty() && has_writer(shared) {
                 shared.take_out(0);
             }
             shared.put(holder);
@@ -244,8 +244,13 @@ mod tests {
     use crate::value::time::Lease;
     use proptest::prelude::*;
 
-    fn family() -> impl Strategy<Value = Family> {
-        prop_oneof![Just(Family::Mutex), Just(Family::Reentrant), Just(Family::ReadWrite), Just(Family::Semaphore)]
+    fn lock_type() -> impl Strategy<Value = LockType> {
+        prop_oneof![
+            Just(LockType::Mutex),
+            Just(LockType::Reentrant),
+            Just(LockType::ReadWrite),
+            Just(LockType::Semaphore)
+        ]
     }
 
     fn holder() -> impl Strategy<Value = Holder> {
@@ -266,13 +271,13 @@ mod tests {
         /// Effects come from files too: whatever they are, the resulting lock can be stored and loaded again.
         #[test]
         fn any_effects_leave_a_lock_that_can_be_loaded(
-            effects in prop::collection::vec((family(), 0..3u32, holder(), any::<bool>()), 1..30)
+            effects in prop::collection::vec((lock_type(), 0..3u32, holder(), any::<bool>()), 1..30)
         ) {
             let mut lock = Lock::Vacant;
-            for (family, limit, holder, drops) in effects {
+            for (lock_type, limit, holder, drops) in effects {
                 let owner = holder.owner.clone();
                 lock.set_limit(limit);
-                match FamilyAndLimit::new(family, limit) {
+                match LockTypeAndLimit::new(lock_type, limit) {
                     _ if drops => _ = lock.evict(owner.as_bytes()),
                     Some(kind) => _ = lock.apply_hold(kind, holder),
                     None => {}
@@ -288,7 +293,7 @@ mod tests {
                     origin: hold.origin,
                 });
                 let loaded = |kind| Lock::from_parts(kind, lock.fence().unwrap(), stored.collect());
-                prop_assert!(lock.is_vacant() || lock.family_and_limit().and_then(loaded).is_some(), "{:?}", lock);
+                prop_assert!(lock.is_vacant() || lock.lock_type_and_limit().and_then(loaded).is_some(), "{:?}", lock);
             }
         }
     }
@@ -313,7 +318,7 @@ mod tests {
     /// Rows: lock type, limit, latest fencing token, holders, and whether they make a valid lock.
     #[test]
     fn only_valid_parts_make_a_lock() {
-        use Family::*;
+        use LockType::*;
         let rows = [
             (Mutex, 1, 5, vec![held("a", 5, 1, 0)], true),
             (Mutex, 1, 5, vec![held("a", 4, 1, 0)], false),
@@ -339,39 +344,39 @@ mod tests {
             (Mutex, 1, 5, vec![with_slot(0, held("a", 5, 1, 0))], false),
             (ReadWrite, 0, 5, vec![with_slot(0, held("a", 5, 1, 0))], false),
         ];
-        for (family, limit, fence, holders, is_lock) in rows {
-            let row = format!("{family:?} {holders:?}");
-            let kind = FamilyAndLimit::new(family, limit).unwrap();
+        for (lock_type, limit, fence, holders, is_lock) in rows {
+            let row = format!("{lock_type:?} {holders:?}");
+            let kind = LockTypeAndLimit::new(lock_type, limit).unwrap();
             let lock = Lock::from_parts(kind, Fence::new(fence).unwrap(), holders.clone());
             assert_eq!(lock.is_some(), is_lock, "{row}");
             let Some(lock) = lock else { continue };
-            assert_eq!((lock.family_and_limit(), lock.fence().map(Fence::get)), (Some(kind), Some(fence)), "{row}");
+            assert_eq!((lock.lock_type_and_limit(), lock.fence().map(Fence::get)), (Some(kind), Some(fence)), "{row}");
             assert_eq!(lock.stored_holds().len(), holders.len(), "{row}");
         }
     }
 
     #[test]
     fn every_family_has_its_limits() {
-        let rows = [(Family::Mutex, 1), (Family::Reentrant, 1), (Family::ReadWrite, 0), (Family::Semaphore, 7)];
-        for (family, limit) in rows {
-            let kind = FamilyAndLimit { family, limit };
-            assert_eq!(FamilyAndLimit::new(family, limit), Some(kind));
-            assert_eq!(FamilyAndLimit::of(family, Some(7)), Some(kind));
+        let rows = [(LockType::Mutex, 1), (LockType::Reentrant, 1), (LockType::ReadWrite, 0), (LockType::Semaphore, 7)];
+        for (lock_type, limit) in rows {
+            let kind = LockTypeAndLimit { lock_type, limit };
+            assert_eq!(LockTypeAndLimit::new(lock_type, limit), Some(kind));
+            assert_eq!(LockTypeAndLimit::of(lock_type, Some(7)), Some(kind));
             let other = if limit == 0 { 1 } else { 0 };
-            assert_eq!(FamilyAndLimit::new(family, other), None, "{family:?}");
+            assert_eq!(LockTypeAndLimit::new(lock_type, other), None, "{lock_type:?}");
         }
     }
 
     #[test]
     fn a_semaphore_has_a_limit() {
-        assert_eq!(FamilyAndLimit::of(Family::Semaphore, None), None);
+        assert_eq!(LockTypeAndLimit::of(LockType::Semaphore, None), None);
     }
 
     /// Applies one effect after another, and checks the holders after each.
     #[test]
     fn an_effect_sets_the_hold_of_one_owner() {
-        let kind = |family, limit| FamilyAndLimit::new(family, limit).unwrap();
-        let (mutex, rw) = (kind(Family::Mutex, 1), kind(Family::ReadWrite, 0));
+        let kind = |lock_type, limit| LockTypeAndLimit::new(lock_type, limit).unwrap();
+        let (mutex, rw) = (kind(LockType::Mutex, 1), kind(LockType::ReadWrite, 0));
         let rows = [
             (mutex, held("a", 1, 1, 0), true, "a 1+0"),
             (mutex, held("b", 2, 2, 0), false, "a 1+0"),
@@ -382,13 +387,13 @@ mod tests {
             (rw, held("e", 5, 1, 0), true, "e 1+0"),
             (rw, held("e", 5, 1, 1), true, "e 1+1"),
             (rw, held("f", 6, 0, 1), true, "f 0+1"),
-            (kind(Family::Semaphore, 2), held("g", 7, 2, 0), true, "g 2+0"),
-            (kind(Family::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
-            (kind(Family::Semaphore, 3), with_slot(4, held("i", 8, 1, 0)), true, "g 2+0 h 1+0 i 1+0 #4"),
-            (kind(Family::Semaphore, 3), with_slot(4, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #4"),
-            (kind(Family::Semaphore, 3), with_slot(5, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #5"),
-            (kind(Family::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
-            (kind(Family::Semaphore, 3), with_slot(5, held("h", 8, 2, 0)), false, "g 2+0 h 1+0"),
+            (kind(LockType::Semaphore, 2), held("g", 7, 2, 0), true, "g 2+0"),
+            (kind(LockType::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
+            (kind(LockType::Semaphore, 3), with_slot(4, held("i", 8, 1, 0)), true, "g 2+0 h 1+0 i 1+0 #4"),
+            (kind(LockType::Semaphore, 3), with_slot(4, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #4"),
+            (kind(LockType::Semaphore, 3), with_slot(5, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #5"),
+            (kind(LockType::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
+            (kind(LockType::Semaphore, 3), with_slot(5, held("h", 8, 2, 0)), false, "g 2+0 h 1+0"),
         ];
         let mut lock = Lock::Vacant;
         for (kind, holder, is_applied, holders) in rows {
@@ -399,7 +404,7 @@ mod tests {
             let shown = holds.iter().map(|it| format!("{:?} {}+{}{}", it.owner, it.holds, it.reads, slot(it)));
             let shown: Vec<_> = shown.collect();
             assert_eq!(shown.join(" "), holders, "{row}");
-            assert!(!is_applied || lock.family_and_limit() == Some(kind), "{row}");
+            assert!(!is_applied || lock.lock_type_and_limit() == Some(kind), "{row}");
         }
         lock.raise_fence(Fence::new(3).unwrap());
         assert_eq!(lock.fence().map(Fence::get), Some(8));
@@ -410,7 +415,7 @@ mod tests {
     #[test]
     fn the_stored_deadlines_are_those_of_the_holders() {
         let until = Deadline::At(Timestamp::from_ms(50));
-        let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
+        let kind = LockTypeAndLimit::new(LockType::ReadWrite, 0).unwrap();
         let reader = Holder { until, ..held("a", 1, 0, 1) };
         let lock = Lock::from_parts(kind, Fence::new(1).unwrap(), vec![reader]).unwrap();
         assert_eq!(lock.holds(Deadline::Never)[0].until, Deadline::Never, "the only holder ends with the key");
@@ -421,8 +426,8 @@ mod tests {
         Deadline::At(Timestamp::from_ms(ms))
     }
 
-    fn hold<'a>(kind: FamilyAndLimit, name: &str, fence: u64, until: u64) -> Received<'a> {
-        let (holds, reads) = if kind.family == Family::ReadWrite { (0, 1) } else { (1, 0) };
+    fn hold<'a>(kind: LockTypeAndLimit, name: &str, fence: u64, until: u64) -> Received<'a> {
+        let (holds, reads) = if kind.lock_type == LockType::ReadWrite { (0, 1) } else { (1, 0) };
         Received::Hold(
             kind,
             Holder {
@@ -438,13 +443,13 @@ mod tests {
         )
     }
 
-    fn kind(family: Family, limit: u32) -> FamilyAndLimit {
-        FamilyAndLimit::new(family, limit).unwrap()
+    fn kind(lock_type: LockType, limit: u32) -> LockTypeAndLimit {
+        LockTypeAndLimit::new(lock_type, limit).unwrap()
     }
 
     #[test]
     fn each_effect_returns_the_deadline_of_the_key_and_only_changes_of_holds_are_seen_by_watchers() {
-        let (mutex, semaphore) = (kind(Family::Mutex, 1), kind(Family::Semaphore, 3));
+        let (mutex, semaphore) = (kind(LockType::Mutex, 1), kind(LockType::Semaphore, 3));
         let drop = |name: &'static str| Received::Drop(OwnerRef::new(name.as_bytes()).unwrap());
         let rows = [
             (hold(mutex, "a", 1, 40), true, KeyAfter::Until(ms(40)), "a 1 40"),

@@ -1,6 +1,6 @@
 //! The holders of a read/write lock or semaphore, each with its own lease, and the requests that they admit.
 
-use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Origin, Portion, Share};
+use super::claim::{Claim, Count, InvalidClaim, LockRequest, LockType, Mode, Origin, Portion, Share};
 use super::fence::Fence;
 use super::holders::{Holder, Holders, Record};
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -47,10 +47,10 @@ impl Shared {
         Shared { rule, fence, holders: Holders::default() }
     }
 
-    pub(super) fn family(&self) -> Family {
+    pub(super) fn lock_type(&self) -> LockType {
         match self.rule {
-            SharingRule::ReadWrite => Family::ReadWrite,
-            SharingRule::Permits { .. } => Family::Semaphore,
+            SharingRule::ReadWrite => LockType::ReadWrite,
+            SharingRule::Permits { .. } => LockType::Semaphore,
         }
     }
 
@@ -168,7 +168,7 @@ impl Shared {
             (Claim::Permits { limit, count }, SharingRule::Permits { out, .. }) => {
                 permits_admission(holds, out, *limit, *count)
             }
-            _ => Err(InvalidClaim::WrongFamily(self.family())),
+            _ => Err(InvalidClaim::WrongLockType(self.lock_type())),
         }
     }
 
@@ -221,8 +221,8 @@ impl Shared {
 
     /// Releases a part of a hold. [`Released::Gone`] removes the owner, which may have been the last holder.
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
-        if portion.family() != self.family() {
-            return Err(InvalidClaim::WrongFamily(self.family()));
+        if portion.lock_type() != self.lock_type() {
+            return Err(InvalidClaim::WrongLockType(self.lock_type()));
         }
         let Some(position) = self.holders.position(owner) else { return Ok(Released::NotHeld) };
         let holder = &self.holders.as_slice()[position];

@@ -14,7 +14,7 @@ use command::adopted::seen::{self, Caller, Seen};
 use command::adopted::{self, BadPatterns, Mode, Original, PatternRow, MOST_PATTERNS, ORIGINALS};
 use command::errors::Quoted;
 use command::host::VisitedKey;
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 use redis_module::raw;
 use smallvec::SmallVec;
 
@@ -145,8 +145,8 @@ pub fn begin(ctx: Ctx<'_>) {
 }
 
 /// Whether a lock of this type may be granted on the key.
-pub fn adopts(key: &[u8], family: Family) -> bool {
-    MAIN.adopt.keys.borrow().adopt(key, family)
+pub fn adopts(key: &[u8], lock_type: LockType) -> bool {
+    MAIN.adopt.keys.borrow().adopt(key, lock_type)
 }
 
 /// Whether native holds of the key are protected.
@@ -257,9 +257,9 @@ pub fn rows() -> Vec<PatternRow> {
 }
 
 /// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.
-pub fn count(key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
+pub fn count(key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
     if let Ok(mut keys) = MAIN.adopt.keys.try_borrow_mut() {
-        if let Some(seen) = keys.seen_mut(key, family) {
+        if let Some(seen) = keys.seen_mut(key, lock_type) {
             count(seen);
         }
     }

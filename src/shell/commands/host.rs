@@ -11,7 +11,7 @@ use command::parse::{LeaseSettings, ScanCommand};
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Family, LockRequest, Portion};
+use lock::value::claim::{LockRequest, LockType, Portion};
 use lock::value::fence::Fence;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::rebuild::Received;
@@ -192,8 +192,8 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self.replicate_verbatim();
     }
 
-    fn adopts(self, key: &[u8], family: Family) -> bool {
-        adopt::adopts(key, family)
+    fn adopts(self, key: &[u8], lock_type: LockType) -> bool {
+        adopt::adopts(key, lock_type)
     }
 
     fn protects(self, key: &[u8]) -> bool {
@@ -204,8 +204,8 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI)
     }
 
-    fn count_seen(self, key: &[u8], family: Family, count: impl FnOnce(&mut Seen)) {
-        adopt::count(key, family, count);
+    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
+        adopt::count(key, lock_type, count);
     }
 
     fn pattern_rows(self) -> Vec<PatternRow> {

@@ -80,7 +80,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_v
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
         note_loaded(rdb);
-        held_counts::changed(None, lock.held_family());
+        held_counts::changed(None, lock.held_lock_type());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())

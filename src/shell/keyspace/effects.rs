@@ -15,7 +15,7 @@ use crate::shell::state;
 pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     // SAFETY: the running command has no other key open.
     let mut key = unsafe { LockKey::open(ctx, name) };
-    let before = key.lock().and_then(|lock| lock.held_family());
+    let before = key.lock().and_then(|lock| lock.held_lock_type());
     if matches!(effect, Received::Hold(..)) && key.lock().is_none() {
         key.set(|| Lock::Vacant);
     }
@@ -34,7 +34,7 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     if is_seen_by_watchers {
         ctx.signal_modified(name);
     }
-    held_counts::changed(before, key.lock().and_then(|lock| lock.held_family()));
+    held_counts::changed(before, key.lock().and_then(|lock| lock.held_lock_type()));
 }
 
 /// Makes our own future fencing tokens larger than this one.

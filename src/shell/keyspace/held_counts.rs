@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lock::value::claim::{ByFamily, Family};
+use lock::value::claim::{ByLockType, LockType};
 
 use crate::shell::ffi::main_thread;
 use crate::shell::main_state::{Flushed, FREEING, MAIN};
@@ -21,40 +21,40 @@ fn left(flushed: Flushed, freed: i64) -> i64 {
 }
 
 /// A key's lock changed from `before` to `after` outside the engine. Main thread only.
-pub fn changed(before: Option<Family>, after: Option<Family>) {
+pub fn changed(before: Option<LockType>, after: Option<LockType>) {
     let mut here = MAIN.held.here.get();
-    before.into_iter().for_each(|family| *here.of_mut(family) -= 1);
-    after.into_iter().for_each(|family| *here.of_mut(family) += 1);
+    before.into_iter().for_each(|lock_type| *here.of_mut(lock_type) -= 1);
+    after.into_iter().for_each(|lock_type| *here.of_mut(lock_type) += 1);
     MAIN.held.here.set(here);
 }
 
 /// The server frees a lock that has holders, on any thread.
-pub fn freed(family: Family) {
+pub fn freed(lock_type: LockType) {
     if main_thread::is_here() {
-        changed(Some(family), None);
+        changed(Some(lock_type), None);
     } else {
-        FREEING.elsewhere.of(family).fetch_add(1, Ordering::Relaxed);
+        FREEING.elsewhere.of(lock_type).fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// All databases are empty now.
 pub fn all_flushed() {
     let Some(by_rules) = state::peek(|state| state.manager.observer.statistics.stored()) else { return };
-    MAIN.held.flushed.set(ByFamily::make(|family| {
-        let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);
-        Flushed { locks: in_memory(by_rules, family, freed), freed_before: freed }
+    MAIN.held.flushed.set(ByLockType::make(|lock_type| {
+        let freed = FREEING.elsewhere.of(lock_type).load(Ordering::Relaxed);
+        Flushed { locks: in_memory(by_rules, lock_type, freed), freed_before: freed }
     }));
 }
 
 /// How many keys hold a lock of each type; `by_rules` is the count of the engine.
-pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
-    ByFamily::make(|family| {
-        let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);
-        let stored = in_memory(by_rules, family, freed) - left(*MAIN.held.flushed.get().of(family), freed);
+pub fn stored(by_rules: ByLockType<i64>) -> ByLockType<u64> {
+    ByLockType::make(|lock_type| {
+        let freed = FREEING.elsewhere.of(lock_type).load(Ordering::Relaxed);
+        let stored = in_memory(by_rules, lock_type, freed) - left(*MAIN.held.flushed.get().of(lock_type), freed);
         u64::try_from(stored).unwrap_or(0)
     })
 }
 
-fn in_memory(by_rules: ByFamily<i64>, family: Family, freed_elsewhere: i64) -> i64 {
-    by_rules.of(family) + MAIN.held.here.get().of(family) - freed_elsewhere
+fn in_memory(by_rules: ByLockType<i64>, lock_type: LockType, freed_elsewhere: i64) -> i64 {
+    by_rules.of(lock_type) + MAIN.held.here.get().of(lock_type) - freed_elsewhere
 }

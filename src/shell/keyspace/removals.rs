@@ -5,7 +5,7 @@
 use command::adopted::seen::Act;
 use lock::key::{Key, KeyRef};
 use lock::manager::keyspace_changes::LockRemoval;
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
@@ -45,8 +45,8 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     let Some((owner, fence)) = lock.latest_holder() else { return };
     if is_release {
         MAIN.adopt.released.set(MAIN.adopt.released.get() + 1);
-        let family = lock.family().unwrap_or(Family::Mutex);
-        adopt::count(name.bytes(), family, |seen| seen.act(Act::Release));
+        let lock_type = lock.lock_type().unwrap_or(LockType::Mutex);
+        adopt::count(name.bytes(), lock_type, |seen| seen.act(Act::Release));
     }
     if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;
@@ -77,7 +77,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
 /// Whether a removal by a command counts as a release: the lock is of an exclusive type on a key of `lock.adopt`.
 /// `unlink` cannot distinguish DEL from RENAME, eviction and so on, which are rare on such keys.
 fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
-    lock.family().is_some_and(Family::is_exclusive) && adopt::may_hold_adopted(name.bytes())
+    lock.lock_type().is_some_and(LockType::is_exclusive) && adopt::may_hold_adopted(name.bytes())
 }
 
 /// Records that a lock has left its key, for the requests that wait for the key and the connection that its hold is

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use command::host::KeyArguments;
 use lock::host::{Content, Effect, Entry, Keys, WriteCheck};
 use lock::key::KeyRef;
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 use lock::value::fence::Fence;
 use lock::value::lock::{FirstGrant, Lock};
 use lock::value::owner::Owner;
@@ -149,7 +149,7 @@ impl StoredKey<'_> {
     /// Whether the key holds or held a reentrant mutex: a vacant lock does not have its lock type.
     #[inline(never)]
     fn is_reentrant(&mut self) -> bool {
-        matches!(self.lock_key.content(), Content::Lock(lock) if lock.family().is_none_or(|it| it == Family::Reentrant))
+        matches!(self.lock_key.content(), Content::Lock(lock) if lock.lock_type().is_none_or(|it| it == LockType::Reentrant))
     }
 }
 
@@ -373,6 +373,6 @@ pub unsafe fn free(lock: NonNull<Lock>) {
     }
     // SAFETY: as above.
     let lock = unsafe { Box::from_raw(lock.as_ptr()) };
-    lock.held_family().into_iter().for_each(held_counts::freed);
+    lock.held_lock_type().into_iter().for_each(held_counts::freed);
     drop(lock);
 }

@@ -1,6 +1,6 @@
 //! The INFO section `lock`, counted as things happen, never scanned. The field names are API.
 
-use lock::value::claim::Family;
+use lock::value::claim::LockType;
 use lock::value::fence::Fence;
 use redis_module::raw;
 
@@ -45,10 +45,10 @@ fn write(section: &Section, state: &State) {
     let may_evict = own.is_some_and(|ctx| ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT));
     section.text("acquires_refused", own.map_or("no", write_check::acquires_refused));
     for (name, number) in [
-        ("held_mutex", *held.of(Family::Mutex)),
-        ("held_reentrant", *held.of(Family::Reentrant)),
-        ("held_rw", *held.of(Family::ReadWrite)),
-        ("held_semaphore", *held.of(Family::Semaphore)),
+        ("held_mutex", *held.of(LockType::Mutex)),
+        ("held_reentrant", *held.of(LockType::Reentrant)),
+        ("held_rw", *held.of(LockType::ReadWrite)),
+        ("held_semaphore", *held.of(LockType::Semaphore)),
         ("waiters", manager.queues().waiters() as u64),
         ("kept_places", manager.queues().reserved_positions() as u64),
         ("sessions", manager.bindings().len() as u64),

@@ -16,7 +16,7 @@ use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, AdoptionCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
-use lock::value::claim::{Claim, Count, Family, Mode, Portion};
+use lock::value::claim::{Claim, Count, LockType, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
@@ -149,9 +149,9 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
     let globs: Vec<&[u8]> = globs.map(|glob| glob.strip_prefix(b"hash:").unwrap_or(glob)).collect();
     for key in words.iter().filter(|key| key.len() * words[1].len() < 4_000) {
         let matches = globs.iter().any(|glob| glob_matches(glob, key));
-        let is_set = [Family::Mutex, Family::Reentrant].iter().any(|family| keys.adopt(key, *family));
+        let is_set = [LockType::Mutex, LockType::Reentrant].iter().any(|family| keys.adopt(key, *family));
         assert_eq!((keys.may_hold_adopted(key), is_set), (matches, matches), "{}", shown(words));
-        let still = (former.may_hold_adopted(key), former.adopt(key, Family::Mutex));
+        let still = (former.may_hold_adopted(key), former.adopt(key, LockType::Mutex));
         assert_eq!(still, (matches, false), "{}", shown(words));
     }
     // What is observed may be anything.

@@ -6,12 +6,12 @@ use command::effect::{self, encode_hold};
 use command::rdb_codec;
 use lock::testing::checks::check_lock;
 use lock::testing::takeover::ReplicaUnderTest;
-use lock::value::claim::{Family, Origin};
+use lock::value::claim::{LockType, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::owner::{Owner, MAX_OWNER};
-use lock::value::rebuild::FamilyAndLimit;
+use lock::value::rebuild::LockTypeAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::same::assert_same;
@@ -31,15 +31,15 @@ pub fn round_trip(bytes: &[u8]) {
 }
 
 fn any_lock(input: &mut Unstructured<'_>) -> Result<Lock> {
-    let family = *input.choose(&Family::ALL)?;
-    let several = matches!(family, Family::ReadWrite | Family::Semaphore);
+    let family = *input.choose(&LockType::ALL)?;
+    let several = matches!(family, LockType::ReadWrite | LockType::Semaphore);
     let number = if several { input.int_in_range(1..=MOST_HOLDERS)? } else { 1 };
     let limit = match family {
-        Family::Mutex | Family::Reentrant => 1,
-        Family::ReadWrite => 0,
-        Family::Semaphore => input.int_in_range(1..=u32::MAX)?,
+        LockType::Mutex | LockType::Reentrant => 1,
+        LockType::ReadWrite => 0,
+        LockType::Semaphore => input.int_in_range(1..=u32::MAX)?,
     };
-    let kind = FamilyAndLimit::new(family, limit).expect("the limit is one of this family");
+    let kind = LockTypeAndLimit::new(family, limit).expect("the limit is one of this family");
     let holders = (0..number).map(|n| any_holder(input, family, n, number)).collect::<Result<Vec<_>>>()?;
     let newest = holders.iter().map(|holder| holder.fence).max().expect("somebody holds it");
     // The holder of the latest grant may have gone, but not where there is one only.
@@ -47,21 +47,21 @@ fn any_lock(input: &mut Unstructured<'_>) -> Result<Lock> {
     Ok(Lock::from_parts(kind, fence, holders).expect("requests can make it"))
 }
 
-fn any_holder(input: &mut Unstructured<'_>, family: Family, number: usize, of: usize) -> Result<Holder> {
+fn any_holder(input: &mut Unstructured<'_>, family: LockType, number: usize, of: usize) -> Result<Holder> {
     let length = *input.choose(&[0, 1, 35, 36, 37, 38, 63, 64, MAX_OWNER - 1])?;
     let mut owner = vec![u8::try_from(number).expect("few holders")];
     owner.extend((0..length).map(|_| u8::arbitrary(input)).collect::<Result<Vec<_>>>()?);
     // Distinct numbers, in no order.
     let slot = match family {
-        Family::Semaphore if bool::arbitrary(input)? => Slot::new((number as u32) * 7 % 100 * 10_000),
+        LockType::Semaphore if bool::arbitrary(input)? => Slot::new((number as u32) * 7 % 100 * 10_000),
         _ => None,
     };
     let (holds, reads) = match family {
         _ if slot.is_some() => (1, 0),
-        Family::Mutex => (1, 0),
-        Family::Reentrant | Family::Semaphore => (any_count(input)?, 0),
-        Family::ReadWrite if of > 1 => (0, any_count(input)?),
-        Family::ReadWrite => *input.choose(&[(1, 0), (0, 1), (3, 2), (u32::MAX, u32::MAX)])?,
+        LockType::Mutex => (1, 0),
+        LockType::Reentrant | LockType::Semaphore => (any_count(input)?, 0),
+        LockType::ReadWrite if of > 1 => (0, any_count(input)?),
+        LockType::ReadWrite => *input.choose(&[(1, 0), (0, 1), (3, 2), (u32::MAX, u32::MAX)])?,
     };
     Ok(Holder {
         owner: Owner::new(&owner).expect("an owner's name has this length"),

@@ -9,7 +9,7 @@ use lock::value::time::{Deadline, Lease};
 /// Panics where they differ. A mutex' deadline is the key's, and not among them.
 #[track_caller]
 pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
-    assert_eq!((lock.family_and_limit(), lock.fence()), (other.family_and_limit(), other.fence()));
+    assert_eq!((lock.lock_type_and_limit(), lock.fence()), (other.lock_type_and_limit(), other.fence()));
     assert_eq!(described(lock), described(other));
 }
 

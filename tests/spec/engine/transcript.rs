@@ -11,7 +11,7 @@ pub struct Promise {
     /// What it is played on.
     pub stage: Stage,
     /// The lock type it is played with, for a promise that every lock type makes.
-    pub family: Option<&'static Family>,
+    pub family: Option<&'static LockType>,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
@@ -19,7 +19,7 @@ pub struct Promise {
 /// A lock type or mode that excludes all other owners, with its words for `ACQUIRE key owner`, `RELEASE key owner` and
 /// `RENEW key owner` in the transcripts for all lock types.
 #[derive(Debug)]
-pub struct Family {
+pub struct LockType {
     pub name: &'static str,
     acquire: &'static str,
     release: &'static str,
@@ -27,32 +27,32 @@ pub struct Family {
 }
 
 /// Every lock type, with the options that allow one holder at a time.
-const FAMILIES: [Family; 5] = [
-    Family {
+const FAMILIES: [LockType; 5] = [
+    LockType {
         name: "LOCK",
         acquire: "LOCK.ACQUIRE KEY OWNER",
         release: "LOCK.RELEASE KEY OWNER",
         renew: "LOCK.RENEW KEY OWNER",
     },
-    Family {
+    LockType {
         name: "RLOCK",
         acquire: "RLOCK.ACQUIRE KEY OWNER",
         release: "RLOCK.RELEASE KEY OWNER",
         renew: "RLOCK.RENEW KEY OWNER",
     },
-    Family {
+    LockType {
         name: "RWLOCK",
         acquire: "RWLOCK.ACQUIRE KEY OWNER WRITE",
         release: "RWLOCK.RELEASE KEY OWNER WRITE",
         renew: "RWLOCK.RENEW KEY OWNER",
     },
-    Family {
+    LockType {
         name: "SEM",
         acquire: "SEM.ACQUIRE KEY OWNER LIMIT 1",
         release: "SEM.RELEASE KEY OWNER",
         renew: "SEM.RENEW KEY OWNER",
     },
-    Family {
+    LockType {
         name: "MLOCK",
         acquire: "MLOCK.ACQUIRE 2 KEY KEY:too OWNER",
         release: "MLOCK.RELEASE 2 KEY KEY:too OWNER",
@@ -60,7 +60,7 @@ const FAMILIES: [Family; 5] = [
     },
 ];
 
-impl Family {
+impl LockType {
     /// The command with the words of this lock type.
     fn command(&self, command: &str) -> String {
         let mut words = command.splitn(4, ' ');
@@ -171,7 +171,7 @@ fn played(lines: &[(usize, String)]) -> Vec<Promise> {
     }
 }
 
-fn promise(lines: &[(usize, String)], family: Option<&'static Family>) -> Promise {
+fn promise(lines: &[(usize, String)], family: Option<&'static LockType>) -> Promise {
     let (line, title) = &lines[0];
     let title = title.strip_prefix("# ").unwrap_or_else(|| panic!("line {line}: no promise yet")).to_string();
     let mut promise = Promise { title, stage: Stage::Any, family, steps: Vec::new() };
@@ -226,7 +226,7 @@ fn stage(text: &str) -> Option<Stage> {
     }
 }
 
-fn action(text: &str, family: Option<&Family>) -> Result<Action, String> {
+fn action(text: &str, family: Option<&LockType>) -> Result<Action, String> {
     match text {
         "the server restarts" => return Ok(Action::Restarts),
         "the replica follows" => return Ok(Action::Follows),

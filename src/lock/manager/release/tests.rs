@@ -93,14 +93,14 @@ fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
 
 #[test]
 fn an_error_changes_nothing() {
-    let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+    let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-    assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_family(Family::Mutex));
+    assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_lock_type(LockType::Mutex));
     assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
     // A free key keeps the lock type of its waiters.
     fixture.server.keyspace.write_check = WriteCheck::Refused;
     fixture.server.keyspace.delete(&key());
-    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_family(Family::Mutex));
+    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_lock_type(LockType::Mutex));
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
 }
 
@@ -167,32 +167,32 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
 
 #[test]
 fn a_key_is_checked_for_its_family_and_a_free_one_for_that_of_its_queue() {
-    let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+    let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
     let now = fixture.server.now();
-    let check = |fixture: &mut Fixture, name: &[u8], family| {
+    let check = |fixture: &mut Fixture, name: &[u8], lock_type| {
         let mut host = fixture.server.host(&now);
         let mut turn = fixture.manager.turn(&mut host);
-        let found = turn.open(KeyRef { db: 0, name }).lock_of_family(family).map(|_| ());
+        let found = turn.open(KeyRef { db: 0, name }).lock_of_type(lock_type).map(|_| ());
         found
     };
-    assert_eq!(check(&mut fixture, b"k", Family::Mutex), Ok(()));
-    assert_eq!(check(&mut fixture, b"free", Family::Mutex), Ok(()));
-    assert_eq!(check(&mut fixture, b"r", Family::Mutex), wrong_family(Family::Reentrant));
-    assert_eq!(check(&mut fixture, b"r", Family::Reentrant), Ok(()));
-    assert_eq!(check(&mut fixture, b"k", Family::Semaphore), wrong_family(Family::Mutex));
+    assert_eq!(check(&mut fixture, b"k", LockType::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"free", LockType::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"r", LockType::Mutex), wrong_lock_type(LockType::Reentrant));
+    assert_eq!(check(&mut fixture, b"r", LockType::Reentrant), Ok(()));
+    assert_eq!(check(&mut fixture, b"k", LockType::Semaphore), wrong_lock_type(LockType::Mutex));
     fixture.server.keyspace.delete(&key());
-    assert_eq!(check(&mut fixture, b"k", Family::Mutex), Ok(()));
-    assert_eq!(check(&mut fixture, b"k", Family::Semaphore), wrong_family(Family::Mutex));
+    assert_eq!(check(&mut fixture, b"k", LockType::Mutex), Ok(()));
+    assert_eq!(check(&mut fixture, b"k", LockType::Semaphore), wrong_lock_type(LockType::Mutex));
 }
 
 #[test]
 fn several_mutexes_are_released_or_none() {
-    let wrong_family = Err(KeyError::Invalid(InvalidClaim::WrongFamily(Family::Reentrant)));
+    let wrong_lock_type = Err(KeyError::Invalid(InvalidClaim::WrongLockType(LockType::Reentrant)));
     let rows: [(&[&[u8]], _, _); 4] = [
-        (&[b"k", b"r"], wrong_family, "a"),
-        (&[b"r"], wrong_family, "a"),
+        (&[b"k", b"r"], wrong_lock_type, "a"),
+        (&[b"r"], wrong_lock_type, "a"),
         (&[b"k", b"free"], Ok(1), ""),
         (&[b"k", b"l"], Ok(2), ""),
     ];

@@ -8,7 +8,7 @@ use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::RenewRequest;
-use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, LockType, Portion};
 use crate::value::fence::Fence;
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
@@ -140,7 +140,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         }),
         ("end of its lease", |fixture| {
             let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
-            let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: Family::Mutex, lease };
+            let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", lock_type: LockType::Mutex, lease };
             fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request).unwrap();
             fixture.server.keyspace.now_ms += 2;
             fixture.tick();

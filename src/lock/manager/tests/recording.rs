@@ -289,7 +289,7 @@ fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
         fixture.server.keyspace.now_ms += 100;
         fixture.tick();
         assert_eq!((told(&mut fixture), fixture.manager.observer.statistics.renewals), (vec!["a granted 1".into()], 1));
-        let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: claim.family(), lease: None };
+        let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", lock_type: claim.lock_type(), lease: None };
         let now = fixture.server.now();
         assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
         fixture.manager.end_session(ClientId(7));

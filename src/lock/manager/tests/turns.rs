@@ -13,7 +13,7 @@ use crate::manager::pending_removals::PendingRemoval;
 use crate::manager::release::Work;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::manager::timers::WRITE_RETRY_MS;
-use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Instant, Lease, WaitLimit};
 
@@ -189,7 +189,7 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
     let by_a_renewal = |fixture: &mut Fixture| {
         let (now, name) = (fixture.server.now(), key().name);
         let names: [&[u8]; 1] = [&name];
-        let request = RenewRequest { db: 0, names: &names, owner: b"b", family: Family::Mutex, lease: None };
+        let request = RenewRequest { db: 0, names: &names, owner: b"b", lock_type: LockType::Mutex, lease: None };
         assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
     };
     for before in [by_a_request as fn(&mut Fixture), by_a_renewal] {

@@ -247,7 +247,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         if let Some(known) = queue.and_then(|(id, _)| self.by_queue.get(&id)) {
             return *known;
         }
-        let (queues, family, new) = (self.queues, claim.family(), self.new);
+        let (queues, lock_type, new) = (self.queues, claim.lock_type(), self.new);
         let (mut holds, mut steps) = (Vec::new(), self.steps + STEPS_OF_A_KEY);
         let most = self.most_steps_here();
         let under = self.holders.visit(KeyRef { db: new.db, name }, |hold| {
@@ -271,7 +271,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.keys.push(WaitedFor {
             name,
             queue,
-            is_another: !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == family)),
+            is_another: !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == lock_type)),
             limit: limit.unwrap_or(0),
             shares: BTreeMap::new(),
             out: 0,
@@ -301,7 +301,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         // With the new request, its owner waits elsewhere too.
         let is_ahead = asked.position < *position && self.keys[key].waiting.contains_key(&asked.position);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.of_owner(Some(new)).waiting_in(id).next().is_some());
-        let reaches_all = !queue.family.is_exclusive();
+        let reaches_all = !queue.lock_type.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }

@@ -103,8 +103,8 @@ fn a_key_that_is_waited_for_again_has_a_new_queue() {
         assert!(fixture.queues.is_clean());
         let id = fixture.wait("b", after, read);
         let again = fixture.queues.id_of(key(after).as_ref()).unwrap();
-        let WaitQueue { key: name, family, limit, seen, lease_end, .. } = fixture.queues.get(again).unwrap();
-        assert_eq!((name, *family, *limit, *seen, *lease_end), (&key(after), Family::ReadWrite, None, None, None));
+        let WaitQueue { key: name, lock_type, limit, seen, lease_end, .. } = fixture.queues.get(again).unwrap();
+        assert_eq!((name, *lock_type, *limit, *seen, *lease_end), (&key(after), LockType::ReadWrite, None, None, None));
         assert!(again != queue && fixture.queues.get(again).unwrap().head().unwrap().1 == id);
     }
 }
@@ -171,13 +171,13 @@ fn no_state_is_left_of_requests_that_left() {
 fn a_queue_of_kept_places_takes_the_family_of_a_new_request() {
     let mut fixture = Fixture::default();
     let kept = fixture.wait("a", "k", permits(3, 1));
-    assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
-        Some((Family::Semaphore, Some(3)))
+    assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.lock_type, queue.limit)), {
+        Some((LockType::Semaphore, Some(3)))
     });
     fixture.queues.reserve_position(kept, Instant::from_ms(60_000));
     fixture.wait("b", "k", MUTEX);
-    assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
-        Some((Family::Mutex, None))
+    assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.lock_type, queue.limit)), {
+        Some((LockType::Mutex, None))
     });
 }
 

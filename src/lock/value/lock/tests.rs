@@ -1,7 +1,7 @@
 use super::*;
 use crate::value::claim::Count;
 use crate::value::claim::Count::{Exactly, Step};
-use crate::value::rebuild::FamilyAndLimit;
+use crate::value::rebuild::LockTypeAndLimit;
 use InvalidClaim::*;
 
 const MUTEX: Claim = Claim::Mutex;
@@ -77,8 +77,8 @@ fn admission_follows_the_state_table() {
         (vec![], "a", MUTEX, Ok(Admit)),
         (vec![("a", MUTEX)], "a", MUTEX, Ok(AlreadyHeld)),
         (vec![("a", MUTEX)], "b", MUTEX, Ok(Wait)),
-        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongFamily(Family::Mutex))),
-        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongFamily(Family::Mutex))),
+        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongLockType(LockType::Mutex))),
+        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongLockType(LockType::Mutex))),
         // Reentrant mutex.
         (vec![], "a", reentrant(Step(1)), Ok(Admit)),
         (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(1)), Ok(AlreadyHeld)),
@@ -86,7 +86,7 @@ fn admission_follows_the_state_table() {
         (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2))),
         (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(u32::MAX)), Err(TooManyHolds)),
         (vec![("a", reentrant(Step(2)))], "b", reentrant(Exactly(1)), Ok(Wait)),
-        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongFamily(Family::Reentrant))),
+        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongLockType(LockType::Reentrant))),
         // Read/write lock: to read.
         (vec![], "a", read(Step(1)), Ok(Admit)),
         (reads(&["a"]), "a", read(Step(1)), Ok(AlreadyHeld)),
@@ -105,7 +105,7 @@ fn admission_follows_the_state_table() {
         (reads(&["a", "b"]), "a", write(Step(1)), Ok(Wait)),
         (reads(&["a", "b"]), "b", write(Step(1)), Ok(Wait)),
         (reads(&["a", "b", "c"]), "c", write(Step(1)), Ok(Wait)),
-        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongFamily(Family::ReadWrite))),
+        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongLockType(LockType::ReadWrite))),
         // Semaphore.
         (vec![], "a", permits(2, Step(2)), Ok(Admit)),
         (vec![], "a", permits(2, Step(3)), Err(OverLimit)),
@@ -120,7 +120,7 @@ fn admission_follows_the_state_table() {
         (vec![("a", permits(2, Step(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2))),
         (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait)),
         (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait)),
-        (one_permit(2), "b", read(Step(1)), Err(WrongFamily(Family::Semaphore))),
+        (one_permit(2), "b", read(Step(1)), Err(WrongLockType(LockType::Semaphore))),
         // Semaphore, with a slot.
         (vec![], "a", slot(1), Ok(Admit)),
         (vec![("a", slot(2))], "a", slot(1), Ok(AlreadyHeld)),
@@ -133,7 +133,7 @@ fn admission_follows_the_state_table() {
         (one_permit(2), "b", slot(2), Ok(Admit)),
         (one_permit(2), "b", slot(1), Ok(Wait)),
         (one_permit(2), "a", slot(2), Err(HoldsPermits)),
-        (vec![("a", write(Step(1)))], "a", slot(2), Err(WrongFamily(Family::ReadWrite))),
+        (vec![("a", write(Step(1)))], "a", slot(2), Err(WrongLockType(LockType::ReadWrite))),
     ];
     for (grants, owner, claim, admission) in rows {
         let lock = lock(&grants);
@@ -275,7 +275,7 @@ fn a_release_gives_back_the_portion_it_names() {
     let rows = [
         (vec![("a", MUTEX)], "a", Portion::Mutex, Ok(Released::Gone)),
         (vec![("a", MUTEX)], "b", Portion::Mutex, Ok(Released::NotHeld)),
-        (vec![("a", MUTEX)], "a", Portion::Reentrant(Step(1)), Err(WrongFamily(Family::Mutex))),
+        (vec![("a", MUTEX)], "a", Portion::Reentrant(Step(1)), Err(WrongLockType(LockType::Mutex))),
         (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Step(1)), Ok(Released::Fewer(2))),
         (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(3)), Ok(Released::Same(3))),
         (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(0)), Ok(Released::Gone)),
@@ -289,7 +289,7 @@ fn a_release_gives_back_the_portion_it_names() {
             Ok(Released::Fewer(0)),
         ),
         (vec![("a", permits(3, Step(2)))], "a", Portion::Permits(Step(1)), Ok(Released::Fewer(1))),
-        (vec![("a", permits(3, Step(2)))], "a", Portion::Mutex, Err(WrongFamily(Family::Semaphore))),
+        (vec![("a", permits(3, Step(2)))], "a", Portion::Mutex, Err(WrongLockType(LockType::Semaphore))),
     ];
     for (grants, owner, portion, released) in rows {
         let mut lock = lock(&grants);
@@ -395,19 +395,19 @@ fn a_lock_reports_family_limit_fence_owner_and_memory() {
     let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Record>();
     let rows = [
         (lock(&[]), None, None, None, "", size_of::<Lock>()),
-        (lock(&[("a", MUTEX)]), Some(Family::Mutex), None, Some(1), "a", size_of::<Lock>()),
-        (lock(&[("a", reentrant(Step(1)))]), Some(Family::Reentrant), None, Some(1), "a", size_of::<Lock>()),
-        (lock(&[("a", read(Step(1))), ("b", read(Step(1)))]), Some(Family::ReadWrite), None, Some(2), "", shared),
-        (lock(&[("a", permits(3, Step(2)))]), Some(Family::Semaphore), Some(3), Some(1), "", shared),
+        (lock(&[("a", MUTEX)]), Some(LockType::Mutex), None, Some(1), "a", size_of::<Lock>()),
+        (lock(&[("a", reentrant(Step(1)))]), Some(LockType::Reentrant), None, Some(1), "a", size_of::<Lock>()),
+        (lock(&[("a", read(Step(1))), ("b", read(Step(1)))]), Some(LockType::ReadWrite), None, Some(2), "", shared),
+        (lock(&[("a", permits(3, Step(2)))]), Some(LockType::Semaphore), Some(3), Some(1), "", shared),
     ];
-    for (mut lock, family, limit, fence, only_owner, memory_bytes) in rows {
-        let is_shared = family.is_some_and(|family| !family.is_exclusive());
-        assert_eq!((lock.family(), lock.is_shared(), lock.semaphore_limit()), (family, is_shared, limit));
-        assert_eq!((lock.is_vacant(), lock.fence().map(Fence::get)), (family.is_none(), fence), "{family:?}");
+    for (mut lock, lock_type, limit, fence, only_owner, memory_bytes) in rows {
+        let is_shared = lock_type.is_some_and(|lock_type| !lock_type.is_exclusive());
+        assert_eq!((lock.lock_type(), lock.is_shared(), lock.semaphore_limit()), (lock_type, is_shared, limit));
+        assert_eq!((lock.is_vacant(), lock.fence().map(Fence::get)), (lock_type.is_none(), fence), "{lock_type:?}");
         let owner = lock.exclusive_owner().map(|owner| format!("{owner:?}")).unwrap_or_default();
-        assert_eq!((owner.as_str(), lock.memory_bytes()), (only_owner, memory_bytes), "{family:?}");
-        let kind = family.and_then(|family| FamilyAndLimit::of(family, limit));
-        assert_eq!(lock.family_and_limit(), kind);
+        assert_eq!((owner.as_str(), lock.memory_bytes()), (only_owner, memory_bytes), "{lock_type:?}");
+        let kind = lock_type.and_then(|lock_type| LockTypeAndLimit::of(lock_type, limit));
+        assert_eq!(lock.lock_type_and_limit(), kind);
         // Only a semaphore has a limit, and it is never 0.
         assert_eq!((lock.set_limit(0), lock.set_limit(9), lock.set_limit(9)), (false, limit.is_some(), false));
         assert_eq!(lock.semaphore_limit(), limit.map(|_| 9));

@@ -9,7 +9,7 @@ use crate::key::KeyRef;
 use crate::queue::fixture::Fixture;
 use crate::queue::position::QueuePosition;
 use crate::queue::request::NewRequest;
-use crate::value::claim::{Claim, Count, Family, Share};
+use crate::value::claim::{Claim, Count, LockType, Share};
 
 type Name = Vec<u8>;
 
@@ -40,7 +40,7 @@ impl Waits {
 #[derive(Clone, Default)]
 struct World {
     /// For each key with a lock: its lock type and its holders.
-    locks: BTreeMap<Name, (Family, BTreeMap<Name, Share>)>,
+    locks: BTreeMap<Name, (LockType, BTreeMap<Name, Share>)>,
     limits: BTreeMap<Name, u32>,
     /// In the order of their positions.
     waiting: Vec<Waits>,
@@ -108,7 +108,7 @@ impl World {
             let mut keyspace = &mut fixture.server.keyspace;
             if let Content::Lock(lock) = keyspace.open(KeyRef { db: 0, name: &name }).content() {
                 let shares = lock.live_holds(now).map(|hold| (hold.owner.as_bytes().to_vec(), hold.share()));
-                world.locks.insert(name.clone(), (lock.family().unwrap(), shares.collect()));
+                world.locks.insert(name.clone(), (lock.lock_type().unwrap(), shares.collect()));
             }
         }
         let limits = queues.iter().filter_map(|(_, queue)| Some((queue.key.name.to_vec(), queue.limit?)));
@@ -168,7 +168,7 @@ impl World {
             let Waits { owner, claim, names, .. } = self.waiting.remove(index);
             for name in names {
                 let share = self.share(&name, &owner).with(&claim);
-                let (_, shares) = self.locks.entry(name).or_insert((claim.family(), BTreeMap::new()));
+                let (_, shares) = self.locks.entry(name).or_insert((claim.lock_type(), BTreeMap::new()));
                 shares.insert(owner.clone(), share);
             }
         }
@@ -184,7 +184,8 @@ impl World {
     }
 
     fn is_impossible(&self, Waits { claim, owner, .. }: &Waits, name: &Name) -> bool {
-        let is_another = |(family, shares): &(Family, BTreeMap<_, _>)| *family != claim.family() && !shares.is_empty();
+        let is_another =
+            |(lock_type, shares): &(LockType, BTreeMap<_, _>)| *lock_type != claim.lock_type() && !shares.is_empty();
         let limit = self.limits.get(name).copied().unwrap_or(u32::MAX);
         let share = self.share(name, owner);
         self.locks.get(name).is_some_and(is_another)
