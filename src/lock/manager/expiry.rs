@@ -17,7 +17,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     /// connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain rather
     /// than here, because the caller has the key open.
     #[inline]
-    pub fn settle(&mut self) {
+    pub fn remove_ended_holds(&mut self) {
         match self.entry.content() {
             Content::Free => {
                 if let Some((owner, fence)) = self.entry.take_expired() {
@@ -40,7 +40,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             let end = holder.until.timestamp().unwrap_or(now.timestamp());
             (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
         };
-        let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
+        let mut gone: Vec<_> = lock.remove_expired(now.timestamp()).into_iter().map(ended).collect();
         let leases = gone.len();
         let disconnected = self.disconnected();
         let Content::Lock(lock) = self.entry.content() else { return };

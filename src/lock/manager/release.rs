@@ -133,7 +133,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         let waited_for = self.write_check_of_waited_for(key, queue);
         let is_handed_over = matches!(waited_for, Some((_, WriteCheck::Allowed)));
         let mut open = self.open_of_queue(key, queue);
-        open.settle();
+        open.remove_ended_holds();
         let is_shared = matches!(open.entry.content(), Content::Lock(lock) if lock.is_shared());
         let (released, gone) = open.take_out(&end)?;
         match (released, end.holds_of()) {

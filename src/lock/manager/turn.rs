@@ -27,7 +27,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     #[inline]
     pub(super) fn open<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
         let mut open = self.reopen(key);
-        open.settle();
+        open.remove_ended_holds();
         open
     }
 

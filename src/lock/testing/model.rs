@@ -219,7 +219,7 @@ impl Model {
             Command::TakeOver { client, pairs, lease } => self.take_mutexes_over(*client, pairs, *lease),
             Command::Count { client, key, owner, change } => self.change_count(*client, key, owner, *change),
         };
-        self.settle();
+        self.serve_all();
         outcome.unwrap_or_else(Outcome::Refused)
     }
 

@@ -59,14 +59,14 @@ impl ReplicaUnderTest {
         keys.sort_by(|a, b| a.name.cmp(&b.name));
         self.0.fence.into_iter().for_each(|fence| rules.manager.fences.raise(fence));
         keyspace.restart_from(self.0);
-        rules.settle_and_check();
+        rules.finish_and_check();
         for key in &keys {
             rules.newcomers_ask(key);
-            rules.settle_and_check();
+            rules.finish_and_check();
         }
         for key in &keys {
             rules.first_holder_releases(key);
-            rules.settle_and_check();
+            rules.finish_and_check();
         }
         rules.wait_for_ends();
         rules.break_all(&keys);
@@ -74,7 +74,7 @@ impl ReplicaUnderTest {
 }
 
 impl Rules {
-    fn settle_and_check(&mut self) {
+    fn finish_and_check(&mut self) {
         self.play_turns(|_, _| {});
         self.take_answers();
         for stored in self.server.keyspace.primary.values() {
@@ -138,7 +138,7 @@ impl Rules {
             let Some(next) = ahead.into_iter().filter(|ahead| *ahead > 0).min() else { return };
             // At most a year, so that the clocks do not overflow.
             self.server.keyspace.now_ms += next.min(31_536_000_000);
-            self.settle_and_check();
+            self.finish_and_check();
         }
     }
 
@@ -148,7 +148,7 @@ impl Rules {
             for _ in 0..=CLAIMS.len() {
                 let now = &self.server.now();
                 let _ = self.manager.turn(&mut self.server.host(now)).break_holds(key.as_ref(), HoldsOf::AllOwners);
-                self.settle_and_check();
+                self.finish_and_check();
             }
         }
         assert!(self.server.keyspace.primary.is_empty(), "held by {:?}", self.server.keyspace.primary);

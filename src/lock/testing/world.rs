@@ -140,7 +140,7 @@ impl Model {
                 }
             }
         }
-        self.settle();
+        self.serve_all();
     }
 
     /// The leases of sessions that are due for renewal: keys and owners.
@@ -171,7 +171,7 @@ impl Model {
             self.expire();
         }
         self.end_with_keys();
-        self.settle();
+        self.serve_all();
     }
 
     fn apply(&mut self, event: Event) {
@@ -290,11 +290,11 @@ impl Model {
         let settings = Model { max_waiters, max_waiters_per_key, keep_place, ..Model::default() };
         *self = Model { now, grants, grace, ..settings };
         saved.0.iter().for_each(|(key, value)| self.put(key, value.clone()));
-        self.settle();
+        self.serve_all();
     }
 
     /// Serves all waiters that can be served, until nothing changes.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn serve_all(&mut self) {
         self.expire();
         if self.refuses_writes {
             return;

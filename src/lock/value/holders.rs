@@ -166,12 +166,12 @@ impl Holders {
     }
 
     /// Removes the holders whose leases have expired, and returns them in the order of their expiry.
-    pub(super) fn remove_ended(&mut self, now: Timestamp) -> Vec<Holder> {
+    pub(super) fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
         let by_until = self.index.iter().flat_map(|index| &index.by_until);
         let ended = by_until.take_while(|(until, _)| until.is_over(now)).count();
         let mut gone = Vec::new();
         if ended == 0 || ended < self.len() - ended {
-            while let Some(first) = self.first_to_end().filter(|first| self.all[*first].until.is_over(now)) {
+            while let Some(first) = self.first_to_expire().filter(|first| self.all[*first].until.is_over(now)) {
                 gone.push(self.remove(first));
             }
             return gone;
@@ -201,7 +201,7 @@ impl Holders {
     }
 
     /// The position of a holder with the earliest deadline.
-    pub(super) fn first_to_end(&self) -> Option<usize> {
+    pub(super) fn first_to_expire(&self) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_until.first().map(|(_, position)| *position),
             None => (0..self.all.len()).min_by_key(|position| self.all[*position].until),
@@ -209,7 +209,7 @@ impl Holders {
     }
 
     /// The position of a holder with the latest deadline.
-    pub(super) fn last_to_end(&self) -> Option<usize> {
+    pub(super) fn last_to_expire(&self) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_until.last().map(|(_, position)| *position),
             None => (0..self.all.len()).max_by_key(|position| self.all[*position].until),
@@ -370,7 +370,7 @@ mod tests {
             }
             let slot_of = |holders: &Holders, name: &[u8]| holders.slot(holders.position(name).unwrap());
             let slots: Vec<_> = (0..untils.len()).map(|name| slot_of(&holders, &[name as u8])).collect();
-            let gone = holders.remove_ended(now);
+            let gone = holders.remove_expired(now);
             prop_assert!(gone.is_sorted_by_key(|holder| holder.until));
             prop_assert_eq!(gone.len() + holders.len(), untils.len());
             for (name, (until, _)) in untils.iter().enumerate() {
@@ -386,7 +386,7 @@ mod tests {
             let taken: Vec<_> = (0..holders.len()).filter_map(|position| holders.slot(position)).collect();
             let free = (0..).filter_map(Slot::new).find(|slot| !taken.contains(slot));
             prop_assert_eq!(holders.free_slot(), free);
-            let first = holders.first_to_end().map(|position| holders.as_slice()[position].until);
+            let first = holders.first_to_expire().map(|position| holders.as_slice()[position].until);
             prop_assert_eq!(first, holders.as_slice().iter().map(|holder| holder.until).min());
         }
 
@@ -406,8 +406,8 @@ mod tests {
                     prop_assert_eq!(holders.position(h.owner.as_bytes()), Some(position));
                 }
                 let untils = || all.iter().map(|h| h.until);
-                prop_assert_eq!(holders.first_to_end().map(|position| all[position].until), untils().min());
-                prop_assert_eq!(holders.last_to_end().map(|position| all[position].until), untils().max());
+                prop_assert_eq!(holders.first_to_expire().map(|position| all[position].until), untils().min());
+                prop_assert_eq!(holders.last_to_expire().map(|position| all[position].until), untils().max());
             }
         }
     }

@@ -306,17 +306,17 @@ impl Lock {
 
     /// Removes and returns the holders with expired leases; call [`Lock::clamp`] first. Returns none for a mutex, which
     /// expires with its key.
-    pub fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
+    pub fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
         match self {
-            Lock::Shared(shared) => shared.settle(now),
+            Lock::Shared(shared) => shared.remove_expired(now),
             _ => Vec::new(),
         }
     }
 
-    /// Whether [`Lock::settle`] would remove any holder.
-    pub fn has_ended_holders(&self, now: Timestamp) -> bool {
+    /// Whether [`Lock::remove_expired`] would remove any holder.
+    pub fn has_expired_holders(&self, now: Timestamp) -> bool {
         match self {
-            Lock::Shared(shared) => shared.has_ended_holders(now),
+            Lock::Shared(shared) => shared.has_expired_holders(now),
             _ => false,
         }
     }
@@ -356,7 +356,8 @@ impl Lock {
 
 /// Admission and release.
 impl Lock {
-    /// Whether the holders admit a claim by this owner. Call [`Lock::settle`] first. The queue is checked elsewhere.
+    /// Whether the holders admit a claim by this owner. Call [`Lock::remove_expired`] first. The queue is checked
+    /// elsewhere.
     pub fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.admission(owner, claim),

@@ -191,7 +191,7 @@ impl Lock {
                 !before.is_some_and(is_same)
             }
             Received::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
-            Received::Ended(time) => self.has_ended_holders(*time),
+            Received::Ended(time) => self.has_expired_holders(*time),
             Received::Limit(_) | Received::Clamp | Received::Fence(_) => false,
         }
     }
@@ -210,7 +210,7 @@ impl Lock {
                 self.key_after_ends()
             }
             Received::Ended(time) => {
-                self.settle(time);
+                self.remove_expired(time);
                 self.key_after_ends()
             }
             Received::Limit(limit) => {

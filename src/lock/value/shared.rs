@@ -70,14 +70,14 @@ impl Shared {
     }
 
     /// Whether a holder has an expired lease.
-    pub(super) fn has_ended_holders(&self, now: Timestamp) -> bool {
-        let first = self.holders.first_to_end().and_then(|position| self.holders.as_slice().get(position));
+    pub(super) fn has_expired_holders(&self, now: Timestamp) -> bool {
+        let first = self.holders.first_to_expire().and_then(|position| self.holders.as_slice().get(position));
         first.is_some_and(|holder| holder.until.is_over(now))
     }
 
     /// Removes and returns the holders with expired leases.
-    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
-        let gone = self.holders.remove_ended(now);
+    pub(super) fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
+        let gone = self.holders.remove_expired(now);
         if let SharingRule::Permits { out, .. } = &mut self.rule {
             *out -= gone.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
         }
@@ -91,7 +91,7 @@ impl Shared {
             self.holders.change(0, |holder| holder.until = key_until);
             return before != Some(key_until);
         }
-        while let Some(last) = self.holders.last_to_end() {
+        while let Some(last) = self.holders.last_to_expire() {
             if self.holders.as_slice()[last].until <= key_until {
                 break;
             }
@@ -101,12 +101,12 @@ impl Shared {
     }
 
     pub(super) fn first_deadline(&self, key_until: Deadline) -> Deadline {
-        let first = self.holders.first_to_end().and_then(|position| self.holders.as_slice().get(position));
+        let first = self.holders.first_to_expire().and_then(|position| self.holders.as_slice().get(position));
         first.map_or(key_until, |holder| self.until(holder, key_until))
     }
 
     pub(super) fn last_deadline(&self) -> Option<Deadline> {
-        let last = self.holders.last_to_end().and_then(|position| self.holders.as_slice().get(position));
+        let last = self.holders.last_to_expire().and_then(|position| self.holders.as_slice().get(position));
         last.map(|holder| holder.until)
     }
 

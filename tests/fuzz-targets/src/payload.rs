@@ -57,7 +57,7 @@ fn use_lock(lock: &Lock) {
         let live = lock.live(until, |hold| !hold.until.is_over(now)).map_or(0, |live| live.number);
         let mut settled = lock.clone();
         settled.clamp(until);
-        let gone = settled.settle(now);
+        let gone = settled.remove_expired(now);
         assert_eq!(settled.holders() + gone.len(), owners.len(), "who is gone has held it");
         assert!(live <= settled.holders() || !lock.is_shared(), "{live} live, {} settled", settled.holders());
         if !settled.is_vacant() {

@@ -347,9 +347,9 @@ fn a_changed_deadline_of_the_key_ends_holders_earlier() {
     assert!(!mutex.clamp(until(5)), "the only deadline of a mutex is that of its key");
 }
 
-/// The owners that `settle` removes at this millisecond.
-fn settled(lock: &mut Lock, ms: u64) -> Vec<Owner> {
-    lock.settle(timestamp(ms)).into_iter().map(|holder| holder.owner).collect()
+/// The owners that `remove_expired` removes at this millisecond.
+fn expired_at(lock: &mut Lock, ms: u64) -> Vec<Owner> {
+    lock.remove_expired(timestamp(ms)).into_iter().map(|holder| holder.owner).collect()
 }
 
 #[test]
@@ -358,12 +358,12 @@ fn settling_removes_holders_with_expired_leases() {
     let mut semaphore = lock_with_leases(&grants);
     assert_eq!(semaphore.first_deadline(Deadline::Never), until(11));
     assert_eq!(semaphore.last_deadline(), Some(Deadline::Never));
-    assert_eq!(settled(&mut semaphore, 11), [], "over one millisecond after its deadline");
-    assert_eq!(settled(&mut semaphore, 22), [Owner::new(b"a").unwrap(), Owner::new(b"b").unwrap()]);
+    assert_eq!(expired_at(&mut semaphore, 11), [], "over one millisecond after its deadline");
+    assert_eq!(expired_at(&mut semaphore, 22), [Owner::new(b"a").unwrap(), Owner::new(b"b").unwrap()]);
     assert_eq!(semaphore.admission(b"d", &permits(3, Step(2))), Ok(Admission::Admit), "their permits are back");
     assert_eq!(semaphore.first_deadline(until(50)), until(50), "the only holder ends with the key");
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
-    assert_eq!(settled(&mut mutex, 99), [], "a mutex ends with its key");
+    assert_eq!(expired_at(&mut mutex, 99), [], "a mutex ends with its key");
     assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
 }
 
