@@ -37,7 +37,7 @@ pub fn start() {
 /// The time on which decisions are based, read on first use.
 #[inline]
 pub fn now() -> Now {
-    Now::by(wall_us, ffi::monotonic_us).within(spends_turn)
+    Now::by(wall_us, ffi::monotonic_us).within(charge_budget)
 }
 
 /// The time by which a lock that the server removed outside an engine pass counts as expired: if its deadline is
@@ -49,7 +49,7 @@ pub fn of_expiry() -> Now {
 }
 
 /// Begins a time slice, which [`end_turn`] ends, and returns the time.
-pub fn begin_turn() -> u64 {
+pub fn begin_slice() -> u64 {
     let now_us = ffi::monotonic_us();
     let turn = MAIN.clock.turn.get().after_pause(now_us);
     MAIN.clock.turn.set(Turn { began_us: Some(now_us), ..turn });
@@ -76,7 +76,7 @@ impl Turn {
 }
 
 /// Whether the time slice is used up after this many units of work. The first unit begins a slice unless one has begun.
-fn spends_turn(units: u32) -> bool {
+fn charge_budget(units: u32) -> bool {
     let turn = MAIN.clock.turn.get();
     if units == 1 {
         if turn.began_us.is_none() {

@@ -35,7 +35,7 @@ pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Opti
     let state = borrowed.get_or_insert_with(begin);
     let guard = NoteAllAfterPanic;
     if events::is_any() {
-        now.begin_turn();
+        now.begin_slice();
         while let Some(event) = events::take_next() {
             state.apply(event, now);
         }

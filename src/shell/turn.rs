@@ -220,10 +220,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 now,
             };
             // What the slice has no time for stays due.
-            now.begin_turn();
+            now.begin_slice();
             inspections::go_on(manager, &mut host);
-            manager.turn(&mut host).tick();
-            manager.turn(&mut host).drain();
+            manager.with_host(&mut host).tick();
+            manager.with_host(&mut host).drain();
             let is_held_back = manager.has_due() && host.keys.was_refused();
             write_check::record_held_back(is_held_back, now.instant());
             if is_held_back {
@@ -285,14 +285,14 @@ struct MeasuredTurn {
 
 impl MeasuredTurn {
     fn of_timer() -> MeasuredTurn {
-        MeasuredTurn { began_us: Some(clock::begin_turn()) }
+        MeasuredTurn { began_us: Some(clock::begin_slice()) }
     }
 
     /// Measures a command's pass only if a request waits, a hold is bound, the delivery of a grant is pending, or
     /// events remain.
     fn of_command() -> MeasuredTurn {
         let is_measured = events::has_waiters_or_sessions() || events::is_any();
-        MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }
+        MeasuredTurn { began_us: is_measured.then(clock::begin_slice) }
     }
 
     /// The time on which its decisions are based.

@@ -8,8 +8,8 @@ use lock::key::KeyRef;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::release::Work;
+use lock::manager::step::Engine;
 use lock::manager::takeover::{ExclusiveHolder, TakenOver, Takeover};
-use lock::manager::turn::Turn;
 use lock::value::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, Portion};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
@@ -281,12 +281,12 @@ fn decide_set<K: Keys, C: Park>(
     question: Question<'_, impl FnOnce() -> bool, impl FnOnce(Fence) -> Option<WaitLimit>>,
 ) -> Result<Set, ErrorReply> {
     let Question { set, is_former, renews, may_grant, may_wait_for, wait } = question;
-    let holder = match manager.turn(rules).exclusive_holder(key, LockType::Mutex) {
+    let holder = match manager.with_host(rules).exclusive_holder(key, LockType::Mutex) {
         Ok(holder) => holder,
         Err(KeyError::WrongType) => return Ok(Set::Original),
         // A free key is reserved for the lock type of its waiters, but not from values that cannot be a token.
         Err(KeyError::Invalid(InvalidClaim::WrongLockType(_)))
-            if set.token.is_none() && manager.turn(rules).latest_holder(key).is_none() =>
+            if set.token.is_none() && manager.with_host(rules).latest_holder(key).is_none() =>
         {
             return Ok(Set::Original);
         }
@@ -309,7 +309,7 @@ fn decide_set<K: Keys, C: Park>(
         }
     }
     if let Some(holder) = holder.as_ref().filter(|holder| is_met && is_protected(holder, set.token)) {
-        manager.turn(rules).record_protected(key, &holder.owner);
+        manager.with_host(rules).record_protected(key, &holder.owner);
         return Ok(Set::Protected(Some(holder.owner.clone())));
     }
     let Some(token) = set.token else { return Ok(Set::Refused(holder.map(|holder| holder.owner))) };
@@ -361,7 +361,7 @@ fn end_at_once<K: Keys, C: Park>(
     if !is_met {
         return Ok(Set::Refused(Some(holder)));
     }
-    manager.turn(rules).release(key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
+    manager.with_host(rules).release(key, holder.as_bytes(), &Portion::Mutex, Work::Failed)?;
     Ok(Set::Done { former: Some(holder), fences: Vec::new() })
 }
 
@@ -390,7 +390,7 @@ fn acquire<K: Keys, C: Park>(
         Wait { limit, may_detach: true, coalesces: false, lease_ends: ends }
     });
     let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
-    match manager.turn(rules).acquire(request) {
+    match manager.with_host(rules).acquire(request) {
         Ok(Acquired::Granted(grant)) => {
             manager.observer.statistics.adopted_acquires += 1;
             Ok(Set::Done { former: None, fences: vec![grant.fence] })
@@ -409,7 +409,7 @@ fn take_over<K: Keys, C: Park>(
     db: i32,
     takeovers: &[Takeover<'_>],
 ) -> Result<TakenOver, ErrorReply> {
-    let taken = manager.turn(rules).take_mutexes_over(db, takeovers)?;
+    let taken = manager.with_host(rules).take_mutexes_over(db, takeovers)?;
     if let TakenOver::All(fences) = &taken {
         manager.observer.statistics.adopted_acquires += u64::from(!fences.is_empty());
     }
@@ -469,7 +469,7 @@ fn decide_several<K: Keys, C: Park>(
 ) -> Result<Set, ErrorReply> {
     let (mut is_any_held, mut is_of_other_family) = (false, false);
     for (name, _) in pairs {
-        match manager.turn(rules).exclusive_holder(KeyRef { db, name }, LockType::Mutex) {
+        match manager.with_host(rules).exclusive_holder(KeyRef { db, name }, LockType::Mutex) {
             Ok(holder) => is_any_held |= holder.is_some(),
             Err(KeyError::WrongType) => return Ok(Set::Original),
             Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => is_of_other_family = true,
@@ -502,7 +502,7 @@ fn overwrite_several<'h, H: CommandHost<'h>>(
     if condition == Condition::Free || keys.is_empty() {
         return run_original(host, args);
     }
-    let is_held = protected(host, &keys, |turn, key| turn.latest_holder(key))?.contains(&true);
+    let is_held = protected(host, &keys, |engine, key| engine.latest_holder(key))?.contains(&true);
     match is_held {
         true => Err(errors::PROTECTED),
         false => run_original(host, args),
@@ -513,16 +513,16 @@ fn overwrite_several<'h, H: CommandHost<'h>>(
 fn protected<'h, H: CommandHost<'h>>(
     host: H,
     keys: &[H::Argument],
-    holder: impl Fn(&mut Turn<'_, '_, H::Keys<'_>, H::Clients<'_>>, KeyRef<'_>) -> Option<Owner>,
+    holder: impl Fn(&mut Engine<'_, '_, H::Keys<'_>, H::Clients<'_>>, KeyRef<'_>) -> Option<Owner>,
 ) -> Result<Vec<bool>, ErrorReply> {
     let (db, names): (_, Vec<&[u8]>) = (host.db(), keys.iter().map(|key| key.bytes()).collect());
     host.check_slots(keys)?;
     host.decide(KeyArguments { arguments: keys, names: &names }, None, |manager, rules| {
-        let mut turn = manager.turn(rules);
+        let mut engine = manager.with_host(rules);
         let is_protected = |name: &&[u8]| {
             let key = KeyRef { db, name };
-            let holder = holder(&mut turn, key);
-            holder.iter().for_each(|holder| turn.record_protected(key, holder));
+            let holder = holder(&mut engine, key);
+            holder.iter().for_each(|holder| engine.record_protected(key, holder));
             holder.is_some()
         };
         names.iter().map(is_protected).collect()
@@ -536,12 +536,12 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         return run_original(host, args);
     }
     let keys: Vec<_> = args[1..].iter().copied().filter(|key| host.protects(key.bytes())).collect();
-    let is_protected = protected(host, &keys, |turn, key| {
-        let native = turn.native_holder(key);
-        let is_freed = native.is_none() && turn.latest_holder(key).is_some();
+    let is_protected = protected(host, &keys, |engine, key| {
+        let native = engine.native_holder(key);
+        let is_freed = native.is_none() && engine.latest_holder(key).is_some();
         let act = if is_freed { Act::ReleaseWithoutToken } else { Act::Protect };
         if is_freed || native.is_some() {
-            let is_hash = matches!(turn.exclusive_holder(key, LockType::Reentrant), Ok(Some(_)));
+            let is_hash = matches!(engine.exclusive_holder(key, LockType::Reentrant), Ok(Some(_)));
             let lock_type = if is_hash { LockType::Reentrant } else { LockType::Mutex };
             host.count_seen(key.name, lock_type, |seen| seen.act(act));
         }
@@ -566,12 +566,12 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let is_protected = host.protects(key.name) && !host.is_in_script_or_transaction();
     let decided = host.decide(keys, None, |manager, rules| -> Result<Option<Owner>, KeyError> {
-        let Some(holder) = manager.turn(rules).exclusive_holder(key, LockType::Mutex)? else { return Ok(None) };
+        let Some(holder) = manager.with_host(rules).exclusive_holder(key, LockType::Mutex)? else { return Ok(None) };
         if is_protected && holder.origin == Origin::Native {
-            manager.turn(rules).record_protected(key, &holder.owner);
+            manager.with_host(rules).record_protected(key, &holder.owner);
             return Ok(None);
         }
-        manager.turn(rules).release(key, holder.owner.as_bytes(), &Portion::Mutex, Work::Failed)?;
+        manager.with_host(rules).release(key, holder.owner.as_bytes(), &Portion::Mutex, Work::Failed)?;
         host.count_seen(key.name, LockType::Mutex, |seen| {
             seen.act(Act::Release);
             if is_protected {
@@ -596,9 +596,9 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let decided = host.decide(keys, None, |manager, rules| {
-        let mut turn = manager.turn(rules);
-        match turn.exclusive_holder(key, LockType::Mutex)? {
-            Some(_) => turn.release(key, token, &Portion::Mutex, Work::Done).map(Some),
+        let mut engine = manager.with_host(rules);
+        match engine.exclusive_holder(key, LockType::Mutex)? {
+            Some(_) => engine.release(key, token, &Portion::Mutex, Work::Done).map(Some),
             None => Ok(None),
         }
     });

@@ -50,7 +50,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
     let keys = KeyArguments { arguments: &args[1..2], names: &[name] };
     let mut granted = None;
     let decided = host.decide(keys, None, |manager, rules| {
-        let holder = match manager.turn(rules).exclusive_holder(key, LockType::Reentrant) {
+        let holder = match manager.with_host(rules).exclusive_holder(key, LockType::Reentrant) {
             Err(KeyError::WrongType) => return Ok(None),
             holder => holder.map_err(LockError::from)?,
         };
@@ -61,11 +61,12 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
             }
             _ => {}
         }
-        let counted = manager.turn(rules).change_holds(key, owner, change);
+        let counted = manager.with_host(rules).change_holds(key, owner, change);
         match counted {
             Ok(Counted::Holds { before: None, .. }) => {
                 manager.observer.statistics.adopted_acquires += 1;
-                granted = manager.turn(rules).exclusive_holder(key, LockType::Reentrant)?.map(|holder| holder.fence);
+                granted =
+                    manager.with_host(rules).exclusive_holder(key, LockType::Reentrant)?.map(|holder| holder.fence);
             }
             Ok(Counted::HeldByAnother | Counted::NotNow) => manager.observer.statistics.adopted_refusals += 1,
             _ => {}
@@ -121,11 +122,11 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
     let all = Portion::Reentrant(Count::Exactly(0));
     let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
-        let mut turn = manager.turn(rules);
-        let holder = turn.exclusive_holder(key, LockType::Reentrant)?;
+        let mut engine = manager.with_host(rules);
+        let holder = engine.exclusive_holder(key, LockType::Reentrant)?;
         let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
         let Some(holder) = holder.filter(|holder| is_named(holder.owner.as_bytes())) else { return Ok(0) };
-        let released = turn.release(key, holder.owner.as_bytes(), &all, Work::Done)?;
+        let released = engine.release(key, holder.owner.as_bytes(), &all, Work::Done)?;
         host.count_seen(key.name, LockType::Reentrant, |seen| seen.act(Act::Release));
         Ok(i64::from(released == Released::Gone))
     });

@@ -75,7 +75,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     let (db, names, ConnectionTerms { session, channel }) = (host.db(), keys.names, terms);
     let waiter = wait.map(|_| NewWaiter { owner: request.owner, prefix, claim: request.claim, key: names[0], channel });
     let acquired = host.decide_on(opened, keys, waiter, |manager, rules| {
-        manager.turn(rules).acquire(AcquireRequest { db, names, request: *request, wait, session })
+        manager.with_host(rules).acquire(AcquireRequest { db, names, request: *request, wait, session })
     })?;
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => {
@@ -181,11 +181,12 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
         let key = KeyRef { db, name };
         let released =
-            host.decide(keys, None, |manager, rules| manager.turn(rules).release(key, owner, portion, work))?;
+            host.decide(keys, None, |manager, rules| manager.with_host(rules).release(key, owner, portion, work))?;
         reply::released(&mut host, prefix.lock_type(), released?);
         return Ok(());
     }
-    let released = host.decide(keys, None, |manager, rules| manager.turn(rules).release_several(db, names, owner))?;
+    let released =
+        host.decide(keys, None, |manager, rules| manager.with_host(rules).release_several(db, names, owner))?;
     host.integer(reply::count(released?));
     Ok(())
 }
@@ -199,7 +200,7 @@ pub(super) fn renew<'h, H: CommandHost<'h>>(
     let RenewCommand { keys: names, owner, lease } = RenewCommand::parse(prefix, args.bytes, host.leases())?;
     let keys = KeyArguments { arguments: key_arguments(host, prefix, args.strings, names.len())?, names };
     let request = RenewRequest { db: host.db(), names, owner: owner.as_bytes(), lock_type: prefix.lock_type(), lease };
-    let renewed = host.decide(keys, None, |manager, rules| manager.turn(rules).renew(&request))?;
+    let renewed = host.decide(keys, None, |manager, rules| manager.with_host(rules).renew(&request))?;
     reply::renewed(&mut host, renewed?);
     Ok(())
 }
@@ -213,7 +214,7 @@ pub(super) fn cancel<'h, H: CommandHost<'h>>(
     refuse_while_paused(host)?;
     let key = KeyRef { db: host.db(), name: args.bytes[1] };
     let cancelled =
-        host.decide(only_key(&args), None, |manager, rules| manager.turn(rules).cancel(key, owner.as_bytes()))?;
+        host.decide(only_key(&args), None, |manager, rules| manager.with_host(rules).cancel(key, owner.as_bytes()))?;
     reply::cancelled(&mut host, cancelled?);
     Ok(())
 }
@@ -225,7 +226,8 @@ pub(super) fn break_holds<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     let holds_of = parse::broken_holders(args.bytes)?;
     let key = KeyRef { db: host.db(), name: args.bytes[1] };
-    let broken = host.decide(only_key(&args), None, |manager, rules| manager.turn(rules).break_holds(key, holds_of))?;
+    let broken =
+        host.decide(only_key(&args), None, |manager, rules| manager.with_host(rules).break_holds(key, holds_of))?;
     host.integer(reply::count(broken?));
     Ok(())
 }

@@ -133,12 +133,12 @@ impl SimulatedServer {
         {
             let (mut keyspace, mut clients) = (self.keyspace.borrow_mut(), self.clients.borrow_mut());
             let mut host = Host { keys: &mut *keyspace, clients: &mut *clients, now: &now };
-            manager.turn(&mut host).inspect_some(usize::MAX);
+            manager.with_host(&mut host).inspect_some(usize::MAX);
             if !is_woken && !manager.has_due() && !manager.next_timer().is_due(&now) && host.clients.told.is_empty() {
                 return false;
             }
-            manager.turn(&mut host).tick();
-            manager.turn(&mut host).drain();
+            manager.with_host(&mut host).tick();
+            manager.with_host(&mut host).drain();
         }
         let told = std::mem::take(&mut self.clients.borrow_mut().told);
         told.into_iter().for_each(|request| manager.delivered(request));

@@ -20,7 +20,7 @@ thread_local! {
     static WALL_MS: Cell<u64> = const { Cell::new(0) };
     static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
     /// The number of work units after which a time slice is spent.
-    static TURN_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
+    static SLICE_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
     /// See [`record`].
     static RECORDS: RefCell<Option<Vec<Record>>> = const { RefCell::new(None) };
 }
@@ -50,7 +50,7 @@ pub(crate) fn replace_records(records: Option<Vec<Record>>) -> Option<Vec<Record
 
 /// How long time slices are.
 #[derive(Clone, Debug, Default)]
-pub enum Turns {
+pub enum TimeSlices {
     /// A slice lasts until all work is done.
     #[default]
     Endless,
@@ -61,13 +61,13 @@ pub enum Turns {
     Random(Cell<u64>),
 }
 
-impl Turns {
+impl TimeSlices {
     fn next_units(&self) -> u32 {
         match self {
-            Turns::Endless => u32::MAX,
+            TimeSlices::Endless => u32::MAX,
             #[cfg(test)]
-            Turns::Of(units) => *units,
-            Turns::Random(state) => {
+            TimeSlices::Of(units) => *units,
+            TimeSlices::Random(state) => {
                 let next = state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 state.set(next);
                 [1, 1, 1, 2, 2, 3, 5, u32::MAX][(next >> 61) as usize]
@@ -84,12 +84,12 @@ pub struct SimulatedServer {
     /// The replies to its waiters.
     pub inbox: Inbox,
     /// How long its time slices are.
-    pub turns: Turns,
+    pub time_slices: TimeSlices,
 }
 
 impl Default for SimulatedServer {
     fn default() -> SimulatedServer {
-        SimulatedServer { keyspace: Keyspace::default(), inbox: Inbox::default(), turns: Turns::Endless }
+        SimulatedServer { keyspace: Keyspace::default(), inbox: Inbox::default(), time_slices: TimeSlices::Endless }
     }
 }
 
@@ -116,8 +116,8 @@ impl Default for Keyspace {
 impl SimulatedServer {
     /// The time of a decision that is made now, with a new time slice.
     pub fn now(&self) -> Now {
-        TURN_UNITS.set(self.turns.next_units());
-        self.keyspace.now().within(|units| units >= TURN_UNITS.get())
+        SLICE_UNITS.set(self.time_slices.next_units());
+        self.keyspace.now().within(|units| units >= SLICE_UNITS.get())
     }
 
     /// The host in the form that the rules take.

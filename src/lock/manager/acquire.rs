@@ -6,7 +6,7 @@ use super::lock_manager::{LockError, LockManager};
 use super::observer::Waited;
 use super::open_key::OpenKey;
 use super::pending_removals::Phase;
-use super::turn::Turn;
+use super::step::Engine;
 use super::verdict::{Verdict, OVER_LIMIT};
 use crate::host::{Content, Effect, Entry, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
@@ -79,7 +79,7 @@ pub enum Acquired {
     NotGranted,
 }
 
-impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Decides a request to acquire.
     ///
     /// # Errors

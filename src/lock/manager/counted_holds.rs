@@ -7,7 +7,7 @@
 use super::acquire::AcquireRequest;
 use super::lock_manager::LockError;
 use super::observer::EndedBy;
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Effect, Entry, Keys, Park};
 use crate::key::KeyRef;
 use crate::queue::placement::SearchBudget;
@@ -53,7 +53,7 @@ pub enum Counted {
     NotNow,
 }
 
-impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Changes how many times the owner holds a reentrant mutex. A free key is granted without an expiry.
     ///
     /// # Errors The key holds something else, or the new number would be invalid: below 0, or 0 on a free key.
@@ -110,7 +110,7 @@ mod tests {
 
     fn change(fixture: &mut Fixture, name: &str, change: CountChange) -> Result<Counted, LockError> {
         let (owner, now) = (owner(name), fixture.server.now());
-        fixture.manager.turn(&mut fixture.server.host(&now)).change_holds(key().as_ref(), owner.as_ref(), change)
+        fixture.manager.with_host(&mut fixture.server.host(&now)).change_holds(key().as_ref(), owner.as_ref(), change)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::lock_manager::LockManager;
 use super::pending_removals::Phase;
 use super::release::End;
 use super::session_bindings::Binding;
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Clients, Keys, WaitOutcome, WriteCheck};
 use crate::key::RequestId;
 use crate::queue::deadlock;
@@ -15,19 +15,19 @@ use crate::queue::placement::{new_position, SearchBudget};
 use crate::queue::position::{QueuePosition, Rank};
 use crate::queue::request::{NewRequest, QueueId};
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Processes the work that is due until the time slice is spent. The rest, and all work that refused writes block,
     /// stays due.
     pub fn drain(&mut self) {
         self.manager.waits.backlog.begin_drain();
-        let mut drain = Drain { turn: self, writes: Writes::Accepted };
-        while drain.step() && !drain.turn.host.now.spends_turn() {}
+        let mut drain = Drain { engine: self, writes: Writes::Accepted };
+        while drain.step() && !drain.engine.host.now.charge_budget() {}
     }
 }
 
 /// A drain, with whether the server has accepted writes so far.
 struct Drain<'d, 't, 'h, K, C> {
-    turn: &'d mut Turn<'t, 'h, K, C>,
+    engine: &'d mut Engine<'t, 'h, K, C>,
     writes: Writes,
 }
 
@@ -36,35 +36,35 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     fn step(&mut self) -> bool {
         let (mut is_any, writes) = (false, self.writes);
         for kind in Kind::ALL {
-            let LockManager { waits, bindings, deliveries, .. } = &mut *self.turn.manager;
+            let LockManager { waits, bindings, deliveries, .. } = &mut *self.engine.manager;
             let work = waits.backlog.take(kind, writes, &mut waits.queues, bindings, deliveries);
             is_any |= work.is_some();
             work.into_iter().for_each(|work| self.work_off(work));
         }
-        let undecided = if is_any { None } else { self.turn.manager.waits.backlog.take_undecided(writes) };
+        let undecided = if is_any { None } else { self.engine.manager.waits.backlog.take_undecided(writes) };
         is_any |= undecided.is_some();
         if let Some(work) = undecided {
             self.work_off(work);
             // Queues that the request no longer blocks are served at once.
-            self.turn.manager.waits.backlog.begin_drain();
+            self.engine.manager.waits.backlog.begin_drain();
         }
         is_any
     }
 
     /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
     fn work_off(&mut self, work: Work) {
-        let clients = &mut self.turn.host.clients;
+        let clients = &mut self.engine.host.clients;
         let write_check = match work {
             Work::End(id, removal) => {
-                return end_request(self.turn.manager, clients, self.turn.host.now, id, Phase::Removing(removal));
+                return end_request(self.engine.manager, clients, self.engine.host.now, id, Phase::Removing(removal));
             }
             Work::Answer(id) => {
-                let phase = self.turn.manager.waits.phase(id, self.turn.host.now);
-                return end_request(self.turn.manager, clients, self.turn.host.now, id, phase);
+                let phase = self.engine.manager.waits.phase(id, self.engine.host.now);
+                return end_request(self.engine.manager, clients, self.engine.host.now, id, phase);
             }
             Work::TakeBack(grant) => self.take_back(&grant),
             Work::EndHold(binding) => self.end_bound_hold(&binding),
-            Work::Serve(queue) => self.turn.serve(queue),
+            Work::Serve(queue) => self.engine.serve(queue),
             Work::Visit(None) => return,
             Work::Visit(Some(queue)) => self.visit(queue),
             Work::DecideAnew(position, id, queue) => self.decide_anew(position, id, queue),
@@ -76,34 +76,34 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Runs the write check for a queue. If its slot has moved, its requests end.
     fn write_check_of(&mut self, queue: QueueId) -> WriteCheck {
-        let Some(waiting) = self.turn.manager.waits.queues.get(queue) else { return WriteCheck::Allowed };
-        let write_check = self.turn.host.keys.write_check(waiting.key.as_ref());
+        let Some(waiting) = self.engine.manager.waits.queues.get(queue) else { return WriteCheck::Allowed };
+        let write_check = self.engine.host.keys.write_check(waiting.key.as_ref());
         if write_check == WriteCheck::SlotMoved {
-            self.turn.manager.waits.put_off(queue, write_check);
+            self.engine.manager.waits.put_off(queue, write_check);
         }
         write_check
     }
 
     /// Serves a queue that a rescan has reached.
     fn visit(&mut self, queue: QueueId) -> WriteCheck {
-        let queues = &mut self.turn.manager.waits.queues;
+        let queues = &mut self.engine.manager.waits.queues;
         // Its holders are unknown until its key is open, which may have to wait while writes are refused.
         queues.holders_may_differ(queue);
         if queues.may_be_a_copy(queue) {
             queues.set_seen(queue, None);
         }
-        self.turn.serve(queue)
+        self.engine.serve(queue)
     }
 
     /// Revokes an undelivered grant and serves the next waiter.
     fn take_back(&mut self, delivery: &GrantInFlight) -> WriteCheck {
         let write_checks: Vec<_> =
-            delivery.grants.iter().map(|(key, _)| self.turn.host.keys.write_check(key.as_ref())).collect();
+            delivery.grants.iter().map(|(key, _)| self.engine.host.keys.write_check(key.as_ref())).collect();
         if write_checks.contains(&WriteCheck::Refused) {
-            self.turn.manager.undelivered(delivery.request);
+            self.engine.manager.undelivered(delivery.request);
             return WriteCheck::Refused;
         }
-        self.turn.manager.observer.statistics.undelivered_grants += 1;
+        self.engine.manager.observer.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), write_check) in delivery.grants.iter().zip(write_checks) {
             // In a slot that has moved to another node, the hold ends when its lease expires.
@@ -111,23 +111,23 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
                 continue;
             }
             // If the key no longer holds this lock, the hold has already ended.
-            _ = self.turn.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
+            _ = self.engine.end_hold(key.as_ref(), End::Undelivered { owner, claim, grant });
         }
-        self.turn.manager.deliveries.forget(delivery.request);
+        self.engine.manager.deliveries.forget(delivery.request);
         WriteCheck::Allowed
     }
 
     /// Ends a hold of a connection that has ended, unless writes are refused.
     fn end_bound_hold(&mut self, binding: &Binding) -> WriteCheck {
         let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
-        let write_check = self.turn.host.keys.write_check(key);
+        let write_check = self.engine.host.keys.write_check(key);
         if write_check != WriteCheck::Refused {
-            self.turn.manager.bindings.unbind(key, owner);
+            self.engine.manager.bindings.unbind(key, owner);
         }
         if write_check == WriteCheck::Allowed {
-            let by = self.turn.manager.deliveries.end_with_connection(key, owner);
+            let by = self.engine.manager.deliveries.end_with_connection(key, owner);
             // If the key no longer holds a lock, the hold has already ended.
-            _ = self.turn.end_hold(key, End::Disconnected { owner, by });
+            _ = self.engine.end_hold(key, End::Disconnected { owner, by });
         }
         write_check
     }
@@ -135,21 +135,21 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     /// Reevaluates a multi-key request after its owner has lost one of the keys: finds its position, and checks whether
     /// it would deadlock.
     fn decide_anew(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> WriteCheck {
-        let waits = &self.turn.manager.waits;
+        let waits = &self.engine.manager.waits;
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.position == position);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
         let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return WriteCheck::Allowed };
         let write_check = self.write_check_of(queue);
         match write_check {
             WriteCheck::Allowed => {}
-            WriteCheck::Refused => _ = self.turn.manager.waits.backlog.undecided.insert((position, id, queue)),
+            WriteCheck::Refused => _ = self.engine.manager.waits.backlog.undecided.insert((position, id, queue)),
             WriteCheck::SlotMoved => {}
         }
-        let mut holders = self.turn.manager.holders(&mut self.turn.host.keys, self.turn.host.now);
+        let mut holders = self.engine.manager.holders(&mut self.engine.host.keys, self.engine.host.now);
         if write_check != WriteCheck::Allowed || holders.is_held_by(lost.as_ref(), queued.owner.as_bytes()) {
             return write_check;
         }
-        let queues = self.turn.manager.queues();
+        let queues = self.engine.manager.queues();
         let keys: Vec<_> = queues.keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let position = queues.last_position(Rank::Normal);
@@ -160,15 +160,15 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let search = deadlock::search_for(queues, &new);
         match search.and_then(|search| search.find(queues, &mut holders, &new)) {
             None => {
-                let waits = &mut self.turn.manager.waits;
+                let waits = &mut self.engine.manager.waits;
                 waits.queues.move_to(id, new.position);
                 waits.queues.set_blocked_on(id, None);
                 waits.backlog.queues.extend(queued.queues);
             }
             Some(cycle) => {
-                let LockManager { waits, observer, .. } = &mut *self.turn.manager;
+                let LockManager { waits, observer, .. } = &mut *self.engine.manager;
                 observer.deadlock_refused(&waits.queues, lost.as_ref(), &queued.owner, cycle);
-                dismiss(self.turn.manager, &mut self.turn.host.clients, id, WaitOutcome::Deadlock);
+                dismiss(self.engine.manager, &mut self.engine.host.clients, id, WaitOutcome::Deadlock);
             }
         }
         write_check
@@ -178,7 +178,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Turns;
+    use crate::host::simulated::TimeSlices;
     use crate::key::{Key, RequestId};
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, Fixture};
@@ -222,7 +222,7 @@ mod tests {
             fixture.server.keyspace.delete(&l);
             fixture.server.keyspace.events.clear();
             fixture.manager.key_touched(l.as_ref());
-            fixture.server.turns = Turns::Of(1);
+            fixture.server.time_slices = TimeSlices::Of(1);
             work(&mut fixture, last);
             assert!(!is_held(&fixture) && fixture.manager.has_due(), "{row}");
             let mut is_work_left = false;

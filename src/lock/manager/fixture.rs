@@ -70,28 +70,33 @@ impl Fixture {
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
         let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: false, coalesces: false, lease_ends: None });
         let request = AcquireRequest { db: 0, names, request, wait, session };
-        self.manager.turn(&mut self.server.host(&now)).acquire(request)
+        self.manager.with_host(&mut self.server.host(&now)).acquire(request)
     }
 
     pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
         let now = self.server.now();
-        self.manager.turn(&mut self.server.host(&now)).release(key().as_ref(), name.as_bytes(), &portion, Work::Done)
+        self.manager.with_host(&mut self.server.host(&now)).release(
+            key().as_ref(),
+            name.as_bytes(),
+            &portion,
+            Work::Done,
+        )
     }
 
     pub fn break_holds(&mut self, holds_of: HoldsOf<'_>) -> Result<usize, KeyError> {
         let now = &self.server.now();
-        self.manager.turn(&mut self.server.host(now)).break_holds(key().as_ref(), holds_of)
+        self.manager.with_host(&mut self.server.host(now)).break_holds(key().as_ref(), holds_of)
     }
 
     pub fn cancel(&mut self, name: &str) -> Result<Cancelled, KeyError> {
         let now = self.server.now();
-        self.manager.turn(&mut self.server.host(&now)).cancel(key().as_ref(), name.as_bytes())
+        self.manager.with_host(&mut self.server.host(&now)).cancel(key().as_ref(), name.as_bytes())
     }
 
     /// Processes the timers that are due.
     pub fn tick(&mut self) {
         let now = self.server.now();
-        self.manager.turn(&mut self.server.host(&now)).tick();
+        self.manager.with_host(&mut self.server.host(&now)).tick();
     }
 
     /// When the next timer fires that has something to do. Both clocks show the same time here, unless a test has set
@@ -103,7 +108,7 @@ impl Fixture {
 
     pub fn drain(&mut self) {
         let now = self.server.now();
-        self.manager.turn(&mut self.server.host(&now)).drain();
+        self.manager.with_host(&mut self.server.host(&now)).drain();
     }
 
     /// The holders of the key, in the order of their grants.

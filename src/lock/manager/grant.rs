@@ -6,7 +6,7 @@ use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
 use super::open_key::OpenKey;
 use super::pending_removals::Phase;
-use super::turn::Turn;
+use super::step::Engine;
 use super::verdict::{Verdict, VerdictOfAll};
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
@@ -89,7 +89,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     }
 }
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Grants all keys of a multi-key request, if all locks admit it.
     pub(super) fn try_grant_several(&mut self, queue: QueueId, id: RequestId) -> Attempt {
         let Some(queued) = self.manager.queues().request(id) else { return Attempt::Dismissed };
@@ -163,7 +163,7 @@ fn deliver<C: Clients>(
     }
 }
 
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// Grants an admissible request: all of its keys, with one fencing token.
     pub(super) fn grant(
         &mut self,

@@ -12,7 +12,7 @@ use super::grant::Attempt;
 use super::leave::end_request;
 use super::open_key::OpenKey;
 use super::pending_removals::{PendingRemoval, Phase};
-use super::turn::Turn;
+use super::step::Engine;
 use super::verdict::OVER_LIMIT;
 use crate::host::{Clients, Content, Entry, Keys, WaitOutcome, WriteCheck};
 use crate::key::{KeyRef, RequestId};
@@ -30,7 +30,7 @@ pub(super) enum Stop {
     Several(RequestId, Precedence),
 }
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// If requests wait for the key: its wait queue, and the result of the write check.
     pub(super) fn write_check_of_waited_for(
         &mut self,
@@ -88,7 +88,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
             if precedence == Precedence::First && attempt != Attempt::Dismissed && !open.has_reentering(queue) {
                 return open.close();
             }
-            if open.now.spends_turn() {
+            if open.now.charge_budget() {
                 open.manager.waits.go_on_later(queue);
                 return open.close();
             }
@@ -191,7 +191,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                     break;
                 }
             }
-            if self.now.spends_turn() || is_waiting && was_due {
+            if self.now.charge_budget() || is_waiting && was_due {
                 self.manager.waits.go_on_later(queue);
                 break;
             }

@@ -2,11 +2,11 @@
 //! on.
 //!
 //! Nothing may be written where a change is noticed. So events, and inspection rounds for changes without an event,
-//! only mark queues as due, and [`Turn::drain`] reads their keys.
+//! only mark queues as due, and [`Engine::drain`] reads their keys.
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
-use super::turn::Turn;
+use super::step::Engine;
 use super::waits::Waits;
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
@@ -88,7 +88,7 @@ impl LockManager {
 /// Inspection rounds. No event reports that EXPIRE made a lease shorter, or what a command stored under a free key. So
 /// all waited-for keys are opened in rounds, a few at a time. A key that has not changed costs nothing more, even if
 /// thousands of requests wait for it.
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// Continues the inspection round, or starts the next one. Inspects at most `most` keys.
     pub fn inspect_some(&mut self, most: usize) {
         let waits = &mut self.manager.waits;
@@ -294,7 +294,7 @@ mod tests {
     fn inspect(fixture: &mut Fixture) -> usize {
         let now = fixture.server.now();
         for _ in 0..fixture.manager.queues().len().div_ceil(2) {
-            fixture.manager.turn(&mut fixture.server.host(&now)).inspect_some(2);
+            fixture.manager.with_host(&mut fixture.server.host(&now)).inspect_some(2);
         }
         let changed = fixture.manager.waits.backlog.queues.len();
         fixture.drain();
@@ -421,7 +421,7 @@ mod tests {
         fixture.server.keyspace.primary.remove(&key());
         let now = fixture.server.now();
         for due in [2, 3, 3] {
-            fixture.manager.turn(&mut fixture.server.host(&now)).inspect_some(2);
+            fixture.manager.with_host(&mut fixture.server.host(&now)).inspect_some(2);
             assert_eq!(fixture.manager.waits.backlog.queues.len(), due);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::lock_manager::LockManager;
 pub use super::pending_removals::Leave;
 use super::pending_removals::{PendingRemoval, Phase};
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Clients, Content, Delivery, Entry, Keys, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::request::QueuedRequest;
@@ -26,7 +26,7 @@ pub enum Cancelled {
     Nothing,
 }
 
-/// Events. Nothing is written and no reply is sent here; [`Turn::drain`] follows.
+/// Events. Nothing is written and no reply is sent here; [`Engine::drain`] follows.
 impl LockManager {
     /// The client of a queued request has stopped waiting.
     pub fn leave(&mut self, now: &Now, id: RequestId, mode: Leave) {
@@ -94,7 +94,7 @@ impl LockManager {
     }
 }
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Removes the queued requests of this owner from the key's wait queue.
     ///
     /// # Errors [`KeyError::WrongType`] if the key holds a value of another type.
@@ -151,7 +151,7 @@ pub(super) fn dismiss_all<C: Clients>(
     manager.waits.backlog.pending_removals.extend(ids, PendingRemoval::Reply(outcome));
     while let Some((id, removal)) = manager.waits.backlog.pending_removals.take_next() {
         end_request(manager, clients, now, id, Phase::Removing(removal));
-        if now.spends_turn() {
+        if now.charge_budget() {
             return;
         }
     }
@@ -227,7 +227,7 @@ mod tests {
             wait: Some(Wait { limit, may_detach, coalesces: false, lease_ends: None }),
             session: None,
         };
-        match fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request) {
+        match fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request) {
             Ok(Acquired::Queued(id)) => id,
             other => panic!("{name} does not wait: {other:?}"),
         }
@@ -441,7 +441,7 @@ mod tests {
                 }
                 let (now, owner) = (fixture.server.now(), owner(name));
                 let request = RenewRequest { db: 0, names: &[b"k"], owner: owner.as_bytes(), lock_type, lease: None };
-                let renewed = fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request);
+                let renewed = fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request);
                 assert_eq!(renewed == Ok(Renewed::All), is_kept, "{row}");
                 fixture.manager.undelivered(granted);
                 fixture.drain();

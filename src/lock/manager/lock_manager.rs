@@ -27,15 +27,15 @@ use crate::value::time::Now;
 ///
 /// State is owned by tables that know nothing of keys and clients: `Waits` (queues, positions, timers, backlog),
 /// [`Bindings`] (sessions), `Deliveries`, [`Observer`]. A decision that needs several of them, the keys and the clients
-/// is a method of [`Turn`](super::turn::Turn), which has the lock manager and the [`Host`](crate::host::Host), or of
-/// `OpenKey`, which has them while a key is open. The calls, in order:
+/// is a method of [`Engine`](super::step::Engine), which has the lock manager and the [`Host`](crate::host::Host), or
+/// of `OpenKey`, which has them while a key is open. The calls, in order:
 ///
 /// 1. **Events**, which need no host and only mark what is due: [`LockManager::key_removed`] and the others of
 ///    `keyspace_changes`, [`LockManager::leave`], [`LockManager::end_session`], [`LockManager::undelivered`],
 ///    [`LockManager::begin_grace`].
 /// 2. **Requests**: [`LockManager::acquire_uncontended`] and [`LockManager::release_uncontended`] if no request waits
-///    for the key; otherwise [`LockManager::turn`] and its `acquire`, `release`, `renew`, `break_holds`, `cancel`, and
-///    the methods for adopted commands.
+///    for the key; otherwise [`LockManager::with_host`] and its `acquire`, `release`, `renew`, `break_holds`, `cancel`,
+///    and the methods for adopted commands.
 /// 3. **Timers**, at [`LockManager::next_timer`]: `tick` and `drain`, and from time to time `inspect_some`.
 /// 4. **Results**: [`LockManager::observer`] reports what has happened; [`LockManager::take_sooner`] and
 ///    [`LockManager::has_due`] tell the host when to call again.

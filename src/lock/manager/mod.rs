@@ -25,9 +25,9 @@ mod pending_removals;
 pub mod release;
 pub mod session;
 pub mod session_bindings;
+pub mod step;
 pub mod takeover;
 pub mod timers;
-pub mod turn;
 pub mod uncontended;
 mod verdict;
 mod waits;
@@ -37,5 +37,5 @@ mod tests {
     mod coalescing;
     mod large_work;
     mod recording;
-    mod turns;
+    mod time_slices;
 }

@@ -13,7 +13,7 @@ use super::leave::end_request;
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Clients, Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
@@ -85,7 +85,7 @@ impl<'a> End<'a> {
     }
 }
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Releases what `portion` names. If the work of a mutex is not done, all of its waiters stay, with or without
     /// COALESCE.
     pub fn release(
@@ -172,7 +172,7 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
         while let Some(id) = self.manager.waits.queues.next_done() {
             let phase = self.manager.waits.phase(id, self.host.now);
             end_request(self.manager, &mut self.host.clients, self.host.now, id, phase);
-            if self.host.now.spends_turn() {
+            if self.host.now.charge_budget() {
                 break;
             }
         }

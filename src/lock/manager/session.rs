@@ -4,8 +4,8 @@
 use super::lock_manager::LockManager;
 use super::open_key::OpenKey;
 use super::session_bindings::BindingId;
+use super::step::Engine;
 use super::timers::{SLOT_MOVED_RETRY_MS, WRITE_RETRY_MS};
-use super::turn::Turn;
 use crate::host::{Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::{ClientId, KeyRef};
 use crate::value::claim::{LockRequest, LockType};
@@ -37,7 +37,7 @@ pub enum Renewed {
     NotHeld,
 }
 
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// Renews the owner's lease on all of the keys, or on none.
     ///
     /// # Errors A key holds something else. Nothing was changed.
@@ -104,7 +104,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl LockManager {
-    /// A connection has ended. Nothing is written here; [`Turn::drain`] ends its holds.
+    /// A connection has ended. Nothing is written here; [`Engine::drain`] ends its holds.
     pub fn end_session(&mut self, client: ClientId) {
         self.bindings.end(client);
     }
@@ -157,7 +157,7 @@ mod tests {
         let (owner, now) = (owner(name), fixture.server.now());
         let lease = lease_ms.and_then(Lease::from_ms);
         let request = RenewRequest { db: 0, names, owner: owner.as_bytes(), lock_type, lease };
-        fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request)
+        fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request)
     }
 
     /// When the keys k and l expire, in milliseconds.

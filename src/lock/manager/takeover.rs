@@ -9,7 +9,7 @@ use super::grant::GrantedBy;
 use super::lock_manager::{LockError, LockManager};
 use super::observer::EndedBy;
 use super::open_key::OpenKey;
-use super::turn::Turn;
+use super::step::Engine;
 use super::verdict::Verdict;
 use crate::host::{Entry, Keys, Park};
 use crate::key::KeyRef;
@@ -62,7 +62,7 @@ impl ExclusiveHolder {
     }
 }
 
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// The holder of a mutex or reentrant mutex; `None` if the key is free.
     ///
     /// # Errors The key holds something else, or requests for another lock type wait for it.
@@ -97,7 +97,7 @@ impl<K: Keys, C> Turn<'_, '_, K, C> {
     }
 }
 
-impl<K: Keys, C: Park> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become
     /// shorter.
     ///
@@ -249,7 +249,7 @@ mod tests {
             .map(|((name, _), owner)| Takeover { name, owner: owner.as_ref(), lease })
             .collect();
         let now = fixture.server.now();
-        let taken = fixture.manager.turn(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)?;
+        let taken = fixture.manager.with_host(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)?;
         Ok(match taken {
             TakenOver::All(fences) => Some(fences.len()),
             TakenOver::NotNow | TakenOver::Protected => None,

@@ -4,7 +4,7 @@ use super::leave::end_request;
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
 use super::pending_removals::Phase;
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Clients, Keys};
 use crate::queue::queues::WaitQueues;
 use crate::value::time::{Instant, Now, Timestamp};
@@ -63,7 +63,7 @@ impl LockManager {
         self.grace.ends()
     }
 
-    /// Whether [`Turn::tick`] has something to do earlier than at the last call.
+    /// Whether [`Engine::tick`] has something to do earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit, because every flag must be cleared.
@@ -71,7 +71,7 @@ impl LockManager {
         ends.take_sooner() | lease_ends.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
     }
 
-    /// When [`Turn::tick`] has something to do.
+    /// When [`Engine::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
         let WaitQueues { ends, lease_ends, .. } = self.queues();
         let instants = ends.next().into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
@@ -79,13 +79,13 @@ impl LockManager {
     }
 
     /// The wall clock was set. Leases use it, so they may expire much sooner or later than intended. The leases of live
-    /// sessions are renewed at once. Nothing is written here; [`Turn::tick`] follows.
+    /// sessions are renewed at once. Nothing is written here; [`Engine::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
         self.bindings.renew_all(now.instant());
     }
 }
 
-impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
+impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Processes the timers that are due until the time slice is spent. Sessions are renewed before lease expiries are
     /// inspected.
     pub fn tick(&mut self) {
@@ -107,14 +107,14 @@ impl<K: Keys, C: Clients> Turn<'_, '_, K, C> {
                 debug_assert!(!matches!(phase, Phase::Waiting | Phase::Detached), "its timer fires once");
                 end_request(self.manager, &mut self.host.clients, now, id, phase);
             }
-            if now.spends_turn() {
+            if now.charge_budget() {
                 break;
             }
         }
         let waits = &mut self.manager.waits;
         while let Some(queue) = waits.queues.take_lease_end(now.timestamp()) {
             waits.backlog.queues.insert(queue);
-            if now.spends_turn() {
+            if now.charge_budget() {
                 break;
             }
         }
@@ -126,7 +126,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::host::simulated::{Told, Turns};
+    use crate::host::simulated::{TimeSlices, Told};
     use crate::host::WaitOutcome;
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -170,7 +170,7 @@ mod tests {
             }),
             session: None,
         };
-        let acquired = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+        let acquired = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
         let Ok(Acquired::Queued(id)) = acquired else { panic!("{acquired:?}") };
         fixture.server.keyspace.now_ms = 1_199;
         fixture.tick();
@@ -189,7 +189,7 @@ mod tests {
         }
         fixture.effects();
         fixture.server.keyspace.now_ms = 1_100;
-        fixture.server.turns = Turns::Of(2);
+        fixture.server.time_slices = TimeSlices::Of(2);
         fixture.tick();
         assert_eq!((fixture.effects().len(), fixture.next_timer()), (2, Some(1_100)));
         fixture.tick();

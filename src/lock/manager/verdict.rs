@@ -3,7 +3,7 @@
 
 use super::lock_manager::LockError;
 use super::open_key::OpenKey;
-use super::turn::Turn;
+use super::step::Engine;
 use crate::host::{Content, Entry, Keys, WaitOutcome, WriteCheck};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::request::{NewRequest, QueueId, QueuedRequest};
@@ -132,7 +132,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// The combined admission of all locks: `Wait` if one says so, otherwise `Admit` if one says so.
     pub(super) fn admission_to_all(
         &mut self,

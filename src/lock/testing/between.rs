@@ -100,7 +100,7 @@ impl Rules {
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let request = AcquireRequest { db: 0, names: &[&key.name], request, wait, session: None };
         let now = self.server.now();
-        let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
+        let acquired = self.manager.with_host(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         acquired
     }
@@ -127,7 +127,7 @@ impl Rules {
             keeps_position && !self.manager.ends_with_outcome(*id) || !self.manager.is_being_removed(*id);
         // An adopted request does not resume the position of a request that still waits.
         let has_position = has_position && queued.claim != Claim::AdoptedMutex;
-        let acquired = self.manager.turn(&mut self.server.host(&now)).acquire(request);
+        let acquired = self.manager.with_host(&mut self.server.host(&now)).acquire(request);
         self.number(&acquired);
         match acquired {
             // If its LIMIT admits a waiter at once, perhaps itself, it may already have been granted.
@@ -151,7 +151,7 @@ impl Rules {
     /// Plays the remaining iterations. Returns the outcomes of waits.
     fn go_on(&mut self) -> Vec<(RequestId, WaitOutcome)> {
         for _ in 0..1_000 {
-            if !self.play_turn() {
+            if !self.play_iteration() {
                 return self.outcomes.take().unwrap_or_default();
             }
         }

@@ -8,7 +8,7 @@ use super::contract::{
     Acquire, Answer, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes,
 };
 use super::trace::{self, At};
-use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
+use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, TimeSlices};
 use crate::host::{Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -38,7 +38,7 @@ pub(super) struct Rules {
     /// The outcomes by request id, recorded if a test asks for it.
     pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
     /// The number of iterations played.
-    turns: usize,
+    iterations: usize,
     /// How many times all pending iterations were played. Selects what the host reports, which must be the same in
     /// every version of the rules.
     rests: usize,
@@ -49,8 +49,8 @@ impl Rules {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
         // Time slices end early, and the rest of the work is left for the next iteration.
-        let turns = if trace::is_of_steps() { Turns::Endless } else { Turns::Random(Cell::new(1)) };
-        let server = SimulatedServer { turns, ..SimulatedServer::default() };
+        let time_slices = if trace::is_of_steps() { TimeSlices::Endless } else { TimeSlices::Random(Cell::new(1)) };
+        let server = SimulatedServer { time_slices, ..SimulatedServer::default() };
         let saved = Replica::default();
         Rules {
             server,
@@ -60,7 +60,7 @@ impl Rules {
             answers: Vec::new(),
             saved,
             outcomes: None,
-            turns: 0,
+            iterations: 0,
             rests: 0,
         }
     }
@@ -80,10 +80,11 @@ impl Rules {
                         let released =
                             self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &portion);
                         let work = if *failed { Work::Failed } else { Work::Done };
-                        released.unwrap_or_else(|| self.manager.turn(&mut host).release(key, owner, &portion, work))
+                        released
+                            .unwrap_or_else(|| self.manager.with_host(&mut host).release(key, owner, &portion, work))
                     }
                     _ => {
-                        let released = self.manager.turn(&mut host).release_several(0, &names, owner.as_bytes());
+                        let released = self.manager.with_host(&mut host).release_several(0, &names, owner.as_bytes());
                         return released.map_or_else(refused, |count| Outcome::Released(count as u32));
                     }
                 };
@@ -98,16 +99,16 @@ impl Rules {
                 let lock_type = lock_type(*kind);
                 let lease = lease.map(to_lease);
                 let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), lock_type, lease };
-                let renewed = self.manager.turn(&mut host).renew(&request);
+                let renewed = self.manager.with_host(&mut host).renew(&request);
                 renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
             }
             Command::Break { key, owner } => {
                 let whose = owner.map_or(HoldsOf::AllOwners, |owner| HoldsOf::Owner(owner.as_bytes()));
-                let broken = self.manager.turn(&mut host).break_holds(to_key(key).as_ref(), whose);
+                let broken = self.manager.with_host(&mut host).break_holds(to_key(key).as_ref(), whose);
                 broken.map_or_else(refused, |broken| Outcome::Broken(broken as u32))
             }
             Command::Cancel { key, owner } => {
-                let cancelled = self.manager.turn(&mut host).cancel(to_key(key).as_ref(), owner.as_bytes());
+                let cancelled = self.manager.with_host(&mut host).cancel(to_key(key).as_ref(), owner.as_bytes());
                 cancelled.map_or_else(refused, |cancelled| Outcome::Cancelled(cancelled == Cancelled::Some))
             }
             Command::TakeOver { pairs, lease, .. } => {
@@ -118,7 +119,7 @@ impl Rules {
                     lease,
                 };
                 let takeovers: Vec<_> = pairs.iter().map(takeover).collect();
-                match self.manager.turn(&mut host).take_mutexes_over(0, &takeovers) {
+                match self.manager.with_host(&mut host).take_mutexes_over(0, &takeovers) {
                     Ok(TakenOver::All(grants)) => Outcome::TakenOver(grants.len() as u32),
                     Ok(TakenOver::NotNow) => Outcome::NotNow,
                     Ok(TakenOver::Protected) => Outcome::Protected,
@@ -130,7 +131,7 @@ impl Rules {
                     Change::By(by) => CountChange::By(*by),
                     Change::To(count) => CountChange::To(*count),
                 };
-                match self.manager.turn(&mut host).change_holds(to_key(key).as_ref(), to_owner(owner), change) {
+                match self.manager.with_host(&mut host).change_holds(to_key(key).as_ref(), to_owner(owner), change) {
                     Ok(Counted::Holds { now, before }) => Outcome::Counted(now, before),
                     Ok(Counted::HeldByAnother) => Outcome::HeldByAnother,
                     Ok(Counted::NotNow) => Outcome::NotNow,
@@ -157,7 +158,7 @@ impl Rules {
         self.server.inbox.own = self.manager.queues().requests().filter(is_own).map(|(id, _)| id).collect();
         let acquired = match self.acquire_uncontended(&request) {
             Some(granted) => granted.map(Acquired::Granted).map_err(LockError::Key),
-            None => self.manager.turn(&mut self.server.host(now)).acquire(request),
+            None => self.manager.with_host(&mut self.server.host(now)).acquire(request),
         };
         if let Some(parked) = self.server.inbox.parked.take() {
             self.numbers.insert(parked, asked.number);
@@ -254,7 +255,7 @@ impl Rules {
         });
         for (key, lock_type) in locks.collect::<Vec<_>>() {
             let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", lock_type, lease: None };
-            let renewed = self.manager.turn(&mut self.server.host(now)).renew(&request);
+            let renewed = self.manager.with_host(&mut self.server.host(now)).renew(&request);
             assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
     }
@@ -301,23 +302,23 @@ impl Rules {
 
     /// Plays the pending event-loop iterations of the server: its timer fires as long as something is due. `in_between`
     /// is called between some of them, with a number to choose by.
-    pub fn play_turns(&mut self, in_between: fn(&Rules, usize)) {
+    pub fn play_iterations(&mut self, in_between: fn(&Rules, usize)) {
         self.rests += 1;
-        for turn in 0..1_000 {
-            if !self.play_turn() {
+        for iteration in 0..1_000 {
+            if !self.play_iteration() {
                 return;
             }
-            self.turns += 1;
+            self.iterations += 1;
             trace::note(self, At::Iteration, || "iteration".into());
-            if !trace::is_on() && self.manager.has_due() && (turn == 0 || self.turns % 4 == 0) {
-                in_between(self, self.turns);
+            if !trace::is_on() && self.manager.has_due() && (iteration == 0 || self.iterations % 4 == 0) {
+                in_between(self, self.iterations);
             }
         }
         panic!("the timer never comes to rest");
     }
 
     /// Plays one iteration. Returns false if nothing is left to do.
-    pub(super) fn play_turn(&mut self) -> bool {
+    pub(super) fn play_iteration(&mut self) -> bool {
         // Every event of the server wakes its timer.
         let is_woken = !self.server.keyspace.events.is_empty();
         self.tell();
@@ -326,8 +327,8 @@ impl Rules {
         if !is_woken && !self.manager.has_due() && !is_due(&self.manager) {
             return false;
         }
-        self.manager.turn(&mut self.server.host(now)).tick();
-        self.manager.turn(&mut self.server.host(now)).drain();
+        self.manager.with_host(&mut self.server.host(now)).tick();
+        self.manager.with_host(&mut self.server.host(now)).drain();
         self.tell();
         self.server.keyspace.write_check != WriteCheck::Refused
             || is_due(&self.manager)
@@ -356,7 +357,7 @@ impl Rules {
                         self.manager.key_touched(key.as_ref());
                     }
                     let now = self.server.now();
-                    self.manager.turn(&mut self.server.host(&now)).inspect_some(usize::MAX);
+                    self.manager.with_host(&mut self.server.host(&now)).inspect_some(usize::MAX);
                     events.append(&mut std::mem::take(&mut self.server.keyspace.events).into());
                 }
             }

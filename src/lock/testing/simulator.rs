@@ -13,7 +13,7 @@ use super::rules::{lock_type, to_key, Rules};
 use super::schedule::{Cast, Step};
 use super::trace::{self, At};
 use super::world::Saved;
-use crate::host::simulated::{Stored, Turns};
+use crate::host::simulated::{Stored, TimeSlices};
 use crate::host::WriteCheck;
 use crate::value::fence::Fence;
 use crate::value::holders::Slot;
@@ -122,7 +122,7 @@ impl Simulation {
                 self.counted = Counted::default();
                 self.model.restart(&self.saved, *grace);
                 self.lagging = None;
-                self.play_turns();
+                self.play_iterations();
             }
             Step::Lag => {
                 self.rules.server.keyspace.lags = true;
@@ -138,7 +138,7 @@ impl Simulation {
                 self.counted = Counted::default();
                 let saved = self.lagging.take().unwrap_or(self.model.save());
                 self.model.restart(&saved, *grace);
-                self.play_turns();
+                self.play_iterations();
             }
         }
         if self.is_over {
@@ -201,14 +201,14 @@ impl Simulation {
         self.rules.set_clock(by_ms);
         self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
-        self.play_one_turn();
+        self.play_in_one_slice();
     }
 
     /// The model renews sessions before it grants anything. With short time slices the rules would mix both.
-    fn play_one_turn(&mut self) {
-        let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
-        self.play_turns();
-        self.rules.server.turns = turns;
+    fn play_in_one_slice(&mut self) {
+        let time_slices = std::mem::replace(&mut self.rules.server.time_slices, TimeSlices::Endless);
+        self.play_iterations();
+        self.rules.server.time_slices = time_slices;
     }
 
     /// A start or failover takes longer than the difference of the clocks, so that fencing tokens increase even after
@@ -222,8 +222,8 @@ impl Simulation {
     /// A server that refuses writes also refuses commands.
     fn send(&mut self, command: &Command) {
         if self.rules.server.keyspace.write_check == WriteCheck::Allowed {
-            self.send_in_turn(command);
-            self.play_turns();
+            self.send_in_iteration(command);
+            self.play_iterations();
         }
     }
 
@@ -234,7 +234,7 @@ impl Simulation {
         }
         let before = self.model.decided_anew();
         for command in commands {
-            self.send_in_turn(command);
+            self.send_in_iteration(command);
             if self.model.has_answers() || self.model.decided_anew() > before {
                 break;
             }
@@ -242,10 +242,10 @@ impl Simulation {
         self.look_before(events);
         events.iter().for_each(|event| self.rules.happen(*event));
         self.model.happen_together(events);
-        self.play_turns();
+        self.play_iterations();
     }
 
-    fn send_in_turn(&mut self, command: &Command) {
+    fn send_in_iteration(&mut self, command: &Command) {
         let mut command = command.clone();
         if let Command::Acquire(asked) = &mut command {
             self.requests += 1;
@@ -293,8 +293,8 @@ impl Simulation {
             let renews_several = self.model.renewals_due().len() > 1;
             self.model.pass_to(self.rules.clocks());
             match renews_several {
-                true => self.play_one_turn(),
-                false => self.play_turns(),
+                true => self.play_in_one_slice(),
+                false => self.play_iterations(),
             }
             self.compare();
             if next == end {
@@ -327,7 +327,7 @@ impl Simulation {
         self.look_before(&[event]);
         self.model.happen(event);
         self.rules.happen(event);
-        self.play_turns();
+        self.play_iterations();
         if event == Event::SlotMoved {
             self.happen(Event::Writes(Writes::Accepted));
         }
@@ -365,11 +365,11 @@ impl Simulation {
         self.happen(Event::ClientGone(number >> 32));
     }
 
-    fn play_turns(&mut self) {
+    fn play_iterations(&mut self) {
         if self.is_over {
             return;
         }
-        self.rules.play_turns(check_no_request_gets_in_between);
+        self.rules.play_iterations(check_no_request_gets_in_between);
         let mut answers = self.rules.take_answers();
         let mut expected = self.model.take_answers();
         answers.sort_by_key(|(number, _)| *number);

@@ -75,7 +75,7 @@ impl ReplicaUnderTest {
 
 impl Rules {
     fn finish_and_check(&mut self) {
-        self.play_turns(|_, _| {});
+        self.play_iterations(|_, _| {});
         self.take_answers();
         for stored in self.server.keyspace.primary.values() {
             if let Stored::Lock(lock, _) = stored {
@@ -119,7 +119,7 @@ impl Rules {
             Portion::ReadWrite(Mode::Write, all),
             Portion::Permits(all),
         ] {
-            let _ = self.manager.turn(&mut self.server.host(now)).release(
+            let _ = self.manager.with_host(&mut self.server.host(now)).release(
                 key.as_ref(),
                 owner.as_bytes(),
                 &portion,
@@ -147,7 +147,8 @@ impl Rules {
         for key in keys {
             for _ in 0..=CLAIMS.len() {
                 let now = &self.server.now();
-                let _ = self.manager.turn(&mut self.server.host(now)).break_holds(key.as_ref(), HoldsOf::AllOwners);
+                let _ =
+                    self.manager.with_host(&mut self.server.host(now)).break_holds(key.as_ref(), HoldsOf::AllOwners);
                 self.finish_and_check();
             }
         }

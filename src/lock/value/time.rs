@@ -106,14 +106,14 @@ impl Now {
     }
 
     /// Starts the time slice, before any unit of work is done.
-    pub fn begin_turn(&self) {
-        _ = self.spends_turn();
+    pub fn begin_slice(&self) {
+        _ = self.charge_budget();
     }
 
     /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether the slice
     /// is spent: the caller then leaves the remaining work for the next iteration, so that the server is not blocked. A
     /// spent slice stays spent.
-    pub fn spends_turn(&self) -> bool {
+    pub fn charge_budget(&self) -> bool {
         let units = self.units.get().and_then(|units| units.checked_add(1));
         let left = units.filter(|units| !(self.is_over)(*units));
         self.units.set(left);
@@ -320,9 +320,9 @@ mod tests {
     fn a_turn_is_over_when_the_host_says_so() {
         // The short slice ends as if its host read the clock only after every third unit.
         let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units % 3 == 0));
-        assert!((0..9).all(|_| !endless.spends_turn()));
-        short.begin_turn();
-        assert_eq!([0; 3].map(|_| short.spends_turn()), [false, true, true]);
+        assert!((0..9).all(|_| !endless.charge_budget()));
+        short.begin_slice();
+        assert_eq!([0; 3].map(|_| short.charge_budget()), [false, true, true]);
     }
 
     #[test]

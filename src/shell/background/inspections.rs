@@ -82,5 +82,5 @@ pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
     let is_long = quiet_turns >= QUIET_TURNS && manager.queues().len() <= KEYS_A_TURN;
     let pause_ms = if is_long { LONG_PAUSE_MS } else { PAUSE_MS };
     MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(pause_ms)));
-    manager.turn(host).inspect_some(KEYS_A_TURN);
+    manager.with_host(host).inspect_some(KEYS_A_TURN);
 }

@@ -85,7 +85,7 @@ unsafe extern "C" fn on_event(
                 on_role(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
             }
             // Shortens the next time slice by what the flush takes: milliseconds for ten thousand locks.
-            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_turn(),
+            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_slice(),
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 clock::end_turn();
                 // SAFETY: the server passes this structure with this event.

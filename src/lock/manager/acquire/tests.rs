@@ -21,7 +21,7 @@ fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Resu
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
     let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: false, coalesces: false, lease_ends: None });
     let request = AcquireRequest { db: 0, names, request, wait, session: None };
-    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request)
+    fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request)
 }
 
 fn is_granted(acquired: &Result<Acquired, LockError>) -> bool {

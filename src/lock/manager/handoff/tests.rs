@@ -1,6 +1,6 @@
 use std::num::NonZeroU64;
 
-use crate::host::simulated::{Keyspace, OpenKey, Told, Turns};
+use crate::host::simulated::{Keyspace, OpenKey, TimeSlices, Told};
 use crate::host::{Host, Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -37,7 +37,7 @@ fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_
     let limit = WaitLimit::Ms(NonZeroU64::new(10).unwrap());
     let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap();
+    fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap();
     for (name, names) in [("s", &[b"k"][..]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
         let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
         fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist);
@@ -248,7 +248,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         let (now, server) = (fixture.server.now(), &mut fixture.server);
         let keys = WriteCheckOfL(&mut server.keyspace, write_check);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
-        let released = fixture.manager.turn(&mut host).release(key().as_ref(), b"d", &Portion::Mutex, Work::Done);
+        let released = fixture.manager.with_host(&mut host).release(key().as_ref(), b"d", &Portion::Mutex, Work::Done);
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if write_check == WriteCheck::Allowed { "b" } else { "" }, "{write_check:?}");
         assert_eq!(fixture.manager.has_due(), write_check == WriteCheck::Refused, "{write_check:?}: later");
@@ -268,13 +268,13 @@ fn a_request_that_is_over_is_not_served() {
         let limit = WaitLimit::Ms(NonZeroU64::new(limit_ms).unwrap());
         let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
         let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-        let asked = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+        let asked = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
         let Ok(Acquired::Queued(id)) = asked else { panic!("{asked:?}") };
         fixture.server.keyspace.delete(&key());
         fixture.manager.leave_all(has_left.then_some(id));
         fixture.server.keyspace.now_ms += passed_ms;
         let (now, queue) = (fixture.server.now(), fixture.manager.queues().id_of(key().as_ref()).unwrap());
-        fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue);
+        fixture.manager.with_host(&mut fixture.server.host(&now)).serve(queue);
         assert_eq!(fixture.holders(), if is_granted { "a" } else { "" }, "{passed_ms} ms, has left: {has_left}");
     }
 }
@@ -290,7 +290,7 @@ fn a_queue_without_waiters_is_not_served() {
     for write_check in [WriteCheck::Allowed, WriteCheck::Refused] {
         fixture.server.keyspace.write_check = write_check;
         let (now, opened) = (fixture.server.now(), fixture.server.keyspace.opened);
-        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).serve(queue), WriteCheck::Allowed);
+        assert_eq!(fixture.manager.with_host(&mut fixture.server.host(&now)).serve(queue), WriteCheck::Allowed);
         assert_eq!(fixture.server.keyspace.opened, opened);
         assert!(!fixture.manager.has_due());
     }
@@ -303,7 +303,7 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
         fixture.acquire_all(name, &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.server.inbox.unpermitted.extend(fixture.server.inbox.parked);
     }
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
     for answered in 1..=3 {
         assert_eq!(fixture.server.inbox.answers.len(), answered);

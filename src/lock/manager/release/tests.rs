@@ -173,8 +173,8 @@ fn a_key_is_checked_for_its_family_and_a_free_one_for_that_of_its_queue() {
     let now = fixture.server.now();
     let check = |fixture: &mut Fixture, name: &[u8], lock_type| {
         let mut host = fixture.server.host(&now);
-        let mut turn = fixture.manager.turn(&mut host);
-        let found = turn.open(KeyRef { db: 0, name }).lock_of_type(lock_type).map(|_| ());
+        let mut engine = fixture.manager.with_host(&mut host);
+        let found = engine.open(KeyRef { db: 0, name }).lock_of_type(lock_type).map(|_| ());
         found
     };
     assert_eq!(check(&mut fixture, b"k", LockType::Mutex), Ok(()));
@@ -201,7 +201,7 @@ fn several_mutexes_are_released_or_none() {
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
         let now = fixture.server.now();
-        let found = fixture.manager.turn(&mut fixture.server.host(&now)).release_several(0, names, b"a");
+        let found = fixture.manager.with_host(&mut fixture.server.host(&now)).release_several(0, names, b"a");
         assert_eq!((found, fixture.holders()), (released, holders.into()), "{names:?}");
     }
 }

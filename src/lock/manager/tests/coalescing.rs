@@ -1,6 +1,6 @@
 //! Tests of COALESCE requests: the release of the lock completes them, and no other end of the hold does.
 
-use crate::host::simulated::Turns;
+use crate::host::simulated::TimeSlices;
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -23,7 +23,7 @@ fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> 
     let limit = WaitLimit::Ms(500.try_into().unwrap());
     let wait = Some(Wait { limit, may_detach: true, coalesces, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[name], request, wait, session: None };
-    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
+    fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 fn queue(fixture: &mut Fixture, token: &str, coalesces: bool) -> RequestId {
@@ -46,7 +46,7 @@ fn release(fixture: &mut Fixture, token: &str) {
 
 fn release_failed(fixture: &mut Fixture, token: &str) {
     let now = fixture.server.now();
-    let released = fixture.manager.turn(&mut fixture.server.host(&now)).release(
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
         key().as_ref(),
         token.as_bytes(),
         &Portion::Mutex,
@@ -141,7 +141,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         ("end of its lease", |fixture| {
             let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
             let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", lock_type: LockType::Mutex, lease };
-            fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request).unwrap();
+            fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request).unwrap();
             fixture.server.keyspace.now_ms += 2;
             fixture.tick();
         }),
@@ -226,7 +226,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     let of_k = queue(&mut fixture, "b", true);
     let Acquired::Queued(of_l) = ask_for(&mut fixture, b"l", "c", true) else { panic!("l is held") };
     let now = fixture.server.now();
-    let released = fixture.manager.turn(&mut fixture.server.host(&now)).release_several(0, &[b"k", b"l"], b"a");
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release_several(0, &[b"k", b"l"], b"a");
     assert_eq!(released, Ok(2));
     let done = |id, fence| (id, WaitOutcome::Done { fence });
     assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
@@ -236,7 +236,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
 fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
     let (mut fixture, ids) = waiting(tokens);
     let fence = fence(&fixture);
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     assert_eq!(told(&mut fixture), [(ids[0], WaitOutcome::Done { fence })], "{tokens}");
     (fixture, ids, WaitOutcome::Done { fence })
@@ -266,8 +266,12 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
     let now = fixture.server.now();
     let l = Key::new(0, b"l");
     let of_l = WaitOutcome::Done { fence: fixture.stored_under(&l).unwrap().0.fence().unwrap() };
-    let released =
-        fixture.manager.turn(&mut fixture.server.host(&now)).release(l.as_ref(), b"a", &Portion::Mutex, Work::Done);
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
+        l.as_ref(),
+        b"a",
+        &Portion::Mutex,
+        Work::Done,
+    );
     assert_eq!((released, told(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
     // The rest of both in later iterations.
     (0..4).for_each(|_| fixture.drain());
@@ -302,7 +306,7 @@ fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
     let (mut fixture, ids) = waiting("BCDEfg");
     fixture.acquire_all("D", &[b"x"], MUTEX, None, Lease::Persist);
     let first = WaitOutcome::Done { fence: fence(&fixture) };
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     let second = WaitOutcome::Done { fence: fence(&fixture) };
     assert_eq!((fixture.holders(), told(&mut fixture).len()), ("f".into(), 2), "one grant, one of four answers");
@@ -312,7 +316,7 @@ fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
     assert_eq!(told(&mut fixture), [], "the older request is not superseded");
     assert!(!fixture.manager.is_being_removed(retry), "no release has answered it yet");
     release(&mut fixture, "f");
-    fixture.server.turns = Turns::Endless;
+    fixture.server.time_slices = TimeSlices::Endless;
     drain_all(&mut fixture);
     assert_eq!(told(&mut fixture)[1..], [(ids[1], first), (ids[2], first), (ids[3], first), (retry, second)]);
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("g".into(), 1), "f waits for x");
@@ -323,7 +327,7 @@ fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.acquire_all("d", &[b"x"], MUTEX, None, Lease::Persist);
     ["b", "c", "d"].iter().for_each(|token| _ = queue(&mut fixture, token, true));
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     assert!(matches!(ask_for(&mut fixture, b"k", "e", false), Acquired::Granted(_)));
     // e waits for d. The release has completed the request of d, so d no longer waits for e.
@@ -358,8 +362,12 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     fixture.server.keyspace.put(&key(), lock);
     let now = fixture.server.now();
     let key = KeyRef { db: 0, name: b"k" };
-    let released =
-        fixture.manager.turn(&mut fixture.server.host(&now)).release(key, b"r", &Portion::Reentrant(one), Work::Done);
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
+        key,
+        b"r",
+        &Portion::Reentrant(one),
+        Work::Done,
+    );
     assert_eq!(released, Ok(Released::Gone));
     drain_all(&mut fixture);
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));
@@ -373,11 +381,11 @@ fn one_turn_ends_requests_of_both_kinds_as_far_as_it_goes() {
         Acquired::Queued(id) => id,
         other => panic!("{token} does not wait: {other:?}"),
     });
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     fixture.manager.leave_all(left);
     assert!(fixture.manager.queues().has_done());
-    fixture.server.turns = Turns::Endless;
+    fixture.server.time_slices = TimeSlices::Endless;
     fixture.drain();
     assert_eq!((told(&mut fixture).len(), fixture.manager.queues().waiters()), (4, 0));
 }

@@ -1,7 +1,7 @@
 //! Tests that no time slice is long, however many requests, keys and owners there are. Each slice is counted in steps
 //! (keys opened, requests and owners looked up), so that an unbounded slice fails by a number and not by a clock.
 
-use crate::host::simulated::{Stored, Turns};
+use crate::host::simulated::{Stored, TimeSlices};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
@@ -38,16 +38,16 @@ fn cost<R>(fixture: &mut Fixture, work: impl FnOnce(&mut Fixture) -> R) -> (usiz
 
 /// Runs all iterations that are due. Returns their number, and the steps of the longest.
 fn drain(fixture: &mut Fixture) -> (usize, usize) {
-    let (mut turns, mut longest) = (0, 0);
+    let (mut iterations, mut longest) = (0, 0);
     while fixture.manager.has_due() {
         let (steps, ()) = cost(fixture, |fixture| {
             fixture.tick();
             fixture.drain();
         });
-        (turns, longest) = (turns + 1, longest.max(steps));
-        assert!(turns < 10_000, "the drain does not end");
+        (iterations, longest) = (iterations + 1, longest.max(steps));
+        assert!(iterations < 10_000, "the drain does not end");
     }
-    (turns, longest)
+    (iterations, longest)
 }
 
 fn names(count: usize) -> Vec<Vec<u8>> {
@@ -64,7 +64,7 @@ fn requests_for_several_keys(keys: usize, requests: usize) -> (Fixture, Vec<Vec<
         other => panic!("it is not queued: {other:?}"),
     };
     let ids = (0..requests).map(queue).collect();
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     (fixture, names, ids)
 }
 
@@ -78,13 +78,13 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
         let (steps, asked) = cost(&mut fixture, |fixture| fixture.acquire("b", times(holds), None, Lease::Persist));
         assert!(matches!(asked, Acquired::Queued(_)) && steps <= STEPS_A_UNIT, "request {holds}: {steps} steps");
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Reentrant(Count::Step(1))));
     assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
-    let (turns, longest) = drain(&mut fixture);
+    let (iterations, longest) = drain(&mut fixture);
     // Two passes, each over all requests of the owner.
     assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
-    assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
 }
 
 /// They have one key in common.
@@ -95,19 +95,19 @@ fn thousands_of_requests_for_several_keys_of_one_owner_are_listed_once() {
     for name in names(REQUESTS) {
         fixture.acquire_all("b", &[b"k", &name], MUTEX, None, Lease::Persist);
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Mutex));
     assert!(released == Ok(Released::Gone) && steps <= most(2) + REQUESTS, "the release: {steps} steps");
-    let (turns, longest) = drain(&mut fixture);
+    let (iterations, longest) = drain(&mut fixture);
     assert!(longest <= most(2), "{longest} steps in a turn");
-    assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
 }
 
 fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
+    fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 /// Ten thousand waiters, of which each `ordinary`th is without COALESCE.
@@ -118,7 +118,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
         let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces, lease_ends: None };
         assert!(matches!(ask(&mut fixture, &format!("o{number}"), Some(wait)), Acquired::Queued(_)));
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     fixture
 }
 
@@ -143,9 +143,9 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
     assert!(fixture.manager.has_due(), "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
     assert_eq!(holder, Some(true), "a hand-off elsewhere is in the next turn");
-    let (turns, longest) = drain(&mut fixture);
+    let (iterations, longest) = drain(&mut fixture);
     assert!(longest <= most(1), "{longest} steps in a turn");
-    assert!((10_000 / UNITS as usize - 4..10_000).contains(&turns), "{turns} turns");
+    assert!((10_000 / UNITS as usize - 4..10_000).contains(&iterations), "{iterations} turns");
     assert_eq!(fixture.manager.observer.statistics.coalesced, 9_998);
 }
 
@@ -168,7 +168,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
         let key = KeyRef { db: 0, name };
         let (steps, released) = cost(&mut fixture, |fixture| {
             let now = fixture.server.now();
-            fixture.manager.turn(&mut fixture.server.host(&now)).release(key, b"h", &Portion::Mutex, Work::Done)
+            fixture.manager.with_host(&mut fixture.server.host(&now)).release(key, b"h", &Portion::Mutex, Work::Done)
         });
         assert_eq!(released, Ok(Released::Gone));
         assert!(steps <= most(KEYS), "{steps} steps");
@@ -196,7 +196,7 @@ fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
     let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
     let (steps, _) = cost(&mut fixture, |fixture| {
         let now = fixture.server.now();
-        fixture.manager.turn(&mut fixture.server.host(&now)).cancel(KeyRef { db: 0, name: &names[0] }, b"o0")
+        fixture.manager.with_host(&mut fixture.server.host(&now)).cancel(KeyRef { db: 0, name: &names[0] }, b"o0")
     });
     assert!(steps <= most(KEYS), "{steps} steps");
     let (_, longest) = drain(&mut fixture);
@@ -211,13 +211,13 @@ fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
     for owner in ["a", "b"] {
         names.iter().for_each(|name| _ = fixture.acquire_all(owner, &[name], MUTEX, None, Lease::Persist));
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     fixture.server.keyspace.primary.clear();
     let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.db_changed(None));
     assert!(steps <= 1, "the flush: {steps} steps");
-    let (turns, longest) = drain(&mut fixture);
+    let (iterations, longest) = drain(&mut fixture);
     assert!(longest <= most(1), "{longest} steps in a turn");
-    assert!(turns >= KEYS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+    assert!(iterations >= KEYS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
 }
 
 #[test]
@@ -227,11 +227,11 @@ fn a_change_of_the_keys_deadline_visits_no_waiter() {
     for number in 0..2_000 {
         fixture.acquire(&format!("o{number}"), permits(1), None, Lease::Persist);
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     for _ in 0..3 {
         fixture.manager.key_touched(key().as_ref());
-        let (turns, longest) = drain(&mut fixture);
-        assert!(turns == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {turns} turns");
+        let (iterations, longest) = drain(&mut fixture);
+        assert!(iterations == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {iterations} turns");
     }
     // A value of another type is one decision for all waiters. The replies are spread over the next iterations.
     fixture.server.keyspace.put(&key(), Stored::Foreign);
@@ -250,7 +250,7 @@ fn a_hand_off_elsewhere_comes_in_the_next_turn_while_thousands_end() {
     for owner in ["a", "b"] {
         fixture.acquire_all(owner, &[&elsewhere.name], MUTEX, None, Lease::Persist);
     }
-    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.time_slices = TimeSlices::Of(UNITS);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_touched(key().as_ref());
     fixture.drain();

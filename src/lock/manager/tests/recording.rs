@@ -86,7 +86,7 @@ fn a_request_that_is_not_granted_is_counted() {
         let (owner, now) = (owner(name), fixture.server.now());
         let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
         let request = AcquireRequest { db: 0, names: &[b"k"], request, wait: None, session: None };
-        _ = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+        _ = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
         assert_eq!(fixture.manager.observer.statistics.not_granted, not_granted, "{name}");
     }
 }
@@ -291,7 +291,7 @@ fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
         assert_eq!((told(&mut fixture), fixture.manager.observer.statistics.renewals), (vec!["a granted 1".into()], 1));
         let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", lock_type: claim.lock_type(), lease: None };
         let now = fixture.server.now();
-        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
+        assert_eq!(fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
         fixture.manager.end_session(ClientId(7));
         fixture.drain();
         assert_eq!(told(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::host::simulated::{Stored, Told, Turns};
+use crate::host::simulated::{Stored, TimeSlices, Told};
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -27,7 +27,7 @@ const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
 fn readers(names: &[&str], units: u32) -> Fixture {
     let mut fixture = Fixture::of(&[("w", WRITE)]);
     names.iter().for_each(|name| _ = fixture.acquire(name, READ, None, Lease::Persist));
-    fixture.server.turns = Turns::Of(units);
+    fixture.server.time_slices = TimeSlices::Of(units);
     fixture
 }
 
@@ -36,18 +36,18 @@ fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait: None, session: None };
-    fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap()
+    fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }
 
 /// Runs all iterations that are due. Returns their number.
 fn drain_all(fixture: &mut Fixture) -> usize {
-    let mut turns = 0;
+    let mut iterations = 0;
     while fixture.manager.has_due() {
         fixture.drain();
-        turns += 1;
-        assert!(turns < 100, "the drain does not end");
+        iterations += 1;
+        assert!(iterations < 100, "the drain does not end");
     }
-    turns
+    iterations
 }
 
 fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
@@ -99,7 +99,7 @@ fn a_holder_reenters_between_two_turns() {
 fn a_command_in_between_does_not_do_the_work_of_the_timer() {
     let mut fixture = readers(&["a", "b", "c", "d"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
-    fixture.server.turns = Turns::Endless;
+    fixture.server.time_slices = TimeSlices::Endless;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
     assert_eq!(
         (fixture.holders(), fixture.manager.has_due()),
@@ -140,7 +140,7 @@ fn between_turns_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_plac
 #[test]
 fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_touched(key().as_ref());
     let ids = waiting(&fixture);
@@ -152,7 +152,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     assert_eq!((told_in_order, fixture.manager.queues().is_empty()), (ids, true));
     // A request keeps its outcome even if the key is free again before it gets its reply.
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_touched(key().as_ref());
     fixture.drain();
@@ -167,7 +167,7 @@ fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     let mut other = Fixture::of(&[("a", MUTEX)]);
     let lock_of_a = other.server.keyspace.take_copy(&key()).unwrap();
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.manager.key_touched(key().as_ref());
     fixture.drain();
     fixture.drain();
@@ -190,7 +190,7 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
         let (now, name) = (fixture.server.now(), key().name);
         let names: [&[u8]; 1] = [&name];
         let request = RenewRequest { db: 0, names: &names, owner: b"b", lock_type: LockType::Mutex, lease: None };
-        assert_eq!(fixture.manager.turn(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
+        assert_eq!(fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
     };
     for before in [by_a_request as fn(&mut Fixture), by_a_renewal] {
         let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX)]);
@@ -209,13 +209,13 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
 /// multi-key request of b has still to be tried when b releases the key.
 #[test]
 fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
-    for turns in [Turns::Endless, Turns::Of(1)] {
+    for time_slices in [TimeSlices::Endless, TimeSlices::Of(1)] {
         let mut fixture = Fixture::of(&[("h", MUTEX)]);
         fixture.acquire_all("h", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.acquire("w", MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
-        fixture.server.turns = turns;
+        fixture.server.time_slices = time_slices;
         assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
         assert_eq!(fixture.release("b", Portion::Mutex), Ok(Released::Gone));
         assert_eq!(fixture.holders(), "w", "in the same step");
@@ -242,7 +242,7 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: false, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
-    let queued = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request).unwrap();
+    let queued = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
     fixture.manager.leave_all([id]);
     fixture.server.keyspace.delete(&key());
@@ -293,15 +293,19 @@ fn session() -> Fixture {
 #[test]
 fn the_holds_of_an_ended_connection_end_one_after_another() {
     let mut fixture = session();
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
     assert_eq!((fixture.effects(), fixture.holders()), (vec![Told::Hold(owner("b"))], "b".into()), "the oldest first");
     // For a command that comes before the drain, the hold is already gone.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
-    let released =
-        fixture.manager.turn(&mut fixture.server.host(&now)).release(name.as_ref(), b"a", &Portion::Mutex, Work::Done);
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
+        name.as_ref(),
+        b"a",
+        &Portion::Mutex,
+        Work::Done,
+    );
     assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![Told::Delete]));
     drain_all(&mut fixture);
     assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![Told::Delete], 1));
@@ -344,7 +348,7 @@ fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
     fixture.acquire_all("x", &[b"l"], MUTEX, None, Lease::Persist);
     fixture.acquire_all("y", &[b"l"], MUTEX, None, Lease::Persist);
     let ids = waiting(&fixture);
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.manager.slots_left(|key| key.name == b"k");
     fixture.server.keyspace.delete(&Key::new(0, b"l"));
     fixture.manager.key_touched(Key::new(0, b"l").as_ref());
@@ -364,7 +368,7 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
     let mut fixture =
         Fixture::of(&[("h", permits(3, 3)), ("a", permits(3, 2)), ("b", permits(3, 3)), ("c", permits(3, 2))]);
     let ids = waiting(&fixture);
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     assert!(matches!(fixture.acquire("n", permits(1, 1), None, Lease::Persist), Acquired::Queued(_)));
     let refused = |fixture: &mut Fixture| -> Vec<_> {
         let told = told(fixture);
@@ -386,7 +390,7 @@ fn no_kind_of_work_waits_for_ever_behind_another() {
     fixture.manager.end_session(ClientId(7));
     fixture.server.keyspace.delete(&Key::new(0, b"n"));
     fixture.manager.key_touched(Key::new(0, b"n").as_ref());
-    fixture.server.turns = Turns::Of(1);
+    fixture.server.time_slices = TimeSlices::Of(1);
     fixture.drain();
     assert_eq!(fixture.holders(), "b");
     assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"n")), "d has it");
@@ -403,10 +407,10 @@ fn a_request_that_has_timed_out_is_not_granted() {
             let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
             let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
             let request = AcquireRequest { db: 0, names, request, wait, session: None };
-            let acquired = fixture.manager.turn(&mut fixture.server.host(&now)).acquire(request);
+            let acquired = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
             assert!(matches!(acquired, Ok(Acquired::Queued(_))));
         }
-        fixture.server.turns = Turns::Of(1);
+        fixture.server.time_slices = TimeSlices::Of(1);
         fixture.server.keyspace.now_ms += 500;
         fixture.server.keyspace.delete(&key());
         fixture.manager.key_touched(key().as_ref());

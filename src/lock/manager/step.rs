@@ -9,7 +9,7 @@ use crate::queue::request::QueueId;
 /// The lock manager together with its host: keys to open, clients to reply to, the time. Its methods are in files named
 /// after what happens.
 #[derive(Debug)]
-pub struct Turn<'t, 'h, K, C> {
+pub struct Engine<'t, 'h, K, C> {
     pub(super) manager: &'t mut LockManager,
     pub(super) host: &'t mut Host<'h, K, C>,
 }
@@ -17,12 +17,12 @@ pub struct Turn<'t, 'h, K, C> {
 impl LockManager {
     /// Combines the lock manager with the host of the current event-loop iteration.
     #[inline]
-    pub fn turn<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Turn<'t, 'h, K, C> {
-        Turn { manager: self, host }
+    pub fn with_host<'t, 'h, K, C>(&'t mut self, host: &'t mut Host<'h, K, C>) -> Engine<'t, 'h, K, C> {
+        Engine { manager: self, host }
     }
 }
 
-impl<K: Keys, C> Turn<'_, '_, K, C> {
+impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// Opens a key, and removes holds that have ended.
     #[inline]
     pub(super) fn open<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
