@@ -198,7 +198,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open.count_on(id, lock_request.owner.as_bytes());
         }
         // Losses recorded while the request was detached no longer matter: it has just been evaluated.
-        self.manager.waits.backlog.undecided.retain(|(_, lost, _)| *lost != id);
+        self.manager.waits.backlog.displaced.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
     }
 

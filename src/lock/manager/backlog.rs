@@ -27,7 +27,7 @@ pub(super) struct Backlog {
     pub pending_removals: PendingRemovals,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
     /// only when nothing else is left, because the owner may have the key again by then.
-    pub undecided: BTreeSet<(QueuePosition, RequestId, QueueId)>,
+    pub displaced: BTreeSet<(QueuePosition, RequestId, QueueId)>,
     /// The wait queue that was inspected last in this inspection round.
     pub inspected: Option<QueueId>,
     /// How many queues this drain still serves: as many as were due when it began.
@@ -50,7 +50,7 @@ pub(super) enum Work {
     /// Serve a queue that a rescan has reached; `None` if the rescan made a step without reaching a queue.
     Visit(Option<QueueId>),
     /// Reevaluate a multi-key request.
-    DecideAnew(QueuePosition, RequestId, QueueId),
+    Reevaluate(QueuePosition, RequestId, QueueId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,7 @@ pub(super) enum Writes {
 impl Backlog {
     /// Whether nothing is left to do.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.walks.is_empty() && self.pending_removals.is_empty() && self.undecided.is_empty()
+        self.queues.is_empty() && self.walks.is_empty() && self.pending_removals.is_empty() && self.displaced.is_empty()
     }
 
     /// Starts a drain. A queue that becomes due during the drain may be served in it, but then another one is left.
@@ -116,10 +116,10 @@ impl Backlog {
 
     /// Removes and returns a request to reevaluate. Called only if no other work is left for this drain. `None` if
     /// there is none, or if a queue still has to be served.
-    pub fn take_undecided(&mut self, writes: Writes) -> Option<Work> {
+    pub fn take_displaced(&mut self, writes: Writes) -> Option<Work> {
         let may_be = writes == Writes::Accepted && self.queues.is_empty();
-        let (position, id, queue) = may_be.then(|| self.undecided.pop_first()).flatten()?;
-        Some(Work::DecideAnew(position, id, queue))
+        let (position, id, queue) = may_be.then(|| self.displaced.pop_first()).flatten()?;
+        Some(Work::Reevaluate(position, id, queue))
     }
 
     /// Where the inspection round continues.
@@ -158,20 +158,20 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.queues.insert(queue(1));
         backlog.pending_removals.extend([RequestId(1)], PendingRemoval::Disconnected);
-        backlog.undecided.insert((QueuePosition::last(Rank::Normal, 1), RequestId(9), queue(1)));
+        backlog.displaced.insert((QueuePosition::last(Rank::Normal, 1), RequestId(9), queue(1)));
         backlog.begin_drain();
         let mut take = |writes: Writes| {
             let (waits, bindings, deliveries) =
                 (&mut WaitQueues::default(), &mut Bindings::default(), &mut Deliveries::default());
             let round = Kind::ALL.map(|kind| backlog.take(kind, writes, waits, bindings, deliveries));
             let work: Vec<_> = round.into_iter().flatten().collect();
-            let undecided = if work.is_empty() { backlog.take_undecided(writes) } else { None };
-            work.into_iter().chain(undecided).map(|work| format!("{work:?}")).collect::<Vec<_>>().join(" ")
+            let displaced = if work.is_empty() { backlog.take_displaced(writes) } else { None };
+            work.into_iter().chain(displaced).map(|work| format!("{work:?}")).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(take(Writes::Refused), "End(RequestId(1), Disconnected)");
         assert_eq!(take(Writes::Refused), "");
         assert_eq!(take(Writes::Accepted), "Serve(QueueId(1))");
-        assert!(take(Writes::Accepted).starts_with("DecideAnew"));
+        assert!(take(Writes::Accepted).starts_with("Reevaluate"));
         assert_eq!(take(Writes::Accepted), "");
     }
 }

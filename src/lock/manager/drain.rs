@@ -39,12 +39,12 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             let LockManager { waits, bindings, deliveries, .. } = &mut *self.engine.manager;
             let work = waits.backlog.take(kind, writes, &mut waits.queues, bindings, deliveries);
             is_any |= work.is_some();
-            work.into_iter().for_each(|work| self.work_off(work));
+            work.into_iter().for_each(|work| self.process(work));
         }
-        let undecided = if is_any { None } else { self.engine.manager.waits.backlog.take_undecided(writes) };
-        is_any |= undecided.is_some();
-        if let Some(work) = undecided {
-            self.work_off(work);
+        let displaced = if is_any { None } else { self.engine.manager.waits.backlog.take_displaced(writes) };
+        is_any |= displaced.is_some();
+        if let Some(work) = displaced {
+            self.process(work);
             // Queues that the request no longer blocks are served at once.
             self.engine.manager.waits.backlog.begin_drain();
         }
@@ -52,7 +52,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     }
 
     /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
-    fn work_off(&mut self, work: Work) {
+    fn process(&mut self, work: Work) {
         let clients = &mut self.engine.host.clients;
         let write_check = match work {
             Work::End(id, removal) => {
@@ -67,7 +67,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             Work::Serve(queue) => self.engine.serve(queue),
             Work::Visit(None) => return,
             Work::Visit(Some(queue)) => self.visit(queue),
-            Work::DecideAnew(position, id, queue) => self.decide_anew(position, id, queue),
+            Work::Reevaluate(position, id, queue) => self.reevaluate(position, id, queue),
         };
         if write_check == WriteCheck::Refused {
             self.writes = Writes::Refused;
@@ -79,7 +79,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let Some(waiting) = self.engine.manager.waits.queues.get(queue) else { return WriteCheck::Allowed };
         let write_check = self.engine.host.keys.write_check(waiting.key.as_ref());
         if write_check == WriteCheck::SlotMoved {
-            self.engine.manager.waits.put_off(queue, write_check);
+            self.engine.manager.waits.postpone(queue, write_check);
         }
         write_check
     }
@@ -134,7 +134,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Reevaluates a multi-key request after its owner has lost one of the keys: finds its position, and checks whether
     /// it would deadlock.
-    fn decide_anew(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> WriteCheck {
+    fn reevaluate(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) -> WriteCheck {
         let waits = &self.engine.manager.waits;
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.position == position);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
@@ -142,7 +142,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let write_check = self.write_check_of(queue);
         match write_check {
             WriteCheck::Allowed => {}
-            WriteCheck::Refused => _ = self.engine.manager.waits.backlog.undecided.insert((position, id, queue)),
+            WriteCheck::Refused => _ = self.engine.manager.waits.backlog.displaced.insert((position, id, queue)),
             WriteCheck::SlotMoved => {}
         }
         let mut holders = self.engine.manager.holders(&mut self.engine.host.keys, self.engine.host.now);
@@ -231,7 +231,7 @@ mod tests {
                     break;
                 }
                 let manager = &fixture.manager;
-                let has_lost = !manager.waits.backlog.undecided.is_empty();
+                let has_lost = !manager.waits.backlog.displaced.is_empty();
                 is_work_left = has_lost
                     && (!manager.waits.backlog.pending_removals.is_empty() || !manager.waits.backlog.walks.is_empty());
                 fixture.drain();

@@ -30,7 +30,7 @@ pub(super) enum Attempt {
     /// to leave, or a grace period is running.
     Stuck,
     /// Writes are refused for one of its keys, so the queue is due.
-    PutOff,
+    Postponed,
 }
 
 /// The circumstances of a grant.
@@ -110,7 +110,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             VerdictOfAll::Withheld => return Attempt::Stuck,
             VerdictOfAll::WritesRefused => {
                 self.manager.waits.backlog.queues.insert(queue);
-                return Attempt::PutOff;
+                return Attempt::Postponed;
             }
             VerdictOfAll::Never(outcome) => return self.dismiss(id, outcome),
         };

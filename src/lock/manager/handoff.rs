@@ -55,7 +55,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         }
         // After the slot has moved, reserved positions are useless as well.
         if write_check != WriteCheck::Allowed {
-            waits.put_off(queue, write_check);
+            waits.postpone(queue, write_check);
             return write_check;
         }
         let mut open = self.open(key.as_ref());
@@ -78,7 +78,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             let attempt = self.try_grant_several(queue, id);
             let open = self.reopen(key.as_ref());
             // In a cluster, a command may write its own key while writes are refused for the other keys.
-            if attempt == Attempt::PutOff {
+            if attempt == Attempt::Postponed {
                 if precedence == Precedence::Behind {
                     open.manager.waits.queues.put_back_reentering(queue, id);
                 }
@@ -89,7 +89,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
                 return open.close();
             }
             if open.now.charge_budget() {
-                open.manager.waits.go_on_later(queue);
+                open.manager.waits.requeue_rest(queue);
                 return open.close();
             }
             stop = open.serve(queue);
@@ -184,7 +184,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                         self.has_one_holder(queue)
                     }
                     // This request was listed as reentering but no longer does. It waits at its position.
-                    Attempt::Stuck | Attempt::PutOff => precedence == Precedence::First,
+                    Attempt::Stuck | Attempt::Postponed => precedence == Precedence::First,
                     Attempt::Dismissed => false,
                 };
                 if is_at_rest && !self.has_reentering(queue) {
@@ -192,7 +192,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                 }
             }
             if self.now.charge_budget() || is_waiting && was_due {
-                self.manager.waits.go_on_later(queue);
+                self.manager.waits.requeue_rest(queue);
                 break;
             }
         }

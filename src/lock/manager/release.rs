@@ -165,7 +165,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             _ => {
                 open.remove_if_vacant();
                 drop(open);
-                waited_for.into_iter().for_each(|(queue, write_check)| self.manager.waits.put_off(queue, write_check));
+                waited_for.into_iter().for_each(|(queue, write_check)| self.manager.waits.postpone(queue, write_check));
             }
         }
         // Reply to completed requests until the time slice is spent; the next iterations reply to the others.

@@ -77,7 +77,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
             // Writes are refused for every key, so thousands of bindings need not try one after another.
             WriteCheck::Refused => {
                 bindings.renew_at(id, Some(now));
-                return bindings.put_off_renewals(now.plus_ms(WRITE_RETRY_MS));
+                return bindings.postpone_renewals(now.plus_ms(WRITE_RETRY_MS));
             }
             WriteCheck::SlotMoved => return bindings.renew_at(id, Some(now.plus_ms(SLOT_MOVED_RETRY_MS))),
         }

@@ -43,7 +43,7 @@ pub struct Bindings {
     /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
     sooner: bool,
     /// No lease is renewed before this time, because the server refused writes.
-    put_off: Option<Instant>,
+    postponed_until: Option<Instant>,
     /// Connections that have ended and whose holds the drain has not ended yet.
     ended: BTreeSet<ClientId>,
     last: u64,
@@ -199,8 +199,8 @@ impl Bindings {
     }
 
     /// Renews no lease before `until`, because the server refuses writes.
-    pub fn put_off_renewals(&mut self, until: Instant) {
-        self.put_off = Some(until);
+    pub fn postpone_renewals(&mut self, until: Instant) {
+        self.postponed_until = Some(until);
     }
 
     /// Makes the leases of all bindings due for renewal now.
@@ -211,15 +211,15 @@ impl Bindings {
 
     /// When the next lease must be renewed.
     pub fn next_renewal(&self) -> Option<Instant> {
-        self.renewals.first().map(|(due, _)| (*due).max(self.put_off.unwrap_or(*due)))
+        self.renewals.first().map(|(due, _)| (*due).max(self.postponed_until.unwrap_or(*due)))
     }
 
     /// Removes and returns a binding whose lease is due for renewal. `None` while renewals are postponed.
     pub fn take_renewal(&mut self, now: Instant) -> Option<BindingId> {
-        if self.put_off.is_some_and(|until| until > now) {
+        if self.postponed_until.is_some_and(|until| until > now) {
             return None;
         }
-        self.put_off = None;
+        self.postponed_until = None;
         let (due, id) = self.renewals.first().copied().filter(|(due, _)| *due <= now)?;
         self.renewals.remove(&(due, id));
         Some(id)
@@ -233,15 +233,15 @@ impl Bindings {
 
     /// Until when no lease is renewed.
     #[cfg(any(test, feature = "testing"))]
-    pub fn renewals_are_put_off(&self) -> Option<Instant> {
-        self.put_off
+    pub fn renewals_postponed_until(&self) -> Option<Instant> {
+        self.postponed_until
     }
 
     /// When the lease of each binding must be renewed.
     #[cfg(any(test, feature = "testing"))]
     pub fn renewals(&self) -> impl Iterator<Item = Instant> + '_ {
         let due = self.all.values().filter_map(|binding| binding.renewal);
-        due.map(|due| due.max(self.put_off.unwrap_or(due)))
+        due.map(|due| due.max(self.postponed_until.unwrap_or(due)))
     }
 }
 
@@ -382,10 +382,10 @@ mod tests {
         let other = bind(&mut bindings, 1, 0, "l", "a", 1);
         bindings.renew_at(id, Some(at(10)));
         bindings.renew_at(other, Some(at(90)));
-        bindings.put_off_renewals(at(50));
+        bindings.postpone_renewals(at(50));
         assert_eq!(bindings.renewals().collect::<Vec<_>>(), [at(50), at(90)]);
         assert_eq!((bindings.next_renewal(), bindings.take_renewal(at(49))), (Some(at(50)), None));
-        assert_eq!(bindings.renewals_are_put_off(), Some(at(50)));
-        assert_eq!((bindings.take_renewal(at(50)), bindings.renewals_are_put_off()), (Some(id), None));
+        assert_eq!(bindings.renewals_postponed_until(), Some(at(50)));
+        assert_eq!((bindings.take_renewal(at(50)), bindings.renewals_postponed_until()), (Some(id), None));
     }
 }

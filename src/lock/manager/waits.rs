@@ -193,7 +193,7 @@ impl Waits {
         }
         for id in self.queues.record_holders(queue, under.map(|(lock, _)| lock)) {
             let position = self.queues.request(id).map(|queued| queued.position.clone());
-            self.backlog.undecided.extend(position.map(|position| (position, id, queue)));
+            self.backlog.displaced.extend(position.map(|position| (position, id, queue)));
         }
         if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
             self.queues.watch_lease(queue, end.plus_ms(1));
@@ -229,7 +229,7 @@ impl Waits {
     }
 
     /// The time slice is spent: leaves the rest of the queue, if there is one, to the next iteration.
-    pub fn go_on_later(&mut self, queue: QueueId) {
+    pub fn requeue_rest(&mut self, queue: QueueId) {
         if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
             self.backlog.queues.insert(queue);
         }
@@ -237,7 +237,7 @@ impl Waits {
 
     /// Handles a queue whose write check failed: it is served later, or its requests end with
     /// [`WaitOutcome::TryAgain`].
-    pub fn put_off(&mut self, queue: QueueId, write_check: WriteCheck) {
+    pub fn postpone(&mut self, queue: QueueId, write_check: WriteCheck) {
         match write_check {
             WriteCheck::Allowed => {}
             WriteCheck::Refused => self.backlog.queues.insert(queue),

@@ -225,7 +225,7 @@ fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_bac
     world.happen(Event::Restored("k", "a"));
     world.wait(&["k"], "r");
     world.wait(&["a", "k"], "r");
-    assert_eq!(world.simulation.model.decided_anew(), 0);
+    assert_eq!(world.simulation.model.reevaluated(), 0);
 }
 
 /// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would deadlock behind x.

@@ -173,7 +173,7 @@ pub struct Model {
     pub(super) limits: Vec<(Word, u32)>,
     pub(super) refuses_writes: bool,
     /// No session is renewed before this time, because writes were refused.
-    pub renewals_put_off: Option<Ms>,
+    pub renewals_postponed_until: Option<Ms>,
     /// When the grace period began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
     /// The numbers of requests that a smaller LIMIT has made impossible.
@@ -190,7 +190,7 @@ pub struct Model {
     pub(super) granted_on: Vec<(Grant, u64)>,
     pub(super) departures: u64,
     /// How many MLOCKs were reevaluated.
-    pub(super) decided_anew: u64,
+    pub(super) reevaluated: u64,
     pub(super) arrivals: u64,
 }
 

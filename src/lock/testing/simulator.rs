@@ -199,7 +199,8 @@ impl Simulation {
         }
         self.was_set_back |= by_ms < 0;
         self.rules.set_clock(by_ms);
-        self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
+        self.model.renewals_postponed_until =
+            self.rules.manager.bindings().renewals_postponed_until().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
         self.play_in_one_slice();
     }
@@ -232,10 +233,10 @@ impl Simulation {
         if self.rules.server.keyspace.write_check != WriteCheck::Allowed {
             return;
         }
-        let before = self.model.decided_anew();
+        let before = self.model.reevaluated();
         for command in commands {
             self.send_in_iteration(command);
-            if self.model.has_answers() || self.model.decided_anew() > before {
+            if self.model.has_answers() || self.model.reevaluated() > before {
                 break;
             }
         }
@@ -288,7 +289,8 @@ impl Simulation {
             let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
             // The rules may also have tried to remove an expired hold, which is a write: adopt when they retry.
-            self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
+            self.model.renewals_postponed_until =
+                self.rules.manager.bindings().renewals_postponed_until().map(|until| until.ms());
             self.model.now = self.rules.clocks();
             let renews_several = self.model.renewals_due().len() > 1;
             self.model.pass_to(self.rules.clocks());

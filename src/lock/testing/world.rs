@@ -39,8 +39,8 @@ impl Model {
     }
 
     /// How many MLOCKs were reevaluated since the start.
-    pub fn decided_anew(&self) -> u64 {
-        self.decided_anew
+    pub fn reevaluated(&self) -> u64 {
+        self.reevaluated
     }
 
     /// The value under a key.
@@ -84,10 +84,10 @@ impl Model {
             Until::At(last) => Some((last + 1).saturating_sub(wall)),
             Until::Never => None,
         };
-        let put_off = Until::At(self.renewals_put_off.unwrap_or(0));
+        let postponed = Until::At(self.renewals_postponed_until.unwrap_or(0));
         let renewal = |holder: &Holder| {
             let (_, due) = holder.session.filter(|(client, _)| !self.gone.contains(client))?;
-            at(due.max(put_off))
+            at(due.max(postponed))
         };
         let holders = self.locks().flat_map(|lock| &lock.holders);
         let leases = holders.flat_map(|holder| [after(holder.until), renewal(holder)]);
@@ -130,11 +130,11 @@ impl Model {
         }
         self.end_reserved_positions(|request| request.detached.is_some_and(|(_, until)| until <= now));
         self.expire();
-        self.renewals_put_off = self.renewals_put_off.filter(|until| *until > now);
-        if self.renewals_put_off.is_none() {
+        self.renewals_postponed_until = self.renewals_postponed_until.filter(|until| *until > now);
+        if self.renewals_postponed_until.is_none() {
             for (key, owner) in self.renewals_due() {
                 if self.refuses_writes {
-                    self.renewals_put_off = Some(now + 10);
+                    self.renewals_postponed_until = Some(now + 10);
                 } else {
                     self.start_lease_again(key, owner, None);
                 }
@@ -323,7 +323,7 @@ impl Model {
                 }
             } else if let Some(undelivered) = self.undelivered.pop() {
                 self.take_back(&undelivered);
-            } else if !self.decide_one_anew() {
+            } else if !self.reevaluate_one() {
                 self.turned_out.clear();
                 self.note_held();
                 return;
@@ -403,11 +403,11 @@ impl Model {
 
     /// If an owner loses a key on which its queued MLOCK counted, that request is reevaluated: its position, and
     /// whether it would deadlock. Returns whether there was one.
-    fn decide_one_anew(&mut self) -> bool {
+    fn reevaluate_one(&mut self) -> bool {
         let has_lost = |request: &Request| request.held.iter().any(|key| !self.holds(key, request.asked.owner));
         let lost = self.requests.iter().position(|request| request.detached.is_none() && has_lost(request));
         let Some(mut request) = lost.map(|lost| self.requests.remove(lost)) else { return false };
-        self.decided_anew += 1;
+        self.reevaluated += 1;
         request.held = self.held_of(&request.asked);
         let position = self.new_position(&request.asked.keys, request.asked.owner, false);
         let mut requests = self.requests.clone();

@@ -358,7 +358,7 @@ impl<'s> Play<'s> {
         self.sweep_before(events);
         let mut lines = vec!["MULTI".to_string()];
         let mut expected = Vec::new();
-        let decided_anew = self.model.decided_anew();
+        let reevaluated = self.model.reevaluated();
         for command in commands {
             let mut command = wire::sayable(command);
             if wire::is_no_lock(&command, |key| self.model.value(key).cloned()) {
@@ -377,7 +377,7 @@ impl<'s> Play<'s> {
             lines.push(wire::line(&command, self.now.wall));
             let outcome = self.expect(&command);
             expected.push((command, outcome));
-            if self.model.has_answers() || self.model.decided_anew() > decided_anew {
+            if self.model.has_answers() || self.model.reevaluated() > reevaluated {
                 break;
             }
         }
