@@ -42,7 +42,7 @@ pub(super) enum Work {
     /// Reply to a COALESCE request that a release has completed.
     Answer(RequestId),
     /// Revoke an undelivered grant.
-    TakeBack(GrantInFlight),
+    Revoke(GrantInFlight),
     /// End a hold of a connection that has ended.
     EndHold(Binding),
     /// Serve a queue.
@@ -57,7 +57,7 @@ pub(super) enum Work {
 pub(super) enum Kind {
     Removals,
     Answers,
-    LostGrants,
+    UndeliveredGrants,
     EndedSessions,
     Queues,
     Walks,
@@ -66,7 +66,7 @@ pub(super) enum Kind {
 impl Kind {
     /// All kinds, in the order in which a round takes an item of each.
     pub const ALL: [Kind; 6] =
-        [Kind::Removals, Kind::Answers, Kind::LostGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
+        [Kind::Removals, Kind::Answers, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
 
     /// Whether such work writes nothing.
     fn writes_nothing(self) -> bool {
@@ -107,7 +107,7 @@ impl Backlog {
         match kind {
             Kind::Removals => self.pending_removals.take_next().map(|(id, removal)| Work::End(id, removal)),
             Kind::Answers => waits.next_done().map(Work::Answer),
-            Kind::LostGrants => deliveries.begin_to_take_back().map(Work::TakeBack),
+            Kind::UndeliveredGrants => deliveries.begin_revocation().map(Work::Revoke),
             Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
             Kind::Queues => self.next_queue().map(Work::Serve),
             Kind::Walks => self.next_visited(waits),

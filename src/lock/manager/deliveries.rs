@@ -34,7 +34,7 @@ impl GrantInFlight {
 /// Grants in flight to their clients, and undelivered grants, which must be revoked.
 ///
 /// An undelivered grant is not revoked while a later grant of the same hold is in flight, because the reply to the
-/// later one confirms both. If both are undelivered, the later one is revoked first, because `Lock::take_back` undoes
+/// later one confirms both. If both are undelivered, the later one is revoked first, because `Lock::revoke` undoes
 /// the latest grant.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
@@ -44,7 +44,7 @@ pub struct Deliveries {
     /// of a hand-off (callgrind, Redis 7.0.15).
     index: Option<Index>,
     /// Undelivered grants.
-    lost: BTreeSet<(GrantNumber, RequestId)>,
+    undelivered: BTreeSet<(GrantNumber, RequestId)>,
     last: GrantNumber,
 }
 
@@ -105,19 +105,19 @@ impl Deliveries {
 
     /// The reply was written. It also confirms earlier grants of the same holds to the owner.
     pub fn delivered(&mut self, request: RequestId) {
-        let is_lost = |sent: &Sent| self.lost.contains(&(sent.number, request));
-        if self.has_lost() && self.all.get(&request).is_some_and(is_lost) {
+        let is_undelivered = |sent: &Sent| self.undelivered.contains(&(sent.number, request));
+        if self.has_undelivered() && self.all.get(&request).is_some_and(is_undelivered) {
             return;
         }
         if let Some(grant) = self.take(request) {
-            self.told(&grant);
+            self.delivered_at_once(&grant);
         }
     }
 
     /// The client had disconnected before the reply was written, so the grant must be revoked.
     pub fn undelivered(&mut self, request: RequestId) {
         let Some(sent) = self.all.get(&request) else { return };
-        self.lost.insert((sent.number, request));
+        self.undelivered.insert((sent.number, request));
         self.index();
     }
 
@@ -139,7 +139,7 @@ impl Deliveries {
     }
 
     /// The grant was delivered at once, which also confirms earlier grants of the same holds.
-    pub fn told(&mut self, delivery: &GrantInFlight) {
+    pub fn delivered_at_once(&mut self, delivery: &GrantInFlight) {
         let owner = delivery.owner.as_bytes();
         delivery.grants.iter().for_each(|(key, _)| self.confirm_hold(key.as_ref(), owner));
     }
@@ -175,8 +175,8 @@ impl Deliveries {
     }
 
     /// Whether the owner's whole hold of this key came from undelivered grants.
-    pub fn is_lost(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        !self.lost.is_empty() && self.is_whole_hold(key, owner, |grant| self.lost.contains(&grant))
+    pub fn is_undelivered(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        !self.undelivered.is_empty() && self.is_whole_hold(key, owner, |grant| self.undelivered.contains(&grant))
     }
 
     /// How a hold ends with its connection. A grant whose reply was not written yet counts as undelivered, although the
@@ -213,22 +213,22 @@ impl Deliveries {
     }
 
     /// Whether a grant must be revoked.
-    pub fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+    pub fn has_undelivered(&self) -> bool {
+        !self.undelivered.is_empty()
     }
 
     /// The latest undelivered grant that no later grant of the same hold follows. The caller revokes it and then
     /// forgets it; until then the hold is unconfirmed. Each grant is returned once, so a panic in between cannot
     /// repeat.
-    pub fn begin_to_take_back(&mut self) -> Option<GrantInFlight> {
+    pub fn begin_revocation(&mut self) -> Option<GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some(Sent { grant, .. }) = self.all.get(request) else { return true };
             let mut keys = grant.grants.iter().map(|(key, _)| key.as_ref());
             keys.all(|key| self.of_hold(key, grant.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
         };
-        let lost = self.lost.iter().rev().copied().find(is_last)?;
-        self.lost.remove(&lost);
-        self.all.get(&lost.1).map(|sent| sent.grant.clone())
+        let undelivered = self.undelivered.iter().rev().copied().find(is_last)?;
+        self.undelivered.remove(&undelivered);
+        self.all.get(&undelivered.1).map(|sent| sent.grant.clone())
     }
 
     /// The undelivered grant has been revoked.
@@ -243,7 +243,7 @@ impl Deliveries {
 
     fn take(&mut self, request: RequestId) -> Option<GrantInFlight> {
         let sent = self.all.remove(&request)?;
-        self.lost.remove(&(sent.number, request));
+        self.undelivered.remove(&(sent.number, request));
         match self.is_empty() {
             true => self.index = None,
             false => self.index.iter_mut().for_each(|index| index.remove(&sent)),
@@ -267,9 +267,9 @@ mod tests {
         GrantInFlight { request: RequestId(request), owner, claim: Claim::Mutex, grants }
     }
 
-    fn lost(deliveries: &mut Deliveries) -> Vec<String> {
+    fn undelivered(deliveries: &mut Deliveries) -> Vec<String> {
         let mut owners = Vec::new();
-        while let Some(GrantInFlight { request, owner, .. }) = deliveries.begin_to_take_back() {
+        while let Some(GrantInFlight { request, owner, .. }) = deliveries.begin_revocation() {
             deliveries.forget(request);
             owners.push(format!("{owner:?} {}", request.0));
         }
@@ -282,14 +282,14 @@ mod tests {
         for (number, owner) in [(1, "a"), (2, "b"), (3, "c")] {
             deliveries.sent(CLIENT, delivery(number, owner, "k"));
         }
-        assert!(!deliveries.has_lost());
+        assert!(!deliveries.has_undelivered());
         deliveries.delivered(RequestId(1));
         deliveries.undelivered(RequestId(1));
         deliveries.undelivered(RequestId(2));
         deliveries.undelivered(RequestId(2));
-        assert!(deliveries.has_lost());
-        assert_eq!(lost(&mut deliveries), ["b 2"], "once, and no other");
-        assert!(!deliveries.has_lost());
+        assert!(deliveries.has_undelivered());
+        assert_eq!(undelivered(&mut deliveries), ["b 2"], "once, and no other");
+        assert!(!deliveries.has_undelivered());
         assert!(!deliveries.is_empty(), "c is on its way");
         deliveries.delivered(RequestId(3));
         assert!(deliveries.is_empty() && deliveries.index.is_none());
@@ -310,11 +310,11 @@ mod tests {
             deliveries.sent(CLIENT, delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
             deliveries.undelivered(RequestId(1));
-            assert_eq!(deliveries.has_lost(), !is_confirmed, "on its way: {db} {names:?} {owner}");
+            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "on its way: {db} {names:?} {owner}");
             deliveries.clear();
             deliveries.not_sent(delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
-            assert_eq!(deliveries.has_lost(), !is_confirmed, "lost: {db} {names:?} {owner}");
+            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "lost: {db} {names:?} {owner}");
         }
     }
 
@@ -357,11 +357,12 @@ mod tests {
         };
         let (k, l) = (KeyRef { db: 0, name: b"k" }, KeyRef { db: 0, name: b"l" });
         let mut deliveries = two();
-        assert_eq!((lost(&mut deliveries).len(), deliveries.is_lost(k, b"a")), (0, false));
+        assert_eq!((undelivered(&mut deliveries).len(), deliveries.is_undelivered(k, b"a")), (0, false));
         deliveries.undelivered(RequestId(2));
-        let is_lost = [(k, "a"), (l, "a"), (k, "b")].map(|(key, owner)| deliveries.is_lost(key, owner.as_bytes()));
-        assert_eq!(is_lost, [true, false, false], "a held l before");
-        assert_eq!(lost(&mut deliveries), ["a 2", "a 1"]);
+        let is_undelivered =
+            [(k, "a"), (l, "a"), (k, "b")].map(|(key, owner)| deliveries.is_undelivered(key, owner.as_bytes()));
+        assert_eq!(is_undelivered, [true, false, false], "a held l before");
+        assert_eq!(undelivered(&mut deliveries), ["a 2", "a 1"]);
         let mut deliveries = two();
         deliveries.delivered(RequestId(2));
         assert!(deliveries.is_empty() && deliveries.index.is_none(), "a was told of both");
@@ -370,7 +371,7 @@ mod tests {
         deliveries.sent(CLIENT, delivery(9, "a", "k"));
         deliveries.not_sent(delivery(1, "a", "k"));
         deliveries.undelivered(RequestId(9));
-        assert_eq!(lost(&mut deliveries), ["a 1", "a 9"]);
+        assert_eq!(undelivered(&mut deliveries), ["a 1", "a 9"]);
     }
 
     #[test]
@@ -387,7 +388,7 @@ mod tests {
         // The server may still call the reply's callback, and then report the loss once more.
         deliveries.delivered(RequestId(1));
         deliveries.undelivered(RequestId(3));
-        assert_eq!(lost(&mut deliveries), ["3 3", "1 1"]);
+        assert_eq!(undelivered(&mut deliveries), ["3 3", "1 1"]);
         deliveries.delivered(RequestId(2));
         assert!(deliveries.is_empty());
     }
@@ -399,6 +400,6 @@ mod tests {
         deliveries.not_sent(delivery(2, "b", "k"));
         deliveries.clear();
         deliveries.undelivered(RequestId(1));
-        assert!(!deliveries.has_lost());
+        assert!(!deliveries.has_undelivered());
     }
 }

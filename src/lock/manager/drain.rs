@@ -62,7 +62,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
                 let phase = self.engine.manager.waits.phase(id, self.engine.host.now);
                 return end_request(self.engine.manager, clients, self.engine.host.now, id, phase);
             }
-            Work::TakeBack(grant) => self.take_back(&grant),
+            Work::Revoke(grant) => self.revoke(&grant),
             Work::EndHold(binding) => self.end_bound_hold(&binding),
             Work::Serve(queue) => self.engine.serve(queue),
             Work::Visit(None) => return,
@@ -96,7 +96,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     }
 
     /// Revokes an undelivered grant and serves the next waiter.
-    fn take_back(&mut self, delivery: &GrantInFlight) -> WriteCheck {
+    fn revoke(&mut self, delivery: &GrantInFlight) -> WriteCheck {
         let write_checks: Vec<_> =
             delivery.grants.iter().map(|(key, _)| self.engine.host.keys.write_check(key.as_ref())).collect();
         if write_checks.contains(&WriteCheck::Refused) {

@@ -157,7 +157,7 @@ fn deliver<C: Clients>(
     manager.observer.wait_times.note(waited.ms);
     match answer(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
         Delivery::Done if manager.deliveries.is_empty() => {}
-        Delivery::Done => manager.deliveries.told(&delivery()),
+        Delivery::Done => manager.deliveries.delivered_at_once(&delivery()),
         Delivery::Pending(client) => manager.deliveries.sent(client, delivery()),
         Delivery::Failed => manager.deliveries.not_sent(delivery()),
     }

@@ -428,15 +428,15 @@ mod tests {
     /// b keeps the lock.
     #[test]
     fn a_lost_grant_stays_if_another_reply_told_its_owner_of_it() {
-        for is_lost_before in [true, false] {
+        for is_undelivered_before in [true, false] {
             for (name, lock_type, is_kept) in
                 [("b", LockType::Mutex, true), ("c", LockType::Mutex, false), ("b", LockType::Reentrant, false)]
             {
-                let row = format!("{is_lost_before} {name} {lock_type:?}");
+                let row = format!("{is_undelivered_before} {name} {lock_type:?}");
                 let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
                 fixture.release("a", Portion::Mutex).unwrap();
                 let (granted, _) = fixture.server.inbox.answers[0];
-                if is_lost_before {
+                if is_undelivered_before {
                     fixture.manager.undelivered(granted);
                 }
                 let (now, owner) = (fixture.server.now(), owner(name));

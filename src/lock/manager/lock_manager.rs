@@ -76,7 +76,7 @@ impl LockManager {
         !self.waits.backlog.is_empty()
             || self.queues().has_done()
             || self.bindings.has_any_ended()
-            || self.deliveries.has_lost()
+            || self.deliveries.has_undelivered()
     }
 
     /// Whether the connection that this hold is bound to has ended, or its client disconnected before the grant was
@@ -84,7 +84,7 @@ impl LockManager {
     /// ended, although the drain has not written that yet.
     pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let client = || self.bindings.client_of(key, owner);
-        self.deliveries.is_lost(key, owner)
+        self.deliveries.is_undelivered(key, owner)
             || self.bindings.has_any_ended() && client().is_some_and(|client| self.bindings.is_ended(client))
     }
 

@@ -78,7 +78,7 @@ impl<'a> End<'a> {
         match self {
             End::Released { owner, portion, .. } => lock.release(owner, portion),
             End::Disconnected { owner, .. } => Ok(lock.evict(owner)),
-            End::Undelivered { owner, claim, grant } => lock.take_back(owner, claim, grant),
+            End::Undelivered { owner, claim, grant } => lock.revoke(owner, claim, grant),
             End::Broken(HoldsOf::Owner(owner)) => Ok(lock.evict(owner)),
             End::Broken(HoldsOf::AllOwners) => Ok(lock.evict_all()),
         }

@@ -113,7 +113,7 @@ impl Model {
     }
 
     /// Revokes an undelivered grant if nothing has changed since.
-    pub(super) fn take_back(&mut self, undelivered: &UndeliveredGrant) {
+    pub(super) fn revoke(&mut self, undelivered: &UndeliveredGrant) {
         for (key, before, after) in &undelivered.held {
             let holder = self.holder(key, undelivered.owner).filter(|holder| holder.grant == undelivered.grant);
             let Some(holder) = holder else { continue };

@@ -322,7 +322,7 @@ impl Model {
                     self.note_undelivered(&asked, grant, counts);
                 }
             } else if let Some(undelivered) = self.undelivered.pop() {
-                self.take_back(&undelivered);
+                self.revoke(&undelivered);
             } else if !self.reevaluate_one() {
                 self.turned_out.clear();
                 self.note_held();

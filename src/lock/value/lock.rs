@@ -480,7 +480,7 @@ impl Lock {
     }
 
     /// Revokes an undelivered grant if nothing has changed since: the owner then holds what it held before.
-    pub fn take_back(&mut self, owner: &[u8], claim: &Claim, grant: &Grant) -> Result<Released, InvalidClaim> {
+    pub fn revoke(&mut self, owner: &[u8], claim: &Claim, grant: &Grant) -> Result<Released, InvalidClaim> {
         let held = self.hold(owner, Deadline::Never);
         let holds_now = held.map(|hold| (hold.fence, if claim.is_read() { hold.reads } else { hold.holds }));
         if holds_now != Some((grant.fence, grant.holds)) {

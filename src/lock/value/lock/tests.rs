@@ -215,16 +215,16 @@ fn taking_a_grant_back_restores_the_earlier_holds() {
         let fence = lock.kept_fence(b"a", &claim).unwrap_or(fence(9));
         let (grant, _) = lock.admit(&request, fence, timestamp(1), Deadline::Never).unwrap();
         let mut later = lock.clone();
-        assert_eq!(lock.take_back(b"a", &claim, &grant), Ok(released), "{grants:?}, {claim:?}");
+        assert_eq!(lock.revoke(b"a", &claim, &grant), Ok(released), "{grants:?}, {claim:?}");
         assert_eq!(shown(&lock), before, "{grants:?}, {claim:?}");
         // A grant is not revoked after a later change: another number of holds, or another grant.
         if claim != MUTEX {
             let more = Grant { holds: grant.holds + 1, ..grant };
-            assert_eq!(later.take_back(b"a", &claim, &more), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+            assert_eq!(later.revoke(b"a", &claim, &more), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
         }
         let other = Grant { fence: Fence::new(fence.get() + 1).unwrap(), ..grant };
-        assert_eq!(later.take_back(b"a", &claim, &other), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
-        assert_eq!(later.take_back(b"z", &claim, &grant), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+        assert_eq!(later.revoke(b"a", &claim, &other), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+        assert_eq!(later.revoke(b"z", &claim, &grant), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
     }
 }
 
