@@ -73,7 +73,7 @@ pub trait Clients {
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool;
 
     /// Replies to the waiting client with the outcome of its request.
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
+    fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
 
 /// The client whose request is being decided.

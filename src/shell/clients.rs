@@ -254,7 +254,7 @@ impl Clients for TurnClients<'_> {
         waited_ms < PERMITTED_FOR_MS || self.is_permitted(request, names)
     }
 
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+    fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(WaitingClient { answer_by, request: mut answered }) = self.clients.take(request) else {
             return Delivery::Failed;
         };

@@ -134,7 +134,7 @@ impl Clients for &mut AllClients {
         true
     }
 
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+    fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.waiting.remove(&request) else { return Delivery::Failed };
         let WaitingClient { client, owner, prefix, is_adopted, channel } = waiting;
         if let Some((channel, key)) = channel {
@@ -174,8 +174,8 @@ impl Clients for Parking<'_> {
         (&mut *self.clients).may_be_granted(request, names, waited_ms)
     }
 
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
-        (&mut *self.clients).answer(request, outcome)
+    fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        (&mut *self.clients).reply(request, outcome)
     }
 }
 

@@ -539,7 +539,7 @@ impl Entry for OpenKey<'_> {
 #[derive(Clone, Default)]
 pub struct Inbox {
     /// The replies to waiters.
-    pub answers: Vec<(RequestId, WaitOutcome)>,
+    pub replies: Vec<(RequestId, WaitOutcome)>,
     /// The request that was queued last.
     pub parked: Option<RequestId>,
     /// Whether all clients have disconnected although their requests are still queued.
@@ -557,12 +557,12 @@ impl Clients for &mut Inbox {
         !self.unpermitted.contains(&request)
     }
 
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+    fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         record(|| Record::Reply(request, outcome));
         if self.is_deserted {
             return Delivery::Failed;
         }
-        self.answers.push((request, outcome));
+        self.replies.push((request, outcome));
         match outcome {
             WaitOutcome::Granted { .. } if !self.notified.contains(&request) => Delivery::Pending(ClientId(0)),
             _ => Delivery::Done,

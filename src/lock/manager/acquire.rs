@@ -1,7 +1,7 @@
 //! A request to acquire: granted, queued, or neither.
 
 use super::grant::{first_of, GrantedBy};
-use super::leave::{answer, dismiss_all, end_request};
+use super::leave::{dismiss_all, end_request, reply};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::Waited;
 use super::open_key::OpenKey;
@@ -314,7 +314,7 @@ fn enqueue<C: Park>(
 /// it on another connection gets `Superseded`.
 fn take_over<C: Park>(manager: &mut LockManager, clients: &mut C, earlier: RequestId) {
     if manager.queues().is_present(earlier) && !clients.take_over(earlier) {
-        answer(manager, clients, earlier, WaitOutcome::Superseded);
+        reply(manager, clients, earlier, WaitOutcome::Superseded);
     }
     manager.waits.remove(earlier);
 }

@@ -40,7 +40,7 @@ pub(super) enum Work {
     /// End a request.
     End(RequestId, PendingRemoval),
     /// Reply to a COALESCE request that a release has completed.
-    Answer(RequestId),
+    Reply(RequestId),
     /// Revoke an undelivered grant.
     Revoke(GrantInFlight),
     /// End a hold of a connection that has ended.
@@ -56,7 +56,7 @@ pub(super) enum Work {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Removals,
-    Answers,
+    Replies,
     UndeliveredGrants,
     EndedSessions,
     Queues,
@@ -66,11 +66,11 @@ pub(super) enum Kind {
 impl Kind {
     /// All kinds, in the order in which a round takes an item of each.
     pub const ALL: [Kind; 6] =
-        [Kind::Removals, Kind::Answers, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
+        [Kind::Removals, Kind::Replies, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
 
     /// Whether such work writes nothing.
     fn writes_nothing(self) -> bool {
-        matches!(self, Kind::Removals | Kind::Answers)
+        matches!(self, Kind::Removals | Kind::Replies)
     }
 }
 
@@ -106,7 +106,7 @@ impl Backlog {
         }
         match kind {
             Kind::Removals => self.pending_removals.take_next().map(|(id, removal)| Work::End(id, removal)),
-            Kind::Answers => waits.next_done().map(Work::Answer),
+            Kind::Replies => waits.next_done().map(Work::Reply),
             Kind::UndeliveredGrants => deliveries.begin_revocation().map(Work::Revoke),
             Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
             Kind::Queues => self.next_queue().map(Work::Serve),

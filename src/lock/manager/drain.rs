@@ -58,7 +58,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             Work::End(id, removal) => {
                 return end_request(self.engine.manager, clients, self.engine.host.now, id, Phase::Removing(removal));
             }
-            Work::Answer(id) => {
+            Work::Reply(id) => {
                 let phase = self.engine.manager.waits.phase(id, self.engine.host.now);
                 return end_request(self.engine.manager, clients, self.engine.host.now, id, phase);
             }
@@ -244,7 +244,7 @@ mod tests {
     fn a_lost_grant_is_taken_back_when_the_gate_opens() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
-        let (granted, _) = fixture.server.inbox.answers[0];
+        let (granted, _) = fixture.server.inbox.replies[0];
         fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.manager.undelivered(granted);
         fixture.drain();
@@ -259,7 +259,7 @@ mod tests {
     fn a_lost_grant_is_not_tried_for_ever_after_its_slot_has_left() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
-        let (granted, _) = fixture.server.inbox.answers[0];
+        let (granted, _) = fixture.server.inbox.replies[0];
         fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
         fixture.manager.undelivered(granted);
         fixture.drain();

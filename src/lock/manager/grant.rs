@@ -1,7 +1,7 @@
 //! Grants: the attempt to serve one waiter, and what a grant changes in stored locks.
 
 use super::deliveries::GrantInFlight;
-use super::leave::{answer, dismiss};
+use super::leave::{dismiss, reply};
 use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
 use super::open_key::OpenKey;
@@ -155,7 +155,7 @@ fn deliver<C: Clients>(
 ) {
     let Grant { fence, holds, slot, .. } = grant;
     manager.observer.wait_times.note(waited.ms);
-    match answer(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
+    match reply(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
         Delivery::Done if manager.deliveries.is_empty() => {}
         Delivery::Done => manager.deliveries.delivered_at_once(&delivery()),
         Delivery::Pending(client) => manager.deliveries.sent(client, delivery()),

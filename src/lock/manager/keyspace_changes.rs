@@ -330,11 +330,11 @@ mod tests {
         fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
         fixture.acquire("c", MUTEX, None, Lease::Persist);
         assert_eq!(inspect(&mut fixture), 0);
-        assert!(fixture.server.inbox.answers.is_empty());
+        assert!(fixture.server.inbox.replies.is_empty());
         fixture.server.keyspace.primary.insert(free.clone(), Stored::Foreign);
         assert_eq!(inspect(&mut fixture), 1);
-        let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
-        assert_eq!(answers, [WaitOutcome::Impossible(KeyError::WrongType)]);
+        let replies: Vec<_> = fixture.server.inbox.replies.iter().map(|(_, outcome)| *outcome).collect();
+        assert_eq!(replies, [WaitOutcome::Impossible(KeyError::WrongType)]);
         fixture.server.keyspace.primary.remove(&key());
         assert_eq!((inspect(&mut fixture), fixture.holders()), (1, "c".into()));
     }

@@ -113,14 +113,14 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
 }
 
 /// Replies to a waiting client with the outcome of its request.
-pub(super) fn answer<C: Clients>(
+pub(super) fn reply<C: Clients>(
     manager: &mut LockManager,
     clients: &mut C,
     id: RequestId,
     outcome: WaitOutcome,
 ) -> Delivery {
     manager.observer.statistics.count_outcome(outcome);
-    clients.answer(id, outcome)
+    clients.reply(id, outcome)
 }
 
 /// Removes a request from its queues, which become due. Its client, if it still waits, gets the outcome.
@@ -132,7 +132,7 @@ pub(super) fn dismiss<C: Clients>(manager: &mut LockManager, clients: &mut C, id
 
 fn end_with<C: Clients>(manager: &mut LockManager, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
     match (manager.queues().is_present(id), outcome) {
-        (true, _) => _ = answer(manager, clients, id, outcome),
+        (true, _) => _ = reply(manager, clients, id, outcome),
         // A reserved position has no client to reply to, so its wait counts as timed out.
         (false, WaitOutcome::Done { .. }) => manager.observer.statistics.count_outcome(WaitOutcome::TimedOut),
         (false, _) => manager.observer.statistics.count_outcome(outcome),
@@ -189,8 +189,8 @@ fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, i
     let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
     manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
     match manager.waits.may_reserve_position(id, &manager.limits) {
-        true => _ = clients.answer(id, WaitOutcome::TimedOut),
-        false => _ = answer(manager, clients, id, WaitOutcome::TimedOut),
+        true => _ = clients.reply(id, WaitOutcome::TimedOut),
+        false => _ = reply(manager, clients, id, WaitOutcome::TimedOut),
     }
     manager.leave(now, id, Leave::Detach);
 }
@@ -260,7 +260,7 @@ mod tests {
             fixture.server.keyspace.now_ms = 2_000;
             fixture.tick();
             assert!(fixture.manager.queues().is_empty(), "{row}");
-            assert!(fixture.server.inbox.answers.is_empty(), "{row}: no client is left to reply to");
+            assert!(fixture.server.inbox.replies.is_empty(), "{row}: no client is left to reply to");
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
         assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![Told::Hold(owner("d"))]));
         let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
-        assert_eq!(fixture.server.inbox.answers[..2], outcomes);
+        assert_eq!(fixture.server.inbox.replies[..2], outcomes);
         assert_eq!(fixture.manager.queues().reserved_positions(), 1);
     }
 
@@ -299,7 +299,7 @@ mod tests {
             .extend([cancelled], PendingRemoval::Reply(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms += 100;
         let again = queue(&mut fixture, "b", true);
-        assert_eq!(fixture.server.inbox.answers, [(cancelled, WaitOutcome::Cancelled)]);
+        assert_eq!(fixture.server.inbox.replies, [(cancelled, WaitOutcome::Cancelled)]);
         let of_key = fixture.manager.queues().of_key(key().as_ref()).unwrap();
         assert_eq!(of_key.last().map(|(_, id)| id), Some(again), "behind c");
         assert_eq!(fixture.manager.queues().request(again).unwrap().since.ms(), 1_100);
@@ -325,7 +325,7 @@ mod tests {
             fixture.tick();
             assert_eq!(phase(&fixture, id), after);
         }
-        assert_eq!(fixture.server.inbox.answers[1], (cancelled, WaitOutcome::Cancelled), "though it had timed out");
+        assert_eq!(fixture.server.inbox.replies[1], (cancelled, WaitOutcome::Cancelled), "though it had timed out");
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(fixture.cancel("b"), Ok(Cancelled::Some));
         fixture.drain();
         assert!(matches!(
-            fixture.server.inbox.answers[..],
+            fixture.server.inbox.replies[..],
             [(_, WaitOutcome::Cancelled), (_, WaitOutcome::Granted { .. })]
         ));
         assert_eq!(fixture.holders(), "a c");
@@ -413,7 +413,7 @@ mod tests {
         for is_delivered in [true, false] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
             fixture.release("a", Portion::Mutex).unwrap();
-            let (granted, _) = fixture.server.inbox.answers[0];
+            let (granted, _) = fixture.server.inbox.replies[0];
             if is_delivered {
                 fixture.manager.delivered(granted);
             }
@@ -435,7 +435,7 @@ mod tests {
                 let row = format!("{is_undelivered_before} {name} {lock_type:?}");
                 let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
                 fixture.release("a", Portion::Mutex).unwrap();
-                let (granted, _) = fixture.server.inbox.answers[0];
+                let (granted, _) = fixture.server.inbox.replies[0];
                 if is_undelivered_before {
                     fixture.manager.undelivered(granted);
                 }
@@ -464,7 +464,7 @@ mod tests {
             }
             fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
             fixture.drain();
-            let granted: Vec<_> = fixture.server.inbox.answers.iter().map(|(request, _)| *request).collect();
+            let granted: Vec<_> = fixture.server.inbox.replies.iter().map(|(request, _)| *request).collect();
             granted.into_iter().for_each(|request| fixture.manager.undelivered(request));
             fixture.drain();
             assert_eq!(fixture.holders(), if is_notified { "b" } else { "" });
@@ -481,7 +481,7 @@ mod tests {
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.slots_left(|key| key.name == b"k");
         fixture.drain();
-        let told = fixture.server.inbox.answers.drain(..).collect::<Vec<_>>();
+        let told = fixture.server.inbox.replies.drain(..).collect::<Vec<_>>();
         assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
         assert_eq!((fixture.manager.queues().reserved_positions(), fixture.manager.queues().waiters()), (0, 1));
         assert!(fixture.manager.queues().id_of(key().as_ref()).is_none());
@@ -493,7 +493,7 @@ mod tests {
     fn a_demoted_server_forgets_waiters_bindings_and_grants() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
-        let lost = fixture.server.inbox.answers[0].0;
+        let lost = fixture.server.inbox.replies[0].0;
         fixture.manager.undelivered(lost);
         fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.manager.end_session(crate::key::ClientId(7));
@@ -504,7 +504,7 @@ mod tests {
             "no key is handed over any more"
         );
         fixture.drain();
-        assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
+        assert!(matches!(fixture.server.inbox.replies[..], [_, (_, WaitOutcome::Demoted)]));
         assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());
         assert!(!fixture.manager.has_due());
         assert_eq!(fixture.next_timer(), None);

@@ -174,10 +174,10 @@ mod tests {
         let Ok(Acquired::Queued(id)) = acquired else { panic!("{acquired:?}") };
         fixture.server.keyspace.now_ms = 1_199;
         fixture.tick();
-        assert_eq!(fixture.server.inbox.answers, []);
+        assert_eq!(fixture.server.inbox.replies, []);
         fixture.server.keyspace.now_ms = 1_200;
         fixture.tick();
-        assert_eq!(fixture.server.inbox.answers, [(id, WaitOutcome::TimedOut)]);
+        assert_eq!(fixture.server.inbox.replies, [(id, WaitOutcome::TimedOut)]);
         assert!(fixture.manager.queues().is_empty() && fixture.next_timer().is_none());
     }
 

@@ -250,7 +250,7 @@ pub enum Refusal {
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<F = Grant> {
+pub enum WaitReply<F = Grant> {
     /// The fencing token, and the number of holds now.
     Granted(F, u32),
     /// `[nil, fence]`: the hold with this fencing token has done the work.

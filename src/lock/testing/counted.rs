@@ -1,6 +1,6 @@
 //! Compares the statistics of the rules with the replies by the contract, and with the keys that hold locks.
 
-use super::contract::{Answer, Outcome, Refusal};
+use super::contract::{Outcome, Refusal, WaitReply};
 use super::model::SilentEnds;
 use super::rules::Rules;
 use crate::host::simulated::Stored;
@@ -38,16 +38,16 @@ impl Counted {
     }
 
     /// Counts the reply to a waiter.
-    pub fn answer(&mut self, answer: Answer) {
-        match answer {
-            Answer::Granted(..) => self.grants_after_wait += 1,
+    pub fn wait_reply(&mut self, reply: WaitReply) {
+        match reply {
+            WaitReply::Granted(..) => self.grants_after_wait += 1,
             // The wait continues if its position is reserved. The model counts the waits that do not.
-            Answer::TimedOut => {}
-            Answer::Cancelled => self.cancelled += 1,
-            Answer::Superseded => self.superseded += 1,
-            Answer::Done(_) => self.coalesced += 1,
-            Answer::Refused(Refusal::Deadlock) => self.deadlocks += 1,
-            Answer::Refused(_) | Answer::TryAgain | Answer::Demoted => {}
+            WaitReply::TimedOut => {}
+            WaitReply::Cancelled => self.cancelled += 1,
+            WaitReply::Superseded => self.superseded += 1,
+            WaitReply::Done(_) => self.coalesced += 1,
+            WaitReply::Refused(Refusal::Deadlock) => self.deadlocks += 1,
+            WaitReply::Refused(_) | WaitReply::TryAgain | WaitReply::Demoted => {}
         }
     }
 

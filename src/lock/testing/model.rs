@@ -183,7 +183,7 @@ pub struct Model {
     /// Requests of clients that have disconnected, before the server has noticed it.
     pub(super) deaf: Vec<u64>,
     pub(super) undelivered: Vec<UndeliveredGrant>,
-    pub(super) answers: Vec<(u64, Answer)>,
+    pub(super) replies: Vec<(u64, WaitReply)>,
     pub(super) silent_ends: SilentEnds,
     pub(super) grants: u64,
     /// The connections on which requests were granted, by grant: a repeated request may come on another one.
@@ -207,7 +207,7 @@ pub(super) enum Say {
 
 /// Commands.
 impl Model {
-    /// Plays a command; the outcomes of waits are in [`Model::take_answers`].
+    /// Plays a command; the outcomes of waits are in [`Model::take_replies`].
     pub fn play(&mut self, command: &Command) -> Outcome {
         self.expire();
         let outcome = match command {
@@ -319,7 +319,7 @@ impl Model {
     fn take_over(&mut self, retried: usize, client: u64) {
         let old = self.requests.remove(retried);
         if old.detached.is_none() && old.asked.client != client {
-            self.answers.push((old.asked.number, Answer::Superseded));
+            self.replies.push((old.asked.number, WaitReply::Superseded));
         }
     }
 
@@ -343,7 +343,7 @@ impl Model {
                 holder.stays_at_0 = false;
                 self.holders_changed(key);
                 if !failed && claim == Claim::Mutex {
-                    self.answer_all_that_coalesce(key, grant);
+                    self.complete_coalescing(key, grant);
                 }
             }
             if keys.len() == 1 {
@@ -356,11 +356,11 @@ impl Model {
 
     /// When the holder releases the lock, every COALESCE request for the key, at any position, gets `[nil, fence]` and
     /// leaves the queue. Reserved positions end as well.
-    fn answer_all_that_coalesce(&mut self, key: Word, grant: Grant) {
+    fn complete_coalescing(&mut self, key: Word, grant: Grant) {
         let is_meant = |request: &Request| request.asked.coalesce && request.asked.keys.contains(&key);
         let meant = self.requests.iter().filter(|request| is_meant(request) && request.detached.is_none());
-        let answers: Vec<_> = meant.map(|request| (request.asked.number, Answer::Done(grant))).collect();
-        self.answers.extend(answers);
+        let replies: Vec<_> = meant.map(|request| (request.asked.number, WaitReply::Done(grant))).collect();
+        self.replies.extend(replies);
         let kept = self.requests.iter().filter(|request| is_meant(request) && request.detached.is_some());
         self.silent_ends.timed_out += kept.count() as u64;
         self.requests.retain(|request| !is_meant(request));
@@ -407,7 +407,7 @@ impl Model {
         let cancelled: Vec<_> = self.requests.iter().filter(|request| is_meant(request)).cloned().collect();
         self.requests.retain(|request| !is_meant(request));
         for request in cancelled.iter().filter(|request| request.detached.is_none()) {
-            self.answers.push((request.asked.number, Answer::Cancelled));
+            self.replies.push((request.asked.number, WaitReply::Cancelled));
         }
         self.silent_ends.cancelled += cancelled.iter().filter(|request| request.detached.is_some()).count() as u64;
         Ok(Outcome::Cancelled(!cancelled.is_empty()))

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
 use super::contract::{
-    Acquire, Answer, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes,
+    Acquire, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, WaitReply, Writes,
 };
 use super::trace::{self, At};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, TimeSlices};
@@ -33,7 +33,7 @@ pub(super) struct Rules {
     pub numbers: HashMap<RequestId, u64>,
     /// The request whose client disconnects in this iteration.
     deaf: Option<u64>,
-    answers: Vec<(u64, Answer<Fence>)>,
+    replies: Vec<(u64, WaitReply<Fence>)>,
     saved: Replica,
     /// The outcomes by request id, recorded if a test asks for it.
     pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
@@ -57,7 +57,7 @@ impl Rules {
             manager,
             numbers: HashMap::new(),
             deaf: None,
-            answers: Vec::new(),
+            replies: Vec::new(),
             saved,
             outcomes: None,
             iterations: 0,
@@ -285,7 +285,7 @@ impl Rules {
         let replica = self.server.keyspace.replica.clone();
         self.manager.demote();
         self.restart(replica, grace);
-        self.server.inbox.answers.retain(|(_, answer)| *answer != WaitOutcome::Demoted);
+        self.server.inbox.replies.retain(|(_, reply)| *reply != WaitOutcome::Demoted);
     }
 
     fn restart(&mut self, replica: Replica, grace: Ms) {
@@ -362,14 +362,14 @@ impl Rules {
                 }
             }
         }
-        for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {
+        for (id, outcome) in std::mem::take(&mut self.server.inbox.replies) {
             assert!(
                 self.manager.queues().request(id).is_none_or(|request| !request.is_present()),
                 "answered, still queued"
             );
             self.outcomes.iter_mut().for_each(|outcomes| outcomes.push((id, outcome)));
             let number = self.numbers[&id];
-            self.answers.push((number, to_answer(outcome)));
+            self.replies.push((number, to_reply(outcome)));
             if let WaitOutcome::Granted { .. } = outcome {
                 match self.deaf == Some(number) {
                     true => self.manager.undelivered(id),
@@ -381,8 +381,8 @@ impl Rules {
     }
 
     /// Takes the outcomes of waits since the last call.
-    pub fn take_answers(&mut self) -> Vec<(u64, Answer<Fence>)> {
-        std::mem::take(&mut self.answers)
+    pub fn take_replies(&mut self) -> Vec<(u64, WaitReply<Fence>)> {
+        std::mem::take(&mut self.replies)
     }
 }
 
@@ -429,17 +429,17 @@ fn refusal(error: KeyError) -> Refusal {
     }
 }
 
-pub(super) fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
+pub(super) fn to_reply(outcome: WaitOutcome) -> WaitReply<Fence> {
     match outcome {
-        WaitOutcome::Granted { fence, holds, .. } => Answer::Granted(fence, holds),
-        WaitOutcome::Done { fence } => Answer::Done(fence),
-        WaitOutcome::TimedOut => Answer::TimedOut,
-        WaitOutcome::Cancelled => Answer::Cancelled,
-        WaitOutcome::Superseded => Answer::Superseded,
-        WaitOutcome::Impossible(error) => Answer::Refused(refusal(error)),
-        WaitOutcome::Deadlock => Answer::Refused(Refusal::Deadlock),
-        WaitOutcome::TryAgain => Answer::TryAgain,
-        WaitOutcome::Demoted => Answer::Demoted,
+        WaitOutcome::Granted { fence, holds, .. } => WaitReply::Granted(fence, holds),
+        WaitOutcome::Done { fence } => WaitReply::Done(fence),
+        WaitOutcome::TimedOut => WaitReply::TimedOut,
+        WaitOutcome::Cancelled => WaitReply::Cancelled,
+        WaitOutcome::Superseded => WaitReply::Superseded,
+        WaitOutcome::Impossible(error) => WaitReply::Refused(refusal(error)),
+        WaitOutcome::Deadlock => WaitReply::Refused(Refusal::Deadlock),
+        WaitOutcome::TryAgain => WaitReply::TryAgain,
+        WaitOutcome::Demoted => WaitReply::Demoted,
         WaitOutcome::NotPermitted => panic!("every client keeps its permissions"),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::between::check_no_request_gets_in_between;
 use super::checks::{self, Before};
-use super::contract::{Answer, Claim, Command, Event, Grant, Ms, Outcome, Refusal, Word, Writes};
+use super::contract::{Claim, Command, Event, Grant, Ms, Outcome, Refusal, WaitReply, Word, Writes};
 use super::counted::Counted;
 use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
@@ -47,7 +47,7 @@ pub(super) struct Simulation {
     /// Requests may wait indefinitely.
     may_be_endless: bool,
     /// The outcomes of waits since the start.
-    pub told: Vec<Answer>,
+    pub told: Vec<WaitReply>,
     /// Owners that were granted several requests at once: their order is open, and so are lease and fencing token.
     at_once: Vec<Word>,
     requests: u64,
@@ -236,7 +236,7 @@ impl Simulation {
         let before = self.model.reevaluated();
         for command in commands {
             self.send_in_iteration(command);
-            if self.model.has_answers() || self.model.reevaluated() > before {
+            if self.model.has_replies() || self.model.reevaluated() > before {
                 break;
             }
         }
@@ -372,35 +372,35 @@ impl Simulation {
             return;
         }
         self.rules.play_iterations(check_no_request_gets_in_between);
-        let mut answers = self.rules.take_answers();
-        let mut expected = self.model.take_answers();
-        answers.sort_by_key(|(number, _)| *number);
+        let mut replies = self.rules.take_replies();
+        let mut expected = self.model.take_replies();
+        replies.sort_by_key(|(number, _)| *number);
         expected.sort_by_key(|(number, _)| *number);
-        let is_same = |(number, answer): &(u64, Answer<Fence>), (other, expected): &(u64, Answer)| {
-            let is_same = match (answer, expected) {
-                (Answer::Granted(_, holds), Answer::Granted(_, expected)) => holds == expected,
-                (Answer::Done(_), Answer::Done(_)) => true,
-                (answer, expected) => format!("{answer:?}") == format!("{expected:?}"),
+        let is_same = |(number, reply): &(u64, WaitReply<Fence>), (other, expected): &(u64, WaitReply)| {
+            let is_same = match (reply, expected) {
+                (WaitReply::Granted(_, holds), WaitReply::Granted(_, expected)) => holds == expected,
+                (WaitReply::Done(_), WaitReply::Done(_)) => true,
+                (reply, expected) => format!("{reply:?}") == format!("{expected:?}"),
             };
             number == other && is_same
         };
-        let are_same = answers.len() == expected.len() && answers.iter().zip(&expected).all(|(a, b)| is_same(a, b));
-        assert!(are_same, "told {answers:x?}, but the contract says {expected:x?}");
-        let granted = expected.iter().filter(|(_, answer)| matches!(answer, Answer::Granted(..)));
+        let are_same = replies.len() == expected.len() && replies.iter().zip(&expected).all(|(a, b)| is_same(a, b));
+        assert!(are_same, "told {replies:x?}, but the contract says {expected:x?}");
+        let granted = expected.iter().filter(|(_, reply)| matches!(reply, WaitReply::Granted(..)));
         let granted: Vec<_> = granted.filter_map(|(number, _)| self.owners.get(number).copied()).collect();
-        for ((number, answer), (_, expected)) in answers.iter().zip(&expected) {
-            if let (Answer::Done(fence), Answer::Done(grant)) = (answer, expected) {
+        for ((number, reply), (_, expected)) in replies.iter().zip(&expected) {
+            if let (WaitReply::Done(fence), WaitReply::Done(grant)) = (reply, expected) {
                 self.match_fence(*grant, *fence);
             }
-            let (Answer::Granted(fence, _), Answer::Granted(grant, _)) = (answer, expected) else { continue };
+            let (WaitReply::Granted(fence, _), WaitReply::Granted(grant, _)) = (reply, expected) else { continue };
             let Some(owner) = self.owners.get(number).copied() else { continue };
             match granted.iter().filter(|other| **other == owner).count() {
                 1 => self.match_fence(*grant, *fence),
                 _ => self.at_once.push(owner),
             }
         }
-        expected.iter().for_each(|(_, answer)| self.counted.answer(*answer));
-        self.told.extend(expected.iter().map(|(_, answer)| *answer));
+        expected.iter().for_each(|(_, reply)| self.counted.wait_reply(*reply));
+        self.told.extend(expected.iter().map(|(_, reply)| *reply));
     }
 
     fn match_fence(&mut self, grant: Grant, fence: Fence) {

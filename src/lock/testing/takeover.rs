@@ -76,7 +76,7 @@ impl ReplicaUnderTest {
 impl Rules {
     fn finish_and_check(&mut self) {
         self.play_iterations(|_, _| {});
-        self.take_answers();
+        self.take_replies();
         for stored in self.server.keyspace.primary.values() {
             if let Stored::Lock(lock, _) = stored {
                 checks::check_lock(lock);

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 
-use super::rules::{to_answer, Rules};
+use super::rules::{to_reply, Rules};
 use crate::host::simulated::{replace_records, Record};
 use crate::host::WaitOutcome;
 use crate::manager::timers::NextTimer;
@@ -113,7 +113,7 @@ fn in_words(rules: &Rules, record: Record) -> String {
                 WaitOutcome::Granted { slot, .. } => slot.map(|slot| slot.number()),
                 _ => None,
             };
-            format!("    reply-to-{number:x?}: {:?} {slot:?}", to_answer(outcome))
+            format!("    reply-to-{number:x?}: {:?} {slot:?}", to_reply(outcome))
         }
     }
 }

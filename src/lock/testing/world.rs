@@ -22,13 +22,13 @@ impl Model {
     }
 
     /// Takes the outcomes of waits since the last call, by the numbers of their requests.
-    pub fn take_answers(&mut self) -> Vec<(u64, Answer)> {
-        std::mem::take(&mut self.answers)
+    pub fn take_replies(&mut self) -> Vec<(u64, WaitReply)> {
+        std::mem::take(&mut self.replies)
     }
 
     /// Whether any wait has ended since the last call.
-    pub fn has_answers(&self) -> bool {
-        !self.answers.is_empty()
+    pub fn has_replies(&self) -> bool {
+        !self.replies.is_empty()
     }
 
     /// Whether this mutex is held by a grant on one of these connections.
@@ -124,7 +124,7 @@ impl Model {
             over.min_by_key(|index| requests[*index].asked.number & u64::from(u32::MAX))
         };
         while let Some(over) = first_over(&self.requests) {
-            self.answers.push((self.requests[over].asked.number, Answer::TimedOut));
+            self.replies.push((self.requests[over].asked.number, WaitReply::TimedOut));
             self.silent_ends.timed_out += u64::from(self.keep_place == 0);
             self.leave(over);
         }
@@ -195,7 +195,7 @@ impl Model {
             Event::SlotMoved => {
                 self.values.clear();
                 for request in std::mem::take(&mut self.requests).iter().filter(|request| request.detached.is_none()) {
-                    self.answers.push((request.asked.number, Answer::TryAgain));
+                    self.replies.push((request.asked.number, WaitReply::TryAgain));
                 }
             }
             Event::GraceSet(ms) => {
@@ -305,19 +305,19 @@ impl Model {
             self.end_upgrades();
             if let Some((index, refusal)) = self.first_impossible(None) {
                 let request = self.requests.remove(index);
-                self.answers.push((request.asked.number, Answer::Refused(refusal)));
+                self.replies.push((request.asked.number, WaitReply::Refused(refusal)));
             } else if let Some(index) = self.next_to_be_served() {
                 let Request { mut asked, lease_ends, .. } = self.requests.remove(index);
                 if let Some(ends) = lease_ends {
                     asked.lease = Some(ends.saturating_sub(self.now.wall));
                     if asked.lease == Some(0) {
-                        self.answers.push((asked.number, Answer::TimedOut));
+                        self.replies.push((asked.number, WaitReply::TimedOut));
                         self.silent_ends.timed_out += 1;
                         continue;
                     }
                 }
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
-                self.answers.push((asked.number, Answer::Granted(grant, counts[0].2)));
+                self.replies.push((asked.number, WaitReply::Granted(grant, counts[0].2)));
                 if self.deaf.contains(&asked.number) {
                     self.note_undelivered(&asked, grant, counts);
                 }
@@ -413,7 +413,7 @@ impl Model {
         let mut requests = self.requests.clone();
         requests.insert(position, request);
         match self.would_deadlock(&requests, position) {
-            true => self.answers.push((requests[position].asked.number, Answer::Refused(Refusal::Deadlock))),
+            true => self.replies.push((requests[position].asked.number, WaitReply::Refused(Refusal::Deadlock))),
             false => self.requests = requests,
         }
         true

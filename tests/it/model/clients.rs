@@ -85,7 +85,7 @@ impl Clients {
     }
 
     /// The outcomes sent to waiters since the last call that have arrived.
-    pub fn take_answers(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
+    pub fn take_replies(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
         let mut answers = Vec::new();
         for connection in &mut self.connections {
             let Some(number) = connection.blocked_by else { continue };

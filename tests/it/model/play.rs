@@ -377,7 +377,7 @@ impl<'s> Play<'s> {
             lines.push(wire::line(&command, self.now.wall));
             let outcome = self.expect(&command);
             expected.push((command, outcome));
-            if self.model.has_answers() || self.model.reevaluated() > reevaluated {
+            if self.model.has_replies() || self.model.reevaluated() > reevaluated {
                 break;
             }
         }

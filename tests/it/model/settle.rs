@@ -53,7 +53,7 @@ impl Play<'_> {
 
     /// The expected outcomes of the waiters that are connected.
     pub(super) fn take_told(&mut self, told: &mut Vec<(u64, Told<Grant>)>) {
-        for (number, answer) in self.model.take_answers() {
+        for (number, answer) in self.model.take_replies() {
             if self.clients.is_heard(number) {
                 told.push((number, wire::to_be_told(&self.clients.requests[&number].asked, answer)));
             }
@@ -84,7 +84,7 @@ impl Play<'_> {
             self.compare_outcome(&command, outcome, &reply)?;
             replies.clear();
         }
-        answers.extend(self.clients.take_answers()?);
+        answers.extend(self.clients.take_replies()?);
         Ok(None)
     }
 
@@ -152,7 +152,7 @@ impl Play<'_> {
         let is_over = asked.block.is_some_and(|block| block > 0 && sent + block <= self.now.monotonic);
         let is_refused = [Refusal::WrongType, Refusal::WrongKind]
             .into_iter()
-            .any(|refusal| wire::to_be_told(asked, Answer::Refused(refusal)).0 == expected);
-        is_over && is_refused && wire::to_be_told(asked, Answer::TimedOut).0 == words
+            .any(|refusal| wire::to_be_told(asked, WaitReply::Refused(refusal)).0 == expected);
+        is_over && is_refused && wire::to_be_told(asked, WaitReply::TimedOut).0 == words
     }
 }

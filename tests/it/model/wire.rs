@@ -334,22 +334,24 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
 }
 
 /// The contract's form of this outcome.
-pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
+pub fn to_be_told(asked: &Acquire, answer: WaitReply) -> Told<Grant> {
     let (by_reply, by_message) = match answer {
-        Answer::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
-        Answer::Done(grant) => return ("done".into(), Some(grant)),
-        Answer::Cancelled | Answer::Superseded | Answer::Refused(_) if matches!(asked.claim, Claim::Adopted { .. }) => {
+        WaitReply::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
+        WaitReply::Done(grant) => return ("done".into(), Some(grant)),
+        WaitReply::Cancelled | WaitReply::Superseded | WaitReply::Refused(_)
+            if matches!(asked.claim, Claim::Adopted { .. }) =>
+        {
             ("nil", "")
         }
-        Answer::TimedOut => ("nil", "timeout"),
-        Answer::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
-        Answer::Superseded => ("UNBLOCKED superseded by a newer request", "superseded"),
-        Answer::Refused(Refusal::WrongType) => ("WRONGTYPE", "wrongtype"),
-        Answer::Refused(Refusal::WrongKind) => ("WRONGKIND", "wrongkind"),
-        Answer::Refused(Refusal::Deadlock) => ("DEADLOCK", "unblocked"),
-        Answer::Refused(_) => ("ERR", "unblocked"),
-        Answer::TryAgain => ("TRYAGAIN", "moved"),
-        Answer::Demoted => ("UNBLOCKED", "unblocked"),
+        WaitReply::TimedOut => ("nil", "timeout"),
+        WaitReply::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
+        WaitReply::Superseded => ("UNBLOCKED superseded by a newer request", "superseded"),
+        WaitReply::Refused(Refusal::WrongType) => ("WRONGTYPE", "wrongtype"),
+        WaitReply::Refused(Refusal::WrongKind) => ("WRONGKIND", "wrongkind"),
+        WaitReply::Refused(Refusal::Deadlock) => ("DEADLOCK", "unblocked"),
+        WaitReply::Refused(_) => ("ERR", "unblocked"),
+        WaitReply::TryAgain => ("TRYAGAIN", "moved"),
+        WaitReply::Demoted => ("UNBLOCKED", "unblocked"),
     };
     (if asked.notify { by_message } else { by_reply }.into(), None)
 }

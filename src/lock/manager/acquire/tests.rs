@@ -92,7 +92,7 @@ fn a_smaller_limit_refuses_requests_that_it_can_never_admit() {
     assert_eq!(fixture.effects(), [Told::Limit(2)]);
     let (lock, _) = fixture.stored();
     assert_eq!(lock.semaphore_limit(), Some(2), "the limit that LOCK.INFO shows");
-    let outcomes: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
+    let outcomes: Vec<_> = fixture.server.inbox.replies.iter().map(|(_, outcome)| *outcome).collect();
     assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is refused before it is first");
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }

@@ -65,7 +65,7 @@ fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
     let Some(Acquired::Queued(last)) = asked.pop() else { panic!("{asked:?}") };
     assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
-    assert_eq!(fixture.server.inbox.answers, [(last, WaitOutcome::Deadlock)]);
+    assert_eq!(fixture.server.inbox.replies, [(last, WaitOutcome::Deadlock)]);
     assert_eq!((fixture.manager.observer.statistics.deadlocks, fixture.manager.queues().waiters()), (1, 2));
     let happened = fixture.manager.observer.occurrences.take();
     let cycle = happened.iter().find_map(|occurrence| match occurrence {
@@ -124,7 +124,7 @@ fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     fixture.effects();
     assert_eq!(fixture.release("z", Portion::Mutex), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
-    assert_eq!(fixture.server.inbox.answers[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
+    assert_eq!(fixture.server.inbox.replies[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
     assert!(fixture.manager.queues().is_empty());
     let statistics = fixture.manager.observer.statistics;
     assert_eq!((statistics.grants_after_wait, statistics.undelivered_grants), (1, 0));
@@ -172,7 +172,7 @@ fn a_grant_of_several_keys_lets_its_owner_reenter_from_the_queues_of_all() {
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert!(fixture.manager.queues().is_empty() && !fixture.manager.has_due());
-    assert_eq!(fixture.server.inbox.answers.len(), 2);
+    assert_eq!(fixture.server.inbox.replies.len(), 2);
     // Queues that were removed are not served.
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
@@ -200,7 +200,7 @@ fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.server.keyspace.primary.len(), 2);
-    let (granted, _) = fixture.server.inbox.answers[0];
+    let (granted, _) = fixture.server.inbox.replies[0];
     fixture.manager.undelivered(granted);
     fixture.drain();
     assert!(fixture.server.keyspace.primary.is_empty());
@@ -252,7 +252,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if write_check == WriteCheck::Allowed { "b" } else { "" }, "{write_check:?}");
         assert_eq!(fixture.manager.has_due(), write_check == WriteCheck::Refused, "{write_check:?}: later");
-        let asks_again = matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]);
+        let asks_again = matches!(fixture.server.inbox.replies[..], [(_, WaitOutcome::TryAgain)]);
         assert_eq!(asks_again, write_check == WriteCheck::SlotMoved, "{write_check:?}");
     }
 }
@@ -305,9 +305,9 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
     }
     fixture.server.time_slices = TimeSlices::Of(1);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
-    for answered in 1..=3 {
-        assert_eq!(fixture.server.inbox.answers.len(), answered);
-        assert_eq!(fixture.manager.has_due(), answered < 3, "the rest is left to the next turn");
+    for replied in 1..=3 {
+        assert_eq!(fixture.server.inbox.replies.len(), replied);
+        assert_eq!(fixture.manager.has_due(), replied < 3, "the rest is left to the next turn");
         fixture.drain();
     }
 }
@@ -348,11 +348,11 @@ fn a_request_that_reenters_while_writes_are_refused_for_another_key_is_served_wh
         fixture.release("a", Portion::Mutex).unwrap();
         fixture.server.keyspace.open_to_command = None;
         fixture.drain();
-        let answered = |fixture: &Fixture| fixture.server.inbox.answers.len();
-        assert_eq!((answered(&fixture), fixture.manager.has_due()), (1, true), "{holder}");
+        let replied = |fixture: &Fixture| fixture.server.inbox.replies.len();
+        assert_eq!((replied(&fixture), fixture.manager.has_due()), (1, true), "{holder}");
         fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
-        assert_eq!((answered(&fixture), fixture.manager.has_due()), (2, false), "{holder}: b holds both");
+        assert_eq!((replied(&fixture), fixture.manager.has_due()), (2, false), "{holder}: b holds both");
         assert_eq!(fixture.holders(), "b");
     }
 }

@@ -84,10 +84,10 @@ fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
-    assert!(fixture.server.inbox.answers.is_empty(), "a release that ends no hold answers no waiter");
+    assert!(fixture.server.inbox.replies.is_empty(), "a release that ends no hold answers no waiter");
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
-    assert!(matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]));
+    assert!(matches!(fixture.server.inbox.replies[..], [(_, WaitOutcome::TryAgain)]));
     assert!(fixture.holders().is_empty() && fixture.manager.queues().is_empty());
 }
 
@@ -151,7 +151,7 @@ fn a_release_hands_over_to_a_request_for_several_keys() {
 fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.release("a", Portion::Mutex).unwrap();
-    let (granted, _) = fixture.server.inbox.answers[0];
+    let (granted, _) = fixture.server.inbox.replies[0];
     fixture.manager.undelivered(granted);
     fixture.effects();
     fixture.drain();

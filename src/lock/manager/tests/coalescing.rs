@@ -61,7 +61,7 @@ fn fence(fixture: &Fixture) -> Fence {
 }
 
 fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
-    std::mem::take(&mut fixture.server.inbox.answers)
+    std::mem::take(&mut fixture.server.inbox.replies)
 }
 
 fn drain_all(fixture: &mut Fixture) {

@@ -240,7 +240,7 @@ fn rare_occurrences_are_always_recorded() {
     fixture.try_acquire("c", &[b"k"], MUTEX).unwrap_err();
     assert_eq!(told(&mut fixture), ["a deadlock", "c max waiters"]);
     fixture.release("a", Portion::Mutex).unwrap();
-    fixture.manager.undelivered(fixture.server.inbox.answers[0].0);
+    fixture.manager.undelivered(fixture.server.inbox.replies[0].0);
     fixture.drain();
     assert_eq!(told(&mut fixture), ["b Undelivered after 0, 0 wait"]);
     let Statistics { deadlocks, max_waiters_refusals, undelivered_grants, .. } = fixture.manager.observer.statistics;
@@ -271,7 +271,7 @@ fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire("b", MUTEX, session, Lease::Persist);
         fixture.release("a", Portion::Mutex).unwrap();
-        let (granted, _) = fixture.server.inbox.answers[0];
+        let (granted, _) = fixture.server.inbox.replies[0];
         lost(&mut fixture, granted);
         fixture.drain();
         let told = told(&mut fixture);

@@ -51,7 +51,7 @@ fn drain_all(fixture: &mut Fixture) -> usize {
 }
 
 fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
-    std::mem::take(&mut fixture.server.inbox.answers)
+    std::mem::take(&mut fixture.server.inbox.replies)
 }
 
 /// The requests that wait for the key, in order.
@@ -419,6 +419,6 @@ fn a_request_that_has_timed_out_is_not_granted() {
             fixture.drain();
         }
         assert_eq!(fixture.holders(), "", "{names:?}");
-        assert!(fixture.server.inbox.answers.iter().all(|(_, outcome)| *outcome == WaitOutcome::TimedOut));
+        assert!(fixture.server.inbox.replies.iter().all(|(_, outcome)| *outcome == WaitOutcome::TimedOut));
     }
 }

@@ -566,7 +566,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
             }) {
                 return;
             }
-            let naive::Answer { is_deadlock: expected, is_old } = naive::answer(fixture, new);
+            let naive::Expected { is_deadlock: expected, is_old } = naive::expected(fixture, new);
             let now = fixture.server.now().timestamp();
             let (queues, keys) = (&fixture.queues, &mut &mut fixture.server.keyspace);
             let holders = &mut Holders::new(keys, &fixture.ended, now);

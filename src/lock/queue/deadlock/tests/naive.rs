@@ -47,14 +47,14 @@ struct World {
 }
 
 /// What the definition says of a new request.
-pub(super) struct Answer {
+pub(super) struct Expected {
     /// The request would deadlock, or it is ahead of others and another request of its owner would.
     pub is_deadlock: bool,
     /// Other requests are deadlocked even without the new one.
     pub is_old: bool,
 }
 
-pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
+pub(super) fn expected(fixture: &mut Fixture, new: &NewRequest<'_>) -> Expected {
     let without = World::of(fixture, new);
     let asked = Waits::of(new);
     let is_old = !without.clone().left_waiting(&asked.position).is_empty();
@@ -76,7 +76,7 @@ pub(super) fn answer(fixture: &mut Fixture, new: &NewRequest<'_>) -> Answer {
     with.enter(asked.clone());
     let left = with.left_waiting(&asked.position);
     let is_deadlock = left.iter().any(|left| left.position == asked.position || is_ahead && left.owner == asked.owner);
-    Answer { is_deadlock, is_old }
+    Expected { is_deadlock, is_old }
 }
 
 /// Whether these owners are deadlocked even if every other owner releases all that it holds and stops waiting.
