@@ -319,13 +319,13 @@ impl Keyspace {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
         self.signal_modified(key);
-        self.note_stored(key);
+        self.record_stored(key);
         self.events.push(KeyEvent::Touched(key.clone()));
         self.send(key, Sent::Put(stored));
     }
 
     /// Another command has stored a lock under the key.
-    fn note_stored(&mut self, key: &Key) {
+    fn record_stored(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
             lock.held_lock_type().into_iter().for_each(|lock_type| *self.stored_by_others.of_mut(lock_type) += 1);
         }
@@ -369,7 +369,7 @@ impl Keyspace {
         let keys: Vec<Key> = self.primary.keys().cloned().collect();
         self.stored_by_others = ByLockType::default();
         for key in &keys {
-            self.note_stored(key);
+            self.record_stored(key);
             self.events.push(KeyEvent::Touched(key.clone()));
         }
     }

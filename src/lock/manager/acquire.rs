@@ -162,7 +162,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         // The queue may be new.
         open.queue = open.manager.queues().request(id).and_then(|queued| queued.queues.first().copied());
-        open.note_value();
+        open.record_value();
         drop(open);
         if is_new_limit {
             self.apply_new_limit(key);
@@ -194,7 +194,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         };
         for name in names {
             let mut open = self.reopen(KeyRef { db, name });
-            open.note_value();
+            open.record_value();
             open.count_on(id, lock_request.owner.as_bytes());
         }
         // Losses recorded while the request was detached no longer matter: it has just been evaluated.
@@ -371,7 +371,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// Records the lock that a just queued request waits for. If the request is the only waiter, it was decided by the
     /// value under the key, so the queue has seen that value.
-    fn note_value(&mut self) {
+    fn record_value(&mut self) {
         let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
             return;
         };
@@ -383,7 +383,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         if !is_only && queue.seen.is_some() && queue.seen == fence {
             return;
         }
-        self.note_lock(None);
+        self.record_lock(None);
         if is_only && fence.is_some() {
             self.manager.waits.queues.set_seen(id, fence);
         }

@@ -154,7 +154,7 @@ fn deliver<C: Clients>(
     delivery: impl FnOnce() -> GrantInFlight,
 ) {
     let Grant { fence, holds, slot, .. } = grant;
-    manager.observer.wait_times.note(waited.ms);
+    manager.observer.wait_times.record(waited.ms);
     match reply(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
         Delivery::Done if manager.deliveries.is_empty() => {}
         Delivery::Done => manager.deliveries.delivered_at_once(&delivery()),
@@ -211,7 +211,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             if waits.queues.get(id).is_some_and(|queue| fence_before.is_none() || queue.seen == fence_before) {
                 waits.queues.set_seen(id, fence_after);
             }
-            self.note_lock(by.waited.map(|waited| waited.request));
+            self.record_lock(by.waited.map(|waited| waited.request));
         }
         match by.session {
             Some(client) => self.manager.bind(self.now, client, self.key, request, fence),

@@ -117,7 +117,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     /// waiters.
     fn close(mut self) {
         self.remove_if_vacant();
-        self.note_lock(None);
+        self.record_lock(None);
     }
 }
 

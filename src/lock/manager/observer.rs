@@ -42,7 +42,7 @@ impl Observer {
             LockError::MaxWaiters(limit) => {
                 self.statistics.max_waiters_refusals += 1;
                 let (key, owner) = (key.to_key(), owner.clone());
-                self.occurrences.note(Occurrence::MaxWaitersRefused { key, owner, limit: *limit });
+                self.occurrences.record(Occurrence::MaxWaitersRefused { key, owner, limit: *limit });
             }
             LockError::Grace => self.statistics.grace_refusals += 1,
             LockError::Key(_) => {}
@@ -52,7 +52,7 @@ impl Observer {
     /// Records a request that is refused with DEADLOCK, with one of its keys.
     pub(super) fn deadlock_refused(&mut self, waits: &WaitQueues, key: KeyRef<'_>, owner: &Owner, cycle: Vec<Edge>) {
         let (waiters, key, owner) = (waits.waiters_of(key), key.to_key(), owner.clone());
-        self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
+        self.occurrences.record(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
     }
 
     /// Counts a grant made by a command, not by a hand-off. `waited` is the wait that the grant ends.
@@ -61,7 +61,7 @@ impl Observer {
             None => self.statistics.granted_at_once += 1,
             Some(waited) => {
                 self.statistics.grants_after_wait += 1;
-                self.wait_times.note(waited.ms);
+                self.wait_times.record(waited.ms);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Observer {
     /// Counts and records that a hold was protected from an adopted client.
     pub(super) fn protected(&mut self, waiters: usize, key: KeyRef<'_>, owner: &Owner) {
         self.statistics.adopted_protected += 1;
-        self.occurrences.note(Occurrence::Protected { key: key.to_key(), owner: owner.clone(), waiters });
+        self.occurrences.record(Occurrence::Protected { key: key.to_key(), owner: owner.clone(), waiters });
     }
 
     /// Records that a request was granted a key.
@@ -89,14 +89,14 @@ impl Observer {
             // The granted request leaves the queue after this.
             let leaves = waited.is_some_and(|waited| waits.is_present(waited.request));
             let waiters = waits.waiters_of(key.as_ref()) - usize::from(leaves);
-            self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
+            self.occurrences.record(Occurrence::Granted { key, owner, grant, change, waited, waiters });
         }
     }
 
     /// Records that an owner renewed its lease. Renewals of sessions are only counted.
     pub(super) fn renewed(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.settings.changes {
-            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
+            self.occurrences.record(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
         }
     }
 
@@ -104,7 +104,7 @@ impl Observer {
     pub(super) fn has_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
         self.statistics.count_end(by);
         if self.settings.changes {
-            self.occurrences.note(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
+            self.occurrences.record(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
         }
     }
 
@@ -139,7 +139,7 @@ impl Observer {
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let (waiters, session) = (waits.waiters_of(key), bindings.client_of(key, owner));
             let (key, owner) = (key.to_key(), holder(owner));
-            self.occurrences.note(Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session });
+            self.occurrences.record(Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session });
         }
     }
 }
@@ -418,7 +418,7 @@ pub struct Occurrences {
 }
 
 impl Occurrences {
-    pub(super) fn note(&mut self, occurrence: Occurrence) {
+    pub(super) fn record(&mut self, occurrence: Occurrence) {
         if self.all.len() < MOST {
             self.all.push(occurrence);
         }
@@ -451,7 +451,7 @@ pub struct WaitTimes(Vec<u64>);
 
 impl WaitTimes {
     /// Records a request that was granted after waiting for `ms`.
-    pub(super) fn note(&mut self, ms: u64) {
+    pub(super) fn record(&mut self, ms: u64) {
         if self.0.len() < MOST {
             self.0.push(ms);
         }
@@ -493,7 +493,7 @@ mod tests {
     fn records_that_are_not_taken_are_bounded() {
         let mut occurrences = Occurrences::default();
         for _ in 0..MOST + 3 {
-            occurrences.note(Occurrence::GraceEnded);
+            occurrences.record(Occurrence::GraceEnded);
         }
         assert!(!occurrences.is_empty());
         assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
@@ -555,7 +555,7 @@ mod tests {
         let mut waits = WaitTimes::default();
         assert!(waits.is_empty());
         for ms in 0..MOST as u64 + 3 {
-            waits.note(ms);
+            waits.record(ms);
         }
         assert_eq!((waits.is_empty(), waits.take().count(), waits.is_empty()), (false, MOST, true));
     }

@@ -45,13 +45,13 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// Records the lock under the key for the waiters. The request `leaving` is about to leave the queue and does not
     /// count.
-    pub fn note_lock(&mut self, leaving: Option<RequestId>) {
+    pub fn record_lock(&mut self, leaving: Option<RequestId>) {
         let Some(queue) = self.queue else { return };
         let waits = &mut self.manager.waits;
         let leaves = usize::from(leaving.is_some_and(|id| waits.queues.is_present(id)));
         if waits.queues.get(queue).is_some_and(|queue| queue.waiters() > leaves) {
             let under = self.entry.lock_and_until();
-            waits.note_lock(queue, under.map(|(lock, until)| (&*lock, until)));
+            waits.record_lock(queue, under.map(|(lock, until)| (&*lock, until)));
         }
     }
 

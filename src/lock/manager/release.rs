@@ -144,7 +144,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             }
             (Released::Fewer(_), HoldsOf::AllOwners) => {}
             (Released::Gone, holds_of) => {
-                open.note_gone(&end, gone, waited_for.map(|(queue, _)| queue));
+                open.record_removed(&end, gone, waited_for.map(|(queue, _)| queue));
                 // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
                 // the key.
                 match holds_of {
@@ -206,7 +206,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     /// Holds have ended: records and unbinds them, and completes the COALESCE requests if the work was done.
-    fn note_gone(&mut self, end: &End<'_>, gone: Gone, queue: Option<QueueId>) {
+    fn record_removed(&mut self, end: &End<'_>, gone: Gone, queue: Option<QueueId>) {
         match (end.holds_of(), gone) {
             (HoldsOf::Owner(owner), Gone::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());

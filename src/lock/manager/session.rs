@@ -95,7 +95,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         let lease = lock.hold(owner, until).map(|hold| hold.lease);
         self.entry.update(Effect::Renew(owner), Some(until));
         self.manager.observer.statistics.renewals += 1;
-        self.note_lock(None);
+        self.record_lock(None);
         if let Some(lease) = lease {
             self.manager.renew_after_a_third(self.now, self.key, owner, lease);
         }

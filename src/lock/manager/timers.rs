@@ -47,7 +47,7 @@ impl LockManager {
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
         if grace_ms > 0 {
-            self.observer.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
+            self.observer.occurrences.record(Occurrence::GraceBegan { ms: grace_ms });
         }
     }
 
@@ -91,7 +91,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     pub fn tick(&mut self) {
         let now = self.host.now;
         if self.manager.grace.take_end(now) {
-            self.manager.observer.occurrences.note(Occurrence::GraceEnded);
+            self.manager.observer.occurrences.record(Occurrence::GraceEnded);
             self.manager.waits.backlog.walks.begin(None);
         }
         // Alternate, so that neither kind starves the other.

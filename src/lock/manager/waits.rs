@@ -187,7 +187,7 @@ impl Waits {
     /// Records the lock under the key of a queue, `None` if there is none: its holders, and when the queue must be
     /// served because a lease expires. Called after each grant, and for each key that was opened to serve its queue.
     /// Marks the multi-key requests of an owner that has lost the key for reevaluation.
-    pub fn note_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>) {
+    pub fn record_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>) {
         if under.is_none() {
             self.queues.set_seen(queue, None);
         }

@@ -5,7 +5,7 @@ thread_local!(static COUNT: std::cell::Cell<usize> = const { std::cell::Cell::ne
 
 /// Counts a lookup of a request or an owner.
 #[inline(always)]
-pub(super) fn note() {
+pub(super) fn record() {
     #[cfg(test)]
     COUNT.set(COUNT.get() + 1);
 }

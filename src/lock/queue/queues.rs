@@ -89,7 +89,7 @@ impl WaitQueues {
 
     /// A request that is queued or has a reserved position.
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
-        lookups::note();
+        lookups::record();
         self.requests.get(&id)
     }
 
@@ -169,7 +169,7 @@ impl WaitQueues {
 
     /// The id of an owner that has requests.
     pub fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
-        lookups::note();
+        lookups::record();
         self.owners.id_of(db, owner)
     }
 

@@ -108,7 +108,7 @@ impl Model {
     }
 
     /// Records a grant to a client that has disconnected, so that it will be revoked.
-    pub(super) fn note_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
+    pub(super) fn record_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
         self.undelivered.push(UndeliveredGrant { owner: asked.owner, claim: asked.claim, grant, held });
     }
 

@@ -309,7 +309,7 @@ impl Rules {
                 return;
             }
             self.iterations += 1;
-            trace::note(self, At::Iteration, || "iteration".into());
+            trace::record(self, At::Iteration, || "iteration".into());
             if !trace::is_on() && self.manager.has_due() && (iteration == 0 || self.iterations % 4 == 0) {
                 in_between(self, self.iterations);
             }

@@ -93,7 +93,7 @@ impl Simulation {
             return;
         }
         let (before, limits) = (Before::of(&self.rules), self.limits());
-        trace::note(&self.rules, At::Step, || format!("step {step:?}"));
+        trace::record(&self.rules, At::Step, || format!("step {step:?}"));
         match step {
             Step::Send(command) => self.send(command),
             Step::SendAgain => {
@@ -257,7 +257,7 @@ impl Simulation {
             |request: &Request| matches!(&command, Command::Release { owner, .. } if request.asked.owner == *owner);
         let waits = self.model.requests().iter().any(waits);
         let outcome = self.rules.play(&command);
-        trace::note(&self.rules, At::Reply, || format!("{outcome:?}"));
+        trace::record(&self.rules, At::Reply, || format!("{outcome:?}"));
         let expected = self.model.play(&command);
         self.outcome = Some(expected);
         self.counted.reply(expected);

@@ -76,7 +76,7 @@ pub(super) fn is_of_steps() -> bool {
 }
 
 /// Records what the rules did since the last call, and their state.
-pub(super) fn note(rules: &Rules, at: At, what: impl FnOnce() -> String) {
+pub(super) fn record(rules: &Rules, at: At, what: impl FnOnce() -> String) {
     TRACE.with_borrow_mut(|trace| {
         let Some(Trace { lines, detail, of_step }) = trace else { return };
         let records = replace_records(Some(Vec::new())).into_iter().flatten();

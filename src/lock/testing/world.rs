@@ -319,19 +319,19 @@ impl Model {
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
                 self.replies.push((asked.number, WaitReply::Granted(grant, counts[0].2)));
                 if self.deaf.contains(&asked.number) {
-                    self.note_undelivered(&asked, grant, counts);
+                    self.record_undelivered(&asked, grant, counts);
                 }
             } else if let Some(undelivered) = self.undelivered.pop() {
                 self.revoke(&undelivered);
             } else if !self.reevaluate_one() {
                 self.turned_out.clear();
-                self.note_held();
+                self.record_held();
                 return;
             }
         }
     }
 
-    fn note_held(&mut self) {
+    fn record_held(&mut self) {
         let held: Vec<_> = self.requests.iter().map(|request| self.held_of(&request.asked)).collect();
         self.requests.iter_mut().zip(held).for_each(|(request, held)| request.held = held);
     }
@@ -489,7 +489,7 @@ impl Model {
     }
 
     /// Waiters that can never fit it, counting what their owner already holds, get an error.
-    fn note_turned_out(&mut self, key: Word, limit: u32) {
+    fn record_over_limit(&mut self, key: Word, limit: u32) {
         let never_fits = |request: &&Request| match request.asked.claim {
             Claim::Permits(_, Holds::By(more)) => {
                 let held = self.value(key).and_then(|value| value.holder(request.asked.owner));
@@ -506,7 +506,7 @@ impl Model {
     /// The newest LIMIT counts, for current holders and waiters as well.
     pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
         if self.limit(key) != limit {
-            self.note_turned_out(key, limit);
+            self.record_over_limit(key, limit);
         }
         self.limits.retain(|(name, _)| *name != key);
         self.limits.push((key, limit));

@@ -42,7 +42,7 @@ impl<'q> OfOwner<'q> {
 
     /// Its waiting requests, without reserved positions.
     pub fn waiting(self) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
-        lookups::note();
+        lookups::record();
         self.waiting_listed(QueueId::FIRST, QueueId::LAST)
     }
 
@@ -68,7 +68,7 @@ impl<'q> OfOwner<'q> {
 
     /// Its waiting requests in a queue with such a claim, in the order of their positions.
     pub fn requests_in(self, id: QueueId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
-        let waiting = self.all_waiting_in(id).inspect(|_| lookups::note());
+        let waiting = self.all_waiting_in(id).inspect(|_| lookups::record());
         let wanted = waiting.filter(|(_, request)| is_wanted(&request.claim));
         let mut wanted: Vec<_> = wanted.map(|(id, request)| (&request.position, id)).collect();
         wanted.sort_unstable();
