@@ -105,7 +105,7 @@ impl Default for Keyspace {
             events: Vec::new(),
             unsent: VecDeque::new(),
             lags: false,
-            told: None,
+            sent_effects: None,
             opened: 0,
             modified: None,
             stored_by_others: ByLockType::default(),
@@ -167,7 +167,7 @@ pub struct Keyspace {
     /// Whether effects are queued instead of applied to the replica.
     pub lags: bool,
     /// The effects sent to replicas, recorded if a test asks for it.
-    pub told: Option<Vec<Told>>,
+    pub sent_effects: Option<Vec<SentEffect>>,
     /// How many times a key was opened.
     pub opened: usize,
     /// The keys reported to WATCH as modified, recorded if a test asks for it.
@@ -185,7 +185,7 @@ pub enum KeyEvent {
 
 /// An effect sent to replicas, without the details of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SentEffect {
     /// A hold is new or has changed.
     Hold(Owner),
     /// A lease was renewed.
@@ -206,17 +206,17 @@ pub enum Told {
     Delete,
 }
 
-impl From<&Sent> for Told {
-    fn from(sent: &Sent) -> Told {
+impl From<&Sent> for SentEffect {
+    fn from(sent: &Sent) -> SentEffect {
         match sent {
-            Sent::Hold(_, holder) => Told::Hold(holder.owner.clone()),
-            Sent::Drop(owner) => Told::Drop(owner.clone()),
-            Sent::Ended(time) => Told::Ended(*time),
-            Sent::Delete => Told::Delete,
-            Sent::Limit(limit) => Told::Limit(*limit),
-            Sent::Clamp => Told::Clamp,
-            Sent::Deadline(until) => Told::Deadline(*until),
-            Sent::Put(_) => Told::Put,
+            Sent::Hold(_, holder) => SentEffect::Hold(holder.owner.clone()),
+            Sent::Drop(owner) => SentEffect::Drop(owner.clone()),
+            Sent::Ended(time) => SentEffect::Ended(*time),
+            Sent::Delete => SentEffect::Delete,
+            Sent::Limit(limit) => SentEffect::Limit(*limit),
+            Sent::Clamp => SentEffect::Clamp,
+            Sent::Deadline(until) => SentEffect::Deadline(*until),
+            Sent::Put(_) => SentEffect::Put,
         }
     }
 }
@@ -376,8 +376,8 @@ impl Keyspace {
 
     fn send(&mut self, key: &Key, sent: Sent) {
         record(|| Record::Effect(format!("{} {}", String::from_utf8_lossy(&key.name), sent.in_words())));
-        if let Some(told) = &mut self.told {
-            told.push(Told::from(&sent));
+        if let Some(sent_effects) = &mut self.sent_effects {
+            sent_effects.push(SentEffect::from(&sent));
         }
         match self.lags {
             true => self.unsent.push_back((key.clone(), sent)),
@@ -515,8 +515,8 @@ impl Entry for OpenKey<'_> {
             Effect::Renew(owner) => {
                 self.keyspace.send_hold(&self.key, owner);
                 // Replicas receive the same effect as for a new hold, but the key is not reported to WATCH.
-                if let Some(told) = self.keyspace.told.as_mut().and_then(|told| told.last_mut()) {
-                    *told = Told::Renew(Owner::new(owner).expect("effects name owners"));
+                if let Some(effect) = self.keyspace.sent_effects.as_mut().and_then(|effects| effects.last_mut()) {
+                    *effect = SentEffect::Renew(Owner::new(owner).expect("effects name owners"));
                 }
                 return;
             }

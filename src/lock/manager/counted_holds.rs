@@ -101,7 +101,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::SentEffect;
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::Portion;
     use crate::value::outcome::{KeyError, Released};
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(change(&mut fixture, "a", CountChange::By(2)), Ok(Counted::Holds { now: 3, before: Some(1) }));
         assert_eq!(change(&mut fixture, "a", CountChange::To(2)), Ok(Counted::Holds { now: 2, before: Some(3) }));
         assert_eq!(fixture.stored().0.fence(), fence);
-        assert_eq!(fixture.effects(), vec![Told::Hold(owner("a")); 3]);
+        assert_eq!(fixture.effects(), vec![SentEffect::Hold(owner("a")); 3]);
         assert_eq!(change(&mut fixture, "b", CountChange::By(1)), Ok(Counted::HeldByAnother));
         assert_eq!(fixture.effects(), []);
     }

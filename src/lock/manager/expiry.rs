@@ -99,7 +99,7 @@ fn evict(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, En
 #[cfg(test)]
 mod tests {
 
-    use crate::host::simulated::{Stored, Told};
+    use crate::host::simulated::{SentEffect, Stored};
     use crate::key::ClientId;
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, Mode, Portion};
@@ -118,7 +118,7 @@ mod tests {
             fixture.effects();
             fixture.manager.end_session(ClientId(7));
             assert_eq!(fixture.release("b", portion), Ok(Released::NotHeld));
-            assert_eq!(fixture.effects(), [Told::Delete], "{claim:?}");
+            assert_eq!(fixture.effects(), [SentEffect::Delete], "{claim:?}");
             assert!(fixture.server.keyspace.primary.is_empty() && fixture.manager.bindings().is_empty());
         }
     }
@@ -169,7 +169,7 @@ mod tests {
         fixture.server.keyspace.now_ms += 201;
         fixture.manager.end_session(ClientId(7));
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
-        assert_eq!(fixture.effects(), [Told::Ended(Timestamp::from_ms(1_201)), Told::Drop(owner("d"))]);
+        assert_eq!(fixture.effects(), [SentEffect::Ended(Timestamp::from_ms(1_201)), SentEffect::Drop(owner("d"))]);
         assert_eq!(fixture.holders(), "c");
         // EXPIRE has changed the deadline of the key, which replicas must apply as well.
         let sooner = Deadline::At(Timestamp::from_ms(5_000));
@@ -178,7 +178,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
-        assert_eq!(fixture.effects(), [Told::Clamp]);
+        assert_eq!(fixture.effects(), [SentEffect::Clamp]);
         let (lock, until) = fixture.stored();
         assert_eq!((until, lock.last_deadline()), (sooner, Some(sooner)));
     }

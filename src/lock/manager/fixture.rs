@@ -5,7 +5,7 @@ use super::leave::Cancelled;
 use super::lock_manager::{LockError, LockManager};
 use super::release::{HoldsOf, Work};
 use super::timers::NextTimer;
-use crate::host::simulated::{SimulatedServer, Stored, Told};
+use crate::host::simulated::{SentEffect, SimulatedServer, Stored};
 use crate::key::{ClientId, Key};
 use crate::value::claim::{Claim, LockRequest, Portion};
 use crate::value::lock::Lock;
@@ -34,7 +34,7 @@ impl Fixture {
         for (name, claim) in requests {
             fixture.acquire(name, *claim, None, Lease::Persist);
         }
-        fixture.server.keyspace.told = Some(Vec::new());
+        fixture.server.keyspace.sent_effects = Some(Vec::new());
         fixture
     }
 
@@ -133,7 +133,7 @@ impl Fixture {
         }
     }
 
-    pub fn effects(&mut self) -> Vec<Told> {
-        self.server.keyspace.told.replace(Vec::new()).unwrap_or_default()
+    pub fn effects(&mut self) -> Vec<SentEffect> {
+        self.server.keyspace.sent_effects.replace(Vec::new()).unwrap_or_default()
     }
 }

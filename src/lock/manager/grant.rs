@@ -279,7 +279,7 @@ pub(super) fn first_of(grants: &[Grant]) -> Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::SentEffect;
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{owner, Fixture};
     use crate::manager::lock_manager::LockError;
@@ -297,7 +297,7 @@ mod tests {
     /// second on replicas.
     #[test]
     fn a_reentered_lock_keeps_its_fence() {
-        let (hold, renewal) = (Told::Hold(owner("a")), Told::Renew(owner("a")));
+        let (hold, renewal) = (SentEffect::Hold(owner("a")), SentEffect::Renew(owner("a")));
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
         let rows = [

@@ -131,7 +131,7 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use crate::host::simulated::{KeyEvent, Stored, Told};
+    use crate::host::simulated::{KeyEvent, SentEffect, Stored};
     use crate::host::{WaitOutcome, WriteCheck};
     use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
@@ -245,7 +245,7 @@ mod tests {
         fixture.effects();
         for (until, effects, last) in [
             (Deadline::At(Timestamp::from_ms(1_900)), vec![], 1_900),
-            (Deadline::At(Timestamp::from_ms(1_500)), vec![Told::Clamp], 1_500),
+            (Deadline::At(Timestamp::from_ms(1_500)), vec![SentEffect::Clamp], 1_500),
             (Deadline::Never, vec![], 1_500),
         ] {
             match fixture.server.keyspace.primary.get_mut(&key()) {

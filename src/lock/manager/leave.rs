@@ -200,7 +200,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::SentEffect;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::session::{RenewRequest, Renewed};
@@ -279,7 +279,7 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_500;
         fixture.effects();
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
-        assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![Told::Hold(owner("d"))]));
+        assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![SentEffect::Hold(owner("d"))]));
         let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
         assert_eq!(fixture.server.inbox.replies[..2], outcomes);
         assert_eq!(fixture.manager.queues().reserved_positions(), 1);
@@ -311,17 +311,21 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [id, cancelled, left] = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
         assert_eq!(phase(&fixture, id), Phase::Waiting);
-        let told = PendingRemoval::Reply(WaitOutcome::Cancelled);
-        fixture.manager.waits.backlog.pending_removals.extend([cancelled], told);
+        let with_outcome = PendingRemoval::Reply(WaitOutcome::Cancelled);
+        fixture.manager.waits.backlog.pending_removals.extend([cancelled], with_outcome);
         fixture.manager.leave_all([left]);
-        assert_eq!(phase(&fixture, cancelled), Phase::Removing(told));
+        assert_eq!(phase(&fixture, cancelled), Phase::Removing(with_outcome));
         assert_eq!(phase(&fixture, left), Phase::Removing(PendingRemoval::Disconnected));
         for (now_ms, before, after) in
             [(1_500, Phase::TimedOut, Phase::Detached), (2_500, Phase::TimedOut, Phase::Gone)]
         {
             fixture.server.keyspace.now_ms = now_ms;
             assert_eq!(phase(&fixture, id), before);
-            assert_eq!(phase(&fixture, cancelled) == Phase::Removing(told), now_ms == 1_500, "its outcome goes first");
+            assert_eq!(
+                phase(&fixture, cancelled) == Phase::Removing(with_outcome),
+                now_ms == 1_500,
+                "its outcome goes first"
+            );
             fixture.tick();
             assert_eq!(phase(&fixture, id), after);
         }
@@ -481,8 +485,8 @@ mod tests {
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.slots_left(|key| key.name == b"k");
         fixture.drain();
-        let told = fixture.server.inbox.replies.drain(..).collect::<Vec<_>>();
-        assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
+        let replies = fixture.server.inbox.replies.drain(..).collect::<Vec<_>>();
+        assert_eq!(replies, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
         assert_eq!((fixture.manager.queues().reserved_positions(), fixture.manager.queues().waiters()), (0, 1));
         assert!(fixture.manager.queues().id_of(key().as_ref()).is_none());
         assert_eq!(fixture.next_timer(), None, "no wait can time out");

@@ -137,7 +137,7 @@ fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::SentEffect;
     use crate::key::{ClientId, Key};
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, owner, Fixture};
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Semaphore, None), wrong_lock_type(LockType::Mutex));
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_300), None], vec![]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Mutex, None), Ok(Renewed::All));
-        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Told::Renew(owner("a"))]));
+        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![SentEffect::Renew(owner("a"))]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], LockType::Mutex, Some(50)), Ok(Renewed::All));
         assert_eq!(ends(&fixture), [Some(1_150), None]);
         // A free key keeps the lock type of its waiters.
@@ -362,7 +362,7 @@ mod tests {
         fixture.tick();
         assert!(
             fixture.manager.bindings().is_empty()
-                && !fixture.effects().iter().any(|told| matches!(told, Told::Renew(_)))
+                && !fixture.effects().iter().any(|effect| matches!(effect, SentEffect::Renew(_)))
         );
         // Nor is the hold of a connection that has ended.
         let mut fixture = bound();
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
         fixture.acquire("b", Claim::Mutex, Some(CLIENT), Lease::from_ms(600).unwrap());
         fixture.effects();
-        for (now_ms, expected) in [(1_100, vec![]), (1_249, vec![]), (1_250, vec![Told::Renew(owner("b"))])] {
+        for (now_ms, expected) in [(1_100, vec![]), (1_249, vec![]), (1_250, vec![SentEffect::Renew(owner("b"))])] {
             fixture.server.keyspace.now_ms = now_ms;
             fixture.tick();
             assert_eq!(fixture.effects(), expected, "{now_ms}");

@@ -233,7 +233,7 @@ fn left_of(until: Deadline, now: &Now) -> Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::SentEffect;
     use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
 
@@ -261,7 +261,7 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", ADOPTED)]);
         let before = fixture.stored().0.fence();
         assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(Some(1)));
-        assert_eq!(fixture.effects(), [Told::Hold(owner("b"))]);
+        assert_eq!(fixture.effects(), [SentEffect::Hold(owner("b"))]);
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
         assert!(fixture.stored().0.fence() > before);
         let statistics = fixture.manager.observer.statistics;
@@ -336,7 +336,7 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", ADOPTED)]);
         assert!(!fixture.stored().0.is_held_natively());
         fixture.acquire("a", MUTEX, None, Lease::Persist);
-        assert_eq!(fixture.effects(), [Told::Renew(owner("a"))]);
+        assert_eq!(fixture.effects(), [SentEffect::Renew(owner("a"))]);
         assert!(fixture.stored().0.is_held_natively());
         let replica = &fixture.server.keyspace.replica.keys[&key()];
         assert!(matches!(replica, crate::host::simulated::Stored::Lock(lock, _) if lock.is_held_natively()));

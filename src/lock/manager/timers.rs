@@ -126,7 +126,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::host::simulated::{TimeSlices, Told};
+    use crate::host::simulated::{SentEffect, TimeSlices};
     use crate::host::WaitOutcome;
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -245,7 +245,7 @@ mod tests {
             }
             assert_eq!(
                 fixture.effects(),
-                [Told::Renew(owner("a"))],
+                [SentEffect::Renew(owner("a"))],
                 "{ahead_ms}: a lease without an end is not renewed"
             );
             let until = Timestamp::from_ms(1_301u64.saturating_add_signed(ahead_ms));

@@ -131,7 +131,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::LateKey;
-    use crate::host::simulated::{Stored, Told};
+    use crate::host::simulated::{SentEffect, Stored};
     use crate::host::Keys;
     use crate::key::{ClientId, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
@@ -174,7 +174,7 @@ mod tests {
         assert!(matches!(acquire(&mut fixture, "a", MUTEX), Some(Ok(_))));
         assert_eq!(release(&mut fixture, "b", Portion::Mutex), Some(Ok(Released::NotHeld)));
         assert_eq!(release(&mut fixture, "a", Portion::Mutex), Some(Ok(Released::Gone)));
-        assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+        assert_eq!(fixture.effects(), [SentEffect::Hold(owner("a")), SentEffect::Delete]);
         assert!(fixture.server.keyspace.primary.is_empty() && fixture.next_timer().is_none());
     }
 
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(fixture.effects(), []);
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
-        assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+        assert_eq!(fixture.effects(), [SentEffect::Hold(owner("a")), SentEffect::Delete]);
         let statistics = fixture.manager.observer.statistics;
         assert_eq!((statistics.grants_immediate(), statistics.releases()), (1, 2));
         assert_eq!(statistics.stored(), ByLockType::default());

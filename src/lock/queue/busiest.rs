@@ -74,7 +74,7 @@ mod tests {
     const MUTEX: Claim = Claim::Mutex;
 
     /// The names of the keys, the number of waiters, and when the longest waiter was queued.
-    fn told(fixture: &Fixture, count: usize) -> Vec<(String, usize, u64)> {
+    fn busiest_keys(fixture: &Fixture, count: usize) -> Vec<(String, usize, u64)> {
         let of = |busy: &BusyQueue<'_>| {
             (busy.queue.key.name.escape_ascii().to_string(), busy.queue.waiters(), busy.since.ms())
         };
@@ -85,20 +85,20 @@ mod tests {
     fn most_waiters_come_first_then_the_longest_wait() {
         let mut fixture = Fixture::default();
         let (k, l, m) = ("k".to_string(), "l".to_string(), "m".to_string());
-        assert_eq!(told(&fixture, 10), []);
+        assert_eq!(busiest_keys(&fixture, 10), []);
         for (now_ms, owner, keys) in [(1, "a", "k"), (2, "b", "l"), (3, "c", "lm"), (4, "d", "m"), (5, "e", "m")] {
             fixture.server.keyspace.now_ms = now_ms;
             fixture.wait(owner, keys, MUTEX);
         }
         let all = [(m, 3, 3), (l, 2, 2), (k, 1, 1)];
-        assert_eq!(told(&fixture, 3), all);
-        assert_eq!(told(&fixture, 1000), all);
-        assert_eq!(told(&fixture, 2), all[..2]);
-        assert_eq!(told(&fixture, 1), all[..1]);
+        assert_eq!(busiest_keys(&fixture, 3), all);
+        assert_eq!(busiest_keys(&fixture, 1000), all);
+        assert_eq!(busiest_keys(&fixture, 2), all[..2]);
+        assert_eq!(busiest_keys(&fixture, 1), all[..1]);
         // "n" has as many waiters as "l", but a shorter wait.
         fixture.wait("f", "n", MUTEX);
         fixture.wait("g", "n", MUTEX);
-        assert_eq!(told(&fixture, 2), all[..2]);
+        assert_eq!(busiest_keys(&fixture, 2), all[..2]);
     }
 
     #[test]
@@ -114,10 +114,10 @@ mod tests {
         let first = QueuePosition::last(Rank::Upgrade, 99);
         fixture.wait_at("d", &names("l"), write, first);
         fixture.queues.reserve_position(detached, Instant::from_ms(60_000));
-        assert_eq!(told(&fixture, 10), [("l".to_string(), 2, 7), ("k".to_string(), 1, 7)]);
+        assert_eq!(busiest_keys(&fixture, 10), [("l".to_string(), 2, 7), ("k".to_string(), 1, 7)]);
         let alone = fixture.wait("e", "m", MUTEX);
         fixture.queues.reserve_position(alone, Instant::from_ms(60_000));
-        assert_eq!(told(&fixture, 10).len(), 2);
+        assert_eq!(busiest_keys(&fixture, 10).len(), 2);
     }
 
     /// The shortcuts of `busiest` do not change its result.
@@ -131,11 +131,11 @@ mod tests {
             fixture.wait_at(&format!("o{number}"), &[key.as_bytes()], MUTEX, last);
         }
         let rank = |(_, waiters, since): &(String, usize, u64)| (Reverse(*waiters), *since);
-        let all = told(&fixture, 1000);
+        let all = busiest_keys(&fixture, 1000);
         assert!(all.is_sorted_by_key(rank) && all.len() == fixture.queues.iter().count());
         for count in 1..=all.len() + 1 {
-            let some = told(&fixture, count);
-            let ranks = |told: &[(String, usize, u64)]| told.iter().map(rank).collect::<Vec<_>>();
+            let some = busiest_keys(&fixture, count);
+            let ranks = |keys: &[(String, usize, u64)]| keys.iter().map(rank).collect::<Vec<_>>();
             assert_eq!(ranks(&some), ranks(&all[..count.min(all.len())]), "{count}");
         }
     }

@@ -62,9 +62,9 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
         }
         Else::LastRetries => there.retry(ahead.last().expect("the queue has waiters")),
     }
-    let told = there.go_on();
+    let replies = there.go_on();
     let granted = |wanted: RequestId| {
-        told.iter().find_map(|(id, outcome)| match outcome {
+        replies.iter().find_map(|(id, outcome)| match outcome {
             WaitOutcome::Granted { fence, .. } if *id == wanted => Some(*fence),
             _ => None,
         })
@@ -77,7 +77,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
                 .is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.position(head) <= *newcomers_position));
             assert!(!left, "a waiter for {key:?} was overtaken");
             let is_later = of_one_key.iter().filter_map(|id| granted(*id)).all(|other| other < fence);
-            assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");
+            assert!(is_later, "the grants of {key:?} are not in the order of the queue: {replies:?}");
         }
     }
     checks::check_locks(&there.server.keyspace);

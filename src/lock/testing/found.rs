@@ -126,8 +126,8 @@ impl World {
         }
     }
 
-    fn told(&self) -> &[WaitReply] {
-        &self.simulation.told
+    fn replies(&self) -> &[WaitReply] {
+        &self.simulation.replies
     }
 
     /// Sends a request that would deadlock; returns whether it is refused.
@@ -239,7 +239,7 @@ fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_wait_for_ever() {
     world.wait(&["a"], "w");
     world.wait(&["k", "b"], "p");
     world.happen(Event::Deleted("k"));
-    assert_eq!(world.told(), [WaitReply::Refused(Refusal::Deadlock)]);
+    assert_eq!(world.replies(), [WaitReply::Refused(Refusal::Deadlock)]);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_place() 
     world.wait(&["a", "k"], "m");
     world.wait(&["k"], "d");
     world.happen(Event::Overwritten("k"));
-    assert_eq!(world.told(), [WaitReply::Refused(Refusal::WrongType); 2]);
+    assert_eq!(world.replies(), [WaitReply::Refused(Refusal::WrongType); 2]);
 }
 
 #[test]
@@ -336,11 +336,11 @@ fn a_free_key_that_becomes_another_type_or_family_ends_the_wait_for_it() {
     world.hold("b", "y");
     world.wait(&["a", "b"], "m");
     world.happen(Event::Overwritten("a"));
-    assert_eq!(world.told(), [WaitReply::Refused(Refusal::WrongType)]);
+    assert_eq!(world.replies(), [WaitReply::Refused(Refusal::WrongType)]);
     world.wait(&["x", "b"], "m");
     assert!(matches!(world.ask(&["r"], "o", Claim::Reentrant(Holds::By(1)), None), Outcome::Granted(..)));
     world.happen(Event::Renamed("r", "x"));
-    assert_eq!(world.told()[1..], [WaitReply::Refused(Refusal::WrongKind)]);
+    assert_eq!(world.replies()[1..], [WaitReply::Refused(Refusal::WrongKind)]);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn a_lock_renamed_to_a_key_that_its_owner_waits_for_is_a_grant() {
     world.wait(&["k"], "z");
     world.hold("a", "z");
     world.happen(Event::Renamed("a", "k"));
-    assert!(matches!(world.told(), [WaitReply::Granted(..)]));
+    assert!(matches!(world.replies(), [WaitReply::Granted(..)]));
     // The new holder is in the wait-for graph: x waits for z, so z must not wait for x.
     world.hold("b", "x");
     world.wait(&["k"], "x");
@@ -464,7 +464,7 @@ fn a_smaller_limit_refuses_waiters_for_a_free_semaphore_too() {
     world.simulation.play(&Step::Crash(50));
     world.ask(&["s"], "p", Claim::Permits(3, Holds::By(2)), Some(0));
     world.ask(&["s"], "q", Claim::Permits(1, Holds::By(1)), Some(0));
-    assert_eq!(world.told(), [WaitReply::Refused(Refusal::Invalid)]);
+    assert_eq!(world.replies(), [WaitReply::Refused(Refusal::Invalid)]);
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn an_owner_granted_several_keys_reenters_each_of_them() {
     world.wait(&["b"], "r");
     world.wait(&["b"], "p");
     world.send(Command::Cancel { key: "a", owner: "r" });
-    assert_eq!(world.told().iter().filter(|told| matches!(told, WaitReply::Granted(..))).count(), 2);
+    assert_eq!(world.replies().iter().filter(|reply| matches!(reply, WaitReply::Granted(..))).count(), 2);
 }
 
 #[test]
@@ -488,7 +488,7 @@ fn a_retry_keeps_its_place_among_the_requests_of_its_owner() {
         assert_eq!(world.ask(&["r"], "q", one(holds), Some(0)), Outcome::Queued);
     }
     world.send(Command::Release { keys: vec!["r"], owner: "p", claim: one(Holds::Exactly(0)), failed: false });
-    let granted = world.told().iter().filter_map(|told| match told {
+    let granted = world.replies().iter().filter_map(|reply| match reply {
         WaitReply::Granted(_, holds) => Some(*holds),
         _ => None,
     });
@@ -528,7 +528,7 @@ fn a_request_for_what_its_owner_holds_is_granted_before_one_for_more() {
         assert_eq!(world.ask(&["s"], "o", permits(holds), Some(0)), Outcome::Queued);
     }
     world.happen(Event::Deleted("s"));
-    assert!(world.told().iter().all(|told| matches!(told, WaitReply::Granted(..))));
+    assert!(world.replies().iter().all(|reply| matches!(reply, WaitReply::Granted(..))));
 }
 
 /// The owner of two upgrades becomes the writer by the first. The second then waits by arrival, behind a request that
@@ -546,7 +546,7 @@ fn an_upgrade_that_is_granted_ends_the_other_upgrades_of_its_owner() {
         assert_eq!(world.ask(&["v"], "r", write(holds), Some(0)), Outcome::Queued);
     }
     world.send(Command::Release { keys: vec!["v"], owner: "o", claim: read, failed: false });
-    let holds = world.told().iter().map(|told| match told {
+    let holds = world.replies().iter().map(|reply| match reply {
         WaitReply::Granted(_, holds) => *holds,
         other => panic!("{other:?}"),
     });
@@ -579,9 +579,9 @@ fn a_set_clock_moves_leases_and_nothing_else() {
         assert!(world.holds("b", "o"), "a living session is renewed at once");
     }
     world.pass(199);
-    assert_eq!(world.told(), []);
+    assert_eq!(world.replies(), []);
     world.pass(1);
-    assert_eq!(world.told(), [WaitReply::TimedOut]);
+    assert_eq!(world.replies(), [WaitReply::TimedOut]);
     world.simulation.play(&Step::SetClock(9_799));
     assert!(!world.holds("b", "o"), "the lease is over, as any time to live");
     assert!(world.holds("a", "o"), "a lease includes its last millisecond");
@@ -620,9 +620,9 @@ fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_lo
         assert_eq!(world.ask(&["s"], "c", Claim::Permits(1, Holds::By(1)), Some(0)), Outcome::Queued);
         world.happen(Event::Expire("s", lengthen));
         world.pass(40);
-        assert_eq!(world.told(), [], "{lengthen:?}");
+        assert_eq!(world.replies(), [], "{lengthen:?}");
         world.pass(1);
-        assert!(matches!(world.told(), [WaitReply::Granted(..)]), "{lengthen:?}");
+        assert!(matches!(world.replies(), [WaitReply::Granted(..)]), "{lengthen:?}");
     }
 }
 
@@ -697,12 +697,12 @@ fn a_place_kept_for_a_reader_is_not_used_by_a_writer() {
     }
     assert_eq!(world.ask(&["w"], "a", write, Some(1)), Outcome::Queued);
     world.pass(1);
-    assert_eq!(world.told(), [WaitReply::TimedOut]);
+    assert_eq!(world.replies(), [WaitReply::TimedOut]);
     world.send(Command::Release { keys: vec!["w"], owner: "a", claim: read, failed: false });
     assert_eq!(world.ask(&["w"], "b", write, Some(0)), Outcome::Queued);
     assert_eq!(world.ask(&["w"], "a", write, Some(0)), Outcome::Queued);
     world.send(Command::Release { keys: vec!["w"], owner: "c", claim: read, failed: false });
-    assert!(matches!(world.told()[1..], [WaitReply::Granted(..)]));
+    assert!(matches!(world.replies()[1..], [WaitReply::Granted(..)]));
     assert!(world.holds("w", "b") && !world.holds("w", "a"));
 }
 
@@ -717,10 +717,10 @@ fn requests_of_one_owner_are_served_in_the_order_of_their_places() {
     for claim in [two, by_two, two] {
         assert_eq!(world.ask(&["w"], "o", claim, Some(0)), Outcome::Queued);
     }
-    assert_eq!(world.told(), [WaitReply::Superseded], "the last one has the place of the first");
+    assert_eq!(world.replies(), [WaitReply::Superseded], "the last one has the place of the first");
     world.happen(Event::Renamed("v", "w"));
     assert!(matches!(world.ask(&["w"], "o", one, Some(0)), Outcome::Granted(..)));
-    assert!(world.told()[1..].iter().all(|told| matches!(told, WaitReply::Granted(..))));
+    assert!(world.replies()[1..].iter().all(|reply| matches!(reply, WaitReply::Granted(..))));
 }
 
 /// An owner was granted permits, skipping reserved positions: its request for what it holds by that grant is served
@@ -733,12 +733,12 @@ fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
     assert!(matches!(world.ask(&["t"], "o", by(3), None), Outcome::Granted(..)));
     assert_eq!(world.ask(&["t"], "p", by(1), Some(50)), Outcome::Queued);
     world.pass(60);
-    assert_eq!(world.told(), [WaitReply::TimedOut], "its place is kept");
+    assert_eq!(world.replies(), [WaitReply::TimedOut], "its place is kept");
     for claim in [exactly(2, 2), exactly(2, 1)] {
         assert_eq!(world.ask(&["t"], "p", claim, Some(300)), Outcome::Queued, "{claim:?}");
     }
     assert!(matches!(world.ask(&["t"], "p", by(3), Some(50)), Outcome::Granted(..)));
-    let holds = world.told()[1..].iter().map(|told| match told {
+    let holds = world.replies()[1..].iter().map(|reply| match reply {
         WaitReply::Granted(_, holds) => *holds,
         other => panic!("{other:?}"),
     });

@@ -56,12 +56,12 @@ impl Model {
             self.set_limit(keys[0], limit);
         }
         self.granted_on.push((grant, asked.client));
-        keys.iter().for_each(|key| self.is_told(key, owner));
+        keys.iter().for_each(|key| self.confirm_hold(key, owner));
         (grant, counts)
     }
 
     /// This reply confirms its holds to the owner, even if an earlier grant was not delivered.
-    pub(super) fn is_told(&mut self, key: Word, owner: Word) {
+    pub(super) fn confirm_hold(&mut self, key: Word, owner: Word) {
         self.undelivered.retain(|other| other.owner != owner || !other.held.iter().any(|(held, ..)| *held == key));
     }
 

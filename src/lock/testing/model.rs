@@ -451,7 +451,7 @@ impl Model {
         for (key, owner) in held {
             if self.holds(key, owner) {
                 lease.into_iter().for_each(|lease| self.start_lease_again(key, owner, Some(lease)));
-                self.is_told(key, owner);
+                self.confirm_hold(key, owner);
                 continue;
             }
             let now = self.now.wall;
@@ -482,7 +482,7 @@ impl Model {
             holder.holds = changed(before)?;
             holder.stays_at_0 = holder.holds == 0;
             let now = holder.holds;
-            self.is_told(key, owner);
+            self.confirm_hold(key, owner);
             return Ok(Outcome::Counted(now, Some(before)));
         }
         let count = changed(0)?;

@@ -321,7 +321,7 @@ impl Rules {
     pub(super) fn play_iteration(&mut self) -> bool {
         // Every event of the server wakes its timer.
         let is_woken = !self.server.keyspace.events.is_empty();
-        self.tell();
+        self.deliver_events();
         let now = &self.server.now();
         let is_due = |manager: &LockManager| manager.next_timer().is_due(now);
         if !is_woken && !self.manager.has_due() && !is_due(&self.manager) {
@@ -329,7 +329,7 @@ impl Rules {
         }
         self.manager.with_host(&mut self.server.host(now)).tick();
         self.manager.with_host(&mut self.server.host(now)).drain();
-        self.tell();
+        self.deliver_events();
         self.server.keyspace.write_check != WriteCheck::Refused
             || is_due(&self.manager)
             || self.manager.has_pending_removals()
@@ -346,7 +346,7 @@ impl Rules {
     }
 
     /// Delivers keyspace events to the manager, and outcomes to clients.
-    fn tell(&mut self) {
+    fn deliver_events(&mut self) {
         let mut events: VecDeque<_> = std::mem::take(&mut self.server.keyspace.events).into();
         while let Some(event) = events.pop_front() {
             match event {

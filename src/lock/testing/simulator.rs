@@ -47,7 +47,7 @@ pub(super) struct Simulation {
     /// Requests may wait indefinitely.
     may_be_endless: bool,
     /// The outcomes of waits since the start.
-    pub told: Vec<WaitReply>,
+    pub replies: Vec<WaitReply>,
     /// Owners that were granted several requests at once: their order is open, and so are lease and fencing token.
     at_once: Vec<Word>,
     requests: u64,
@@ -77,7 +77,7 @@ impl Simulation {
             outcome: None,
             is_over: false,
             may_be_endless: false,
-            told: Vec::new(),
+            replies: Vec::new(),
             at_once: Vec::new(),
             requests: 0,
             counted: Counted::default(),
@@ -400,7 +400,7 @@ impl Simulation {
             }
         }
         expected.iter().for_each(|(_, reply)| self.counted.wait_reply(*reply));
-        self.told.extend(expected.iter().map(|(_, reply)| *reply));
+        self.replies.extend(expected.iter().map(|(_, reply)| *reply));
     }
 
     fn match_fence(&mut self, grant: Grant, fence: Fence) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::host::simulated::Told;
+use crate::host::simulated::SentEffect;
 use crate::host::WriteCheck;
 use crate::manager::fixture::{owner, Fixture};
 use crate::queue::position::QueuePosition;
@@ -89,7 +89,7 @@ fn a_smaller_limit_refuses_requests_that_it_can_never_admit() {
     let over_limit = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
     let mut fixture = Fixture::of(&[("a", permits(3, 3)), ("b", permits(3, 2)), ("c", permits(3, 3))]);
     assert!(matches!(ask(&mut fixture, "d", &[b"k"], permits(2, 1)), Ok(Acquired::Queued(_))));
-    assert_eq!(fixture.effects(), [Told::Limit(2)]);
+    assert_eq!(fixture.effects(), [SentEffect::Limit(2)]);
     let (lock, _) = fixture.stored();
     assert_eq!(lock.semaphore_limit(), Some(2), "the limit that LOCK.INFO shows");
     let outcomes: Vec<_> = fixture.server.inbox.replies.iter().map(|(_, outcome)| *outcome).collect();

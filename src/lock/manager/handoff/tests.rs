@@ -1,6 +1,6 @@
 use std::num::NonZeroU64;
 
-use crate::host::simulated::{Keyspace, OpenKey, TimeSlices, Told};
+use crate::host::simulated::{Keyspace, OpenKey, SentEffect, TimeSlices};
 use crate::host::{Host, Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -123,7 +123,7 @@ fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     fixture.server.inbox.unpermitted.extend(refused);
     fixture.effects();
     assert_eq!(fixture.release("z", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
+    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![SentEffect::Hold(owner("c"))]));
     assert_eq!(fixture.server.inbox.replies[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
     assert!(fixture.manager.queues().is_empty());
     let statistics = fixture.manager.observer.statistics;
@@ -214,7 +214,7 @@ fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     fixture.effects();
     fixture.server.keyspace.write_check = WriteCheck::Refused;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
-    assert_eq!(fixture.effects(), [Told::Delete]);
+    assert_eq!(fixture.effects(), [SentEffect::Delete]);
     assert!(!fixture.manager.has_due(), "nothing waits for the gate");
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::host::simulated::Told;
+use crate::host::simulated::SentEffect;
 use crate::host::WaitOutcome;
 use crate::key::{ClientId, Key};
 use crate::manager::acquire::Acquired;
@@ -17,7 +17,7 @@ const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Step(1) };
 /// the effects on replicas.
 #[test]
 fn a_release_leaves_what_the_table_says() {
-    let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
+    let (hold, dropped) = (|name: &str| SentEffect::Hold(owner(name)), |name: &str| SentEffect::Drop(owner(name)));
     let one = Count::Step(1);
     let read = Portion::ReadWrite(Mode::Read, one);
     let rows = [
@@ -45,8 +45,8 @@ fn a_release_leaves_what_the_table_says() {
         (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
         (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
         // The last holder goes, and no request waits.
-        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Told::Delete]),
-        (vec![("a", READ)], read, Released::Gone, "", vec![Told::Delete]),
+        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![SentEffect::Delete]),
+        (vec![("a", READ)], read, Released::Gone, "", vec![SentEffect::Delete]),
         // Nothing ends.
         (vec![("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::NotHeld, "b", vec![]),
         (vec![], Portion::Mutex, Released::NotHeld, "", vec![]),
@@ -70,7 +70,7 @@ fn a_closed_gate_delays_the_hand_off() {
         assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
         assert!(!fixture.manager.has_due(), "a release that ends no hold leaves nothing due");
         assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
-        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
+        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![SentEffect::Delete]), "{claim:?}");
         fixture.drain();
         assert!(fixture.holders().is_empty() && fixture.manager.has_due());
         fixture.server.keyspace.write_check = WriteCheck::Allowed;
@@ -155,14 +155,14 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
     fixture.manager.undelivered(granted);
     fixture.effects();
     fixture.drain();
-    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
+    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![SentEffect::Hold(owner("c"))]));
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     fixture.acquire("b", MUTEX, None, Lease::Persist);
     fixture.effects();
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
-    assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![Told::Hold(owner("b"))]));
+    assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![SentEffect::Hold(owner("b"))]));
 }
 
 #[test]
@@ -220,10 +220,10 @@ fn a_kept_place_keeps_no_family() {
 /// afterwards, and the effects on replicas.
 #[test]
 fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
-    let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
+    let (hold, dropped) = (|name: &str| SentEffect::Hold(owner(name)), |name: &str| SentEffect::Drop(owner(name)));
     let (all_owners, a) = (HoldsOf::AllOwners, HoldsOf::Owner(b"a"));
     let rows = [
-        (vec![("a", MUTEX)], all_owners, 1, "", vec![Told::Delete]),
+        (vec![("a", MUTEX)], all_owners, 1, "", vec![SentEffect::Delete]),
         (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], all_owners, 1, "b", vec![hold("b")]),
         (vec![("a", MUTEX), ("b", MUTEX)], a, 1, "b", vec![hold("b")]),
         (vec![("b", MUTEX), ("c", MUTEX)], a, 0, "b", vec![]),
@@ -234,10 +234,10 @@ fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
         (vec![("a", WRITE), ("a", READ), ("b", WRITE)], a, 1, "b", vec![dropped("a"), hold("b")]),
         // One of several, and all of them.
         (vec![("a", READ), ("b", READ), ("c", WRITE)], a, 1, "b", vec![dropped("a")]),
-        (vec![("a", READ), ("b", READ)], all_owners, 2, "", vec![Told::Delete]),
-        (vec![("a", READ), ("b", READ), ("c", WRITE)], all_owners, 2, "c", vec![Told::Delete, hold("c")]),
+        (vec![("a", READ), ("b", READ)], all_owners, 2, "", vec![SentEffect::Delete]),
+        (vec![("a", READ), ("b", READ), ("c", WRITE)], all_owners, 2, "c", vec![SentEffect::Delete, hold("c")]),
         // Queued requests stay: the permit that a still waits for is granted once.
-        (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], all_owners, 2, "a", vec![Told::Delete, hold("a")]),
+        (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], all_owners, 2, "a", vec![SentEffect::Delete, hold("a")]),
     ];
     for (requests, holds_of, broken, holders, effects) in rows {
         let row = format!("{requests:?}, {holds_of:?}");
@@ -276,7 +276,7 @@ fn a_closed_gate_delays_the_hand_off_of_a_broken_lock() {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.write_check = WriteCheck::Refused;
         assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(1));
-        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
+        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![SentEffect::Delete]), "{claim:?}");
         fixture.server.keyspace.write_check = WriteCheck::Allowed;
         fixture.drain();
         assert_eq!(fixture.holders(), "b", "{claim:?}");

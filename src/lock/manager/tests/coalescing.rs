@@ -60,7 +60,7 @@ fn fence(fixture: &Fixture) -> Fence {
     fixture.stored().0.fence().unwrap()
 }
 
-fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
+fn replies(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
     std::mem::take(&mut fixture.server.inbox.replies)
 }
 
@@ -88,15 +88,15 @@ fn a_release_answers_all_requests_with_coalesce_and_grants_the_first_without() {
     release(&mut fixture, "a");
     let done = WaitOutcome::Done { fence: released };
     let granted = WaitOutcome::Granted { fence: fence(&fixture), holds: 1, slot: None };
-    assert_eq!(told(&mut fixture), [(ids[1], granted), (ids[0], done), (ids[2], done)]);
+    assert_eq!(replies(&mut fixture), [(ids[1], granted), (ids[0], done), (ids[2], done)]);
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("c".into(), 1));
     assert_eq!(fixture.manager.observer.statistics.coalesced, 2);
     release(&mut fixture, "c");
-    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[3]));
+    assert!(matches!(replies(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[3]));
     // If all waiters coalesce, the key is free afterwards.
     let (mut fixture, _) = waiting("BCD");
     release(&mut fixture, "a");
-    assert_eq!((told(&mut fixture).len(), fixture.holders()), (3, "".into()));
+    assert_eq!((replies(&mut fixture).len(), fixture.holders()), (3, "".into()));
     assert_no_waiters(&mut fixture);
 }
 
@@ -124,7 +124,7 @@ fn a_release_by_an_owner_that_does_not_hold_the_lock_answers_no_request() {
     for token in ["z", "B"] {
         assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::NotHeld));
     }
-    assert_eq!((told(&mut fixture).len(), fixture.manager.queues().waiters()), (0, 1));
+    assert_eq!((replies(&mut fixture).len(), fixture.manager.queues().waiters()), (0, 1));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         let (mut fixture, ids) = waiting("BcD");
         end(&mut fixture);
         drain_all(&mut fixture);
-        assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]), "{row}");
+        assert!(matches!(replies(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]), "{row}");
         assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("B".into(), 2), "{row}");
     }
     // The end of its connection, and an undelivered grant.
@@ -161,7 +161,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
     drain_all(&mut fixture);
     fixture.manager.undelivered(ids[0]);
     drain_all(&mut fixture);
-    let granted: Vec<_> = told(&mut fixture).into_iter().map(|(id, _)| id).collect();
+    let granted: Vec<_> = replies(&mut fixture).into_iter().map(|(id, _)| id).collect();
     assert_eq!((granted, fixture.holders()), (ids.to_vec(), "c".into()));
     assert_eq!(fixture.manager.observer.statistics.coalesced, 0);
 }
@@ -174,7 +174,7 @@ fn a_release_answers_requests_even_if_the_grant_it_ended_was_not_received() {
     release(&mut fixture, "b");
     fixture.manager.undelivered(ids[0]);
     drain_all(&mut fixture);
-    assert_eq!(told(&mut fixture)[1..], [(ids[1], WaitOutcome::Done { fence: released })]);
+    assert_eq!(replies(&mut fixture)[1..], [(ids[1], WaitOutcome::Done { fence: released })]);
     assert_no_waiters(&mut fixture);
 }
 
@@ -190,7 +190,11 @@ fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
             false => release(&mut fixture, "a"),
         }
         drain_all(&mut fixture);
-        assert_eq!((told(&mut fixture), fixture.manager.queues().reserved_positions()), (vec![], kept), "{is_failed}");
+        assert_eq!(
+            (replies(&mut fixture), fixture.manager.queues().reserved_positions()),
+            (vec![], kept),
+            "{is_failed}"
+        );
     }
 }
 
@@ -210,10 +214,11 @@ fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() 
         let retry = queue(&mut fixture, "b", coalesces);
         let present = fixture.manager.queues().of_key(key().as_ref()).unwrap().present();
         assert_eq!(present.map(|(_, id)| id).collect::<Vec<_>>(), [retry, behind], "{row}: the retry keeps the place");
-        told(&mut fixture);
+        replies(&mut fixture);
         release(&mut fixture, "a");
         assert_eq!(fixture.holders(), if coalesces { "c" } else { "b" }, "{row}");
-        let is_done = told(&mut fixture).iter().any(|(id, it)| *id == retry && matches!(it, WaitOutcome::Done { .. }));
+        let is_done =
+            replies(&mut fixture).iter().any(|(id, it)| *id == retry && matches!(it, WaitOutcome::Done { .. }));
         assert_eq!(is_done, coalesces, "{row}");
     }
 }
@@ -229,7 +234,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release_several(0, &[b"k", b"l"], b"a");
     assert_eq!(released, Ok(2));
     let done = |id, fence| (id, WaitOutcome::Done { fence });
-    assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
+    assert_eq!(replies(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
 }
 
 /// The release of a mutex for which several COALESCE requests wait. The slice of the release replies only to the first.
@@ -238,7 +243,7 @@ fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
     let fence = fence(&fixture);
     fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
-    assert_eq!(told(&mut fixture), [(ids[0], WaitOutcome::Done { fence })], "{tokens}");
+    assert_eq!(replies(&mut fixture), [(ids[0], WaitOutcome::Done { fence })], "{tokens}");
     (fixture, ids, WaitOutcome::Done { fence })
 }
 
@@ -251,9 +256,9 @@ fn requests_answered_over_several_turns_get_the_fence_of_their_own_release() {
     ids.push(queue(&mut fixture, "g", true));
     release(&mut fixture, "e");
     drain_all(&mut fixture);
-    let mut told = told(&mut fixture);
-    told.sort_by_key(|(id, _)| *id);
-    assert_eq!(told, [(ids[1], first), (ids[2], first), (ids[3], second), (ids[4], second)]);
+    let mut replies = replies(&mut fixture);
+    replies.sort_by_key(|(id, _)| *id);
+    assert_eq!(replies, [(ids[1], first), (ids[2], first), (ids[3], second), (ids[4], second)]);
     assert_no_waiters(&mut fixture);
 }
 
@@ -272,10 +277,10 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
         &Portion::Mutex,
         Work::Done,
     );
-    assert_eq!((released, told(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
+    assert_eq!((released, replies(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
     // The rest of both in later iterations.
     (0..4).for_each(|_| fixture.drain());
-    let mut first = told(&mut fixture);
+    let mut first = replies(&mut fixture);
     first.sort_unstable_by_key(|(id, _)| *id);
     assert_eq!(first, [(ids[1], done), (ids[2], done), (y, of_l), (z, of_l)]);
 }
@@ -295,9 +300,9 @@ fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
     // A completed request does not time out.
     fixture.server.keyspace.now_ms += 500;
     fixture.tick();
-    assert_eq!(told(&mut fixture), [(ids[1], done)]);
+    assert_eq!(replies(&mut fixture), [(ids[1], done)]);
     drain_all(&mut fixture);
-    assert_eq!(told(&mut fixture), [(ids[4], done), (ids[5], done)]);
+    assert_eq!(replies(&mut fixture), [(ids[4], done), (ids[5], done)]);
     assert_no_waiters(&mut fixture);
 }
 
@@ -309,16 +314,16 @@ fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
     fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     let second = WaitOutcome::Done { fence: fence(&fixture) };
-    assert_eq!((fixture.holders(), told(&mut fixture).len()), ("f".into(), 2), "one grant, one of four answers");
+    assert_eq!((fixture.holders(), replies(&mut fixture).len()), ("f".into(), 2), "one grant, one of four answers");
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
     assert!(matches!(ask_for(&mut fixture, b"x", "f", false), Acquired::Queued(_)), "D does not wait for f");
     let retry = queue(&mut fixture, "C", true);
-    assert_eq!(told(&mut fixture), [], "the older request is not superseded");
+    assert_eq!(replies(&mut fixture), [], "the older request is not superseded");
     assert!(!fixture.manager.is_being_removed(retry), "no release has answered it yet");
     release(&mut fixture, "f");
     fixture.server.time_slices = TimeSlices::Endless;
     drain_all(&mut fixture);
-    assert_eq!(told(&mut fixture)[1..], [(ids[1], first), (ids[2], first), (ids[3], first), (retry, second)]);
+    assert_eq!(replies(&mut fixture)[1..], [(ids[1], first), (ids[2], first), (ids[3], first), (retry, second)]);
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("g".into(), 1), "f waits for x");
 }
 
@@ -342,15 +347,15 @@ fn no_other_outcome_comes_before_the_answer_of_a_release() {
         fixture.server.keyspace.write_check = write_check;
         release(&mut fixture, "a");
         fixture.drain();
-        let told = told(&mut fixture);
-        assert_eq!(told[0], (ids[0], done), "{write_check:?}");
-        assert_eq!(told.len(), if write_check == WriteCheck::SlotMoved { 2 } else { 1 }, "{write_check:?}");
+        let replies = replies(&mut fixture);
+        assert_eq!(replies[0], (ids[0], done), "{write_check:?}");
+        assert_eq!(replies.len(), if write_check == WriteCheck::SlotMoved { 2 } else { 1 }, "{write_check:?}");
     }
     let (mut fixture, ids, done) = released("BCD");
     fixture.manager.slots_left(|_| true);
     fixture.manager.demote();
     drain_all(&mut fixture);
-    assert_eq!(told(&mut fixture), [(ids[1], done), (ids[2], done)]);
+    assert_eq!(replies(&mut fixture), [(ids[1], done), (ids[2], done)]);
 }
 
 #[test]
@@ -370,7 +375,7 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     );
     assert_eq!(released, Ok(Released::Gone));
     drain_all(&mut fixture);
-    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));
+    assert!(matches!(replies(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));
 }
 
 #[test]
@@ -387,5 +392,5 @@ fn one_turn_ends_requests_of_both_kinds_as_far_as_it_goes() {
     assert!(fixture.manager.queues().has_done());
     fixture.server.time_slices = TimeSlices::Endless;
     fixture.drain();
-    assert_eq!((told(&mut fixture).len(), fixture.manager.queues().waiters()), (4, 0));
+    assert_eq!((replies(&mut fixture).len(), fixture.manager.queues().waiters()), (4, 0));
 }

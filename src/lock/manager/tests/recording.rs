@@ -28,7 +28,7 @@ fn observed() -> Fixture {
 }
 
 /// The records in short: owner, event and number.
-fn told(fixture: &mut Fixture) -> Vec<String> {
+fn records(fixture: &mut Fixture) -> Vec<String> {
     let short = |occurrence: Occurrence| match occurrence {
         Occurrence::Granted { owner, grant, waited, .. } => match waited {
             None => format!("{owner:?} granted {}", grant.holds),
@@ -56,7 +56,7 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
     fixture.acquire("b", MUTEX, None, Lease::Persist);
     fixture.server.keyspace.now_ms += 70;
     fixture.release("a", Portion::Mutex).unwrap();
-    assert_eq!(told(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
+    assert_eq!(records(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
     let statistics = fixture.manager.observer.statistics;
     assert_eq!((statistics.grants_immediate(), statistics.grants_after_wait, statistics.releases()), (1, 1, 1));
     assert_eq!(fixture.manager.observer.wait_times.take().collect::<Vec<_>>(), [70]);
@@ -119,11 +119,11 @@ fn a_request_sent_again_is_recorded_if_it_changes_something() {
         (Lease::Persist, vec![]),
     ] {
         fixture.acquire("a", MUTEX, None, lease);
-        assert_eq!(told(&mut fixture), expected, "{lease:?}");
+        assert_eq!(records(&mut fixture), expected, "{lease:?}");
     }
     // Both keys get a new fencing token.
     fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
-    assert_eq!(told(&mut fixture), ["a granted 1", "a granted 1"]);
+    assert_eq!(records(&mut fixture), ["a granted 1", "a granted 1"]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn growing_and_shrinking_holds_are_recorded() {
     fixture.acquire("a", TWICE, None, Lease::Persist);
     fixture.release("a", Portion::Reentrant(Count::Step(1))).unwrap();
     fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
-    assert_eq!(told(&mut fixture), ["a granted 2", "a granted 4", "a fewer", "a Released after 0, 0 wait"]);
+    assert_eq!(records(&mut fixture), ["a granted 2", "a granted 4", "a fewer", "a Released after 0, 0 wait"]);
     assert_eq!(
         (fixture.manager.observer.statistics.grants_immediate(), fixture.manager.observer.statistics.releases()),
         (2, 2)
@@ -156,7 +156,7 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
         fixture.drain();
         let is_shared = claim == READ;
         let ended = if is_shared { "a LeaseEnd after 100, 1 wait" } else { "a Expired after 101, 1 wait" };
-        assert_eq!(told(&mut fixture), [ended], "{claim:?}");
+        assert_eq!(records(&mut fixture), [ended], "{claim:?}");
         assert_eq!(
             fixture.manager.observer.statistics.leases_expired,
             u64::from(is_shared),
@@ -194,7 +194,7 @@ fn a_holder_that_is_taken_out_long_after_its_lease_has_held_until_its_end() {
     }
     fixture.server.keyspace.now_ms += 600_000;
     fixture.acquire("c", READ, None, Lease::Persist);
-    assert_eq!(told(&mut fixture)[2..], ["a LeaseEnd after 100, 0 wait", "c granted 1"]);
+    assert_eq!(records(&mut fixture)[2..], ["a LeaseEnd after 100, 0 wait", "c granted 1"]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn the_end_of_a_lease_with_its_key_tells_how_long_the_hold_lasted() {
     fixture.server.keyspace.now_ms += 70;
     let now = fixture.server.now();
     fixture.manager.hold_expired(&now, key().as_ref(), &owner("a"), fence);
-    assert_eq!(told(&mut fixture), ["a Expired after 70, 1 wait"]);
+    assert_eq!(records(&mut fixture), ["a Expired after 70, 1 wait"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn only_long_holds_or_waits_are_recorded_if_a_threshold_is_set() {
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.now_ms += after_ms;
         fixture.release("a", Portion::Mutex).unwrap();
-        assert_eq!(told(&mut fixture), expected, "{after_ms} {observe:?}");
+        assert_eq!(records(&mut fixture), expected, "{after_ms} {observe:?}");
     }
 }
 
@@ -231,18 +231,18 @@ fn rare_occurrences_are_always_recorded() {
     fixture.manager.begin_grace(fixture.server.keyspace.instant(), 100);
     fixture.server.keyspace.now_ms += 100;
     fixture.tick();
-    assert_eq!(told(&mut fixture), ["grace of 100", "grace is over"]);
+    assert_eq!(records(&mut fixture), ["grace of 100", "grace is over"]);
     fixture.acquire("a", MUTEX, None, Lease::Persist);
     fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
     fixture.acquire("b", MUTEX, None, Lease::Persist);
     fixture.try_acquire("a", &[b"l"], MUTEX).unwrap_err();
     fixture.manager.limits.max_waiters = 1;
     fixture.try_acquire("c", &[b"k"], MUTEX).unwrap_err();
-    assert_eq!(told(&mut fixture), ["a deadlock", "c max waiters"]);
+    assert_eq!(records(&mut fixture), ["a deadlock", "c max waiters"]);
     fixture.release("a", Portion::Mutex).unwrap();
     fixture.manager.undelivered(fixture.server.inbox.replies[0].0);
     fixture.drain();
-    assert_eq!(told(&mut fixture), ["b Undelivered after 0, 0 wait"]);
+    assert_eq!(records(&mut fixture), ["b Undelivered after 0, 0 wait"]);
     let Statistics { deadlocks, max_waiters_refusals, undelivered_grants, .. } = fixture.manager.observer.statistics;
     assert_eq!((deadlocks, max_waiters_refusals, undelivered_grants), (1, 1, 1));
 }
@@ -274,8 +274,8 @@ fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
         let (granted, _) = fixture.server.inbox.replies[0];
         lost(&mut fixture, granted);
         fixture.drain();
-        let told = told(&mut fixture);
-        assert!(told.iter().any(|line| line.starts_with("b Undelivered")), "{row}: {told:?}");
+        let records = records(&mut fixture);
+        assert!(records.iter().any(|line| line.starts_with("b Undelivered")), "{row}: {records:?}");
         let statistics = &fixture.manager.observer.statistics;
         assert_eq!((statistics.releases(), statistics.undelivered_grants), (1, 1), "{row}");
     }
@@ -288,13 +288,16 @@ fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
         fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.server.keyspace.now_ms += 100;
         fixture.tick();
-        assert_eq!((told(&mut fixture), fixture.manager.observer.statistics.renewals), (vec!["a granted 1".into()], 1));
+        assert_eq!(
+            (records(&mut fixture), fixture.manager.observer.statistics.renewals),
+            (vec!["a granted 1".into()], 1)
+        );
         let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", lock_type: claim.lock_type(), lease: None };
         let now = fixture.server.now();
         assert_eq!(fixture.manager.with_host(&mut fixture.server.host(&now)).renew(&request), Ok(Renewed::All));
         fixture.manager.end_session(ClientId(7));
         fixture.drain();
-        assert_eq!(told(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");
+        assert_eq!(records(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");
         assert_eq!(
             (fixture.manager.observer.statistics.renewals, fixture.manager.observer.statistics.releases()),
             (2, 1)
@@ -310,7 +313,7 @@ fn a_lock_removed_by_another_command_is_not_recorded() {
     let fence = lock.fence().unwrap();
     let now = fixture.server.now();
     fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, LockRemoval::Command);
-    assert_eq!(told(&mut fixture), Vec::<String>::new());
+    assert_eq!(records(&mut fixture), Vec::<String>::new());
     assert_eq!(fixture.manager.observer.statistics.leases_expired, 0);
     let is_over = |lease: Lease, ms| {
         let owner = owner("a");
@@ -333,6 +336,6 @@ fn at(ms: u64) -> Now {
 fn every_hold_that_is_broken_is_recorded() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", READ)]);
     assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(2));
-    assert_eq!(told(&mut fixture), ["a Broken after 0, 0 wait", "b Broken after 0, 0 wait"]);
+    assert_eq!(records(&mut fixture), ["a Broken after 0, 0 wait", "b Broken after 0, 0 wait"]);
     assert_eq!(fixture.manager.observer.statistics.broken, 2);
 }

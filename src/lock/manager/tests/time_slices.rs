@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::host::simulated::{Stored, TimeSlices, Told};
+use crate::host::simulated::{SentEffect, Stored, TimeSlices};
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -50,7 +50,7 @@ fn drain_all(fixture: &mut Fixture) -> usize {
     iterations
 }
 
-fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
+fn replies(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
     std::mem::take(&mut fixture.server.inbox.replies)
 }
 
@@ -69,8 +69,8 @@ fn a_release_does_its_share_and_the_next_turns_go_on_in_the_order_of_the_queue()
     assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b c d".into(), true));
     fixture.drain();
     assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b c d e".into(), false));
-    let holds = |name: &str| Told::Hold(owner(name));
-    let effects = [Told::Drop(owner("w")), holds("a"), holds("b"), holds("c"), holds("d"), holds("e")];
+    let holds = |name: &str| SentEffect::Hold(owner(name));
+    let effects = [SentEffect::Drop(owner("w")), holds("a"), holds("b"), holds("c"), holds("d"), holds("e")];
     assert_eq!(fixture.effects(), effects, "replicas are told in the order of the grants");
 }
 
@@ -148,8 +148,8 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     fixture.drain();
     assert_eq!(waiting(&fixture).len(), 2, "one is answered in each turn");
     drain_all(&mut fixture);
-    let told_in_order: Vec<_> = told(&mut fixture).iter().map(|(id, _)| *id).collect();
-    assert_eq!((told_in_order, fixture.manager.queues().is_empty()), (ids, true));
+    let replied_in_order: Vec<_> = replies(&mut fixture).iter().map(|(id, _)| *id).collect();
+    assert_eq!((replied_in_order, fixture.manager.queues().is_empty()), (ids, true));
     // A request keeps its outcome even if the key is free again before it gets its reply.
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.time_slices = TimeSlices::Of(1);
@@ -158,7 +158,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     fixture.drain();
     fixture.server.keyspace.delete(&key());
     drain_all(&mut fixture);
-    assert_eq!((fixture.holders(), told(&mut fixture).len()), ("".into(), 3));
+    assert_eq!((fixture.holders(), replies(&mut fixture).len()), ("".into(), 3));
 }
 
 /// The key k is accessed but unchanged, and then gets a lock of a: its queue is inspected again from the head.
@@ -171,11 +171,11 @@ fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     fixture.manager.key_touched(key().as_ref());
     fixture.drain();
     fixture.drain();
-    assert_eq!(told(&mut fixture), [], "h holds it as before");
+    assert_eq!(replies(&mut fixture), [], "h holds it as before");
     fixture.server.keyspace.put(&key(), lock_of_a);
     fixture.manager.key_touched(key().as_ref());
     drain_all(&mut fixture);
-    assert!(matches!(told(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "a holds it already");
+    assert!(matches!(replies(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "a holds it already");
     assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
 }
 
@@ -201,7 +201,10 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
         fixture.manager.key_removed(key().as_ref(), fence);
         before(&mut fixture);
         drain_all(&mut fixture);
-        assert!(matches!(told(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "b holds it already");
+        assert!(
+            matches!(replies(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]),
+            "b holds it already"
+        );
     }
 }
 
@@ -257,10 +260,10 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
     let mut fixture = Fixture::of(&[("x", permits(3, 3)), ("a", permits(3, 1)), ("a", permits(3, 2))]);
     let [first, second] = waiting(&fixture)[..] else { panic!("two wait") };
     assert_eq!(fixture.release("x", Portion::Permits(Count::Step(1))), Ok(Released::Fewer(2)));
-    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == first));
+    assert!(matches!(replies(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == first));
     fixture.manager.undelivered(first);
     assert!(matches!(fixture.acquire("n", permits(2, 1), None, Lease::Persist), Acquired::Queued(_)));
-    assert!(told(&mut fixture).is_empty() && waiting(&fixture).contains(&second), "it fits the smaller LIMIT");
+    assert!(replies(&mut fixture).is_empty() && waiting(&fixture).contains(&second), "it fits the smaller LIMIT");
 }
 
 #[test]
@@ -276,7 +279,7 @@ fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place(
     fixture.server.keyspace.primary.extend(source.server.keyspace.primary);
     assert!(matches!(fixture.acquire("a", permits(2), None, Lease::Persist), Acquired::Queued(_)));
     fixture.acquire("z", permits(3), None, Lease::Persist);
-    assert_eq!(told(&mut fixture).len(), 1, "a has another permit");
+    assert_eq!(replies(&mut fixture).len(), 1, "a has another permit");
 }
 
 /// A session of client 7 holds k, l and m; b waits for k.
@@ -286,7 +289,7 @@ fn session() -> Fixture {
         fixture.acquire_all("a", &[name], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
     }
     fixture.acquire("b", MUTEX, None, Lease::Persist);
-    fixture.server.keyspace.told = Some(Vec::new());
+    fixture.server.keyspace.sent_effects = Some(Vec::new());
     fixture
 }
 
@@ -296,7 +299,11 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
     fixture.server.time_slices = TimeSlices::Of(1);
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
-    assert_eq!((fixture.effects(), fixture.holders()), (vec![Told::Hold(owner("b"))], "b".into()), "the oldest first");
+    assert_eq!(
+        (fixture.effects(), fixture.holders()),
+        (vec![SentEffect::Hold(owner("b"))], "b".into()),
+        "the oldest first"
+    );
     // For a command that comes before the drain, the hold is already gone.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
@@ -306,9 +313,9 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
         &Portion::Mutex,
         Work::Done,
     );
-    assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![Told::Delete]));
+    assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![SentEffect::Delete]));
     drain_all(&mut fixture);
-    assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![Told::Delete], 1));
+    assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![SentEffect::Delete], 1));
     assert!(fixture.manager.bindings().is_empty());
 }
 
@@ -334,7 +341,10 @@ fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
     assert_eq!(fixture.effects(), [], "not before");
     fixture.server.keyspace.now_ms = retry_ms;
     fixture.tick();
-    assert_eq!(fixture.effects(), [Told::Renew(owner("a")), Told::Renew(owner("a")), Told::Renew(owner("a"))]);
+    assert_eq!(
+        fixture.effects(),
+        [SentEffect::Renew(owner("a")), SentEffect::Renew(owner("a")), SentEffect::Renew(owner("a"))]
+    );
     // A key in a slot that moves is not retried at once.
     fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     fixture.server.keyspace.now_ms += 100;
@@ -353,10 +363,10 @@ fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
     fixture.server.keyspace.delete(&Key::new(0, b"l"));
     fixture.manager.key_touched(Key::new(0, b"l").as_ref());
     fixture.drain();
-    assert_eq!(told(&mut fixture), [(ids[0], WaitOutcome::TryAgain), (ids[1], WaitOutcome::TryAgain)]);
+    assert_eq!(replies(&mut fixture), [(ids[0], WaitOutcome::TryAgain), (ids[1], WaitOutcome::TryAgain)]);
     fixture.drain();
     drain_all(&mut fixture);
-    let [(last, WaitOutcome::TryAgain), (_, WaitOutcome::Granted { .. })] = told(&mut fixture)[..] else {
+    let [(last, WaitOutcome::TryAgain), (_, WaitOutcome::Granted { .. })] = replies(&mut fixture)[..] else {
         panic!("c is answered, then y is granted");
     };
     assert_eq!(last, ids[2]);
@@ -371,9 +381,9 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
     fixture.server.time_slices = TimeSlices::Of(1);
     assert!(matches!(fixture.acquire("n", permits(1, 1), None, Lease::Persist), Acquired::Queued(_)));
     let refused = |fixture: &mut Fixture| -> Vec<_> {
-        let told = told(fixture);
-        assert!(told.iter().all(|(_, outcome)| matches!(outcome, WaitOutcome::Impossible(_))), "{told:?}");
-        told.iter().map(|(id, _)| *id).collect()
+        let replies = replies(fixture);
+        assert!(replies.iter().all(|(_, outcome)| matches!(outcome, WaitOutcome::Impossible(_))), "{replies:?}");
+        replies.iter().map(|(id, _)| *id).collect()
     };
     assert_eq!(refused(&mut fixture), ids[..2], "one of those to be ended in this turn, and the head of the queue");
     drain_all(&mut fixture);

@@ -56,12 +56,12 @@ fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
     let id = fixture.wait("a", "k", MUTEX);
     let (queues, at) = (&mut fixture.queues, Timestamp::from_ms);
     let queue = queues.id_of(key("k").as_ref()).unwrap();
-    for (told_ms, watched_ms, is_sooner) in [(20, 20, true), (25, 20, false), (15, 15, true)] {
-        queues.watch_lease(queue, at(told_ms));
+    for (end_ms, watched_ms, is_sooner) in [(20, 20, true), (25, 20, false), (15, 15, true)] {
+        queues.watch_lease(queue, at(end_ms));
         assert_eq!(
             (queues.lease_ends.next(), queues.lease_ends.take_sooner()),
             (Some(at(watched_ms)), is_sooner),
-            "{told_ms}"
+            "{end_ms}"
         );
     }
     assert_eq!([queues.take_lease_end(at(14)), queues.take_lease_end(at(15))], [None, Some(queue)]);
