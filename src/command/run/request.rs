@@ -186,7 +186,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
         return Ok(());
     }
     let released =
-        host.decide(keys, None, |manager, rules| manager.with_host(rules).release_several(db, names, owner))?;
+        host.decide(keys, None, |manager, rules| manager.with_host(rules).release_multiple(db, names, owner))?;
     host.integer(reply::count(released?));
     Ok(())
 }

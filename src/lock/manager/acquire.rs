@@ -89,7 +89,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         let earlier = Earlier { owner_id, retried: self.find_retried(&request, owner_id) };
         let acquired = match request.names {
             [name] => self.acquire_one(&request, KeyRef { db: request.db, name }, earlier),
-            _ => self.acquire_several(&request, earlier),
+            _ => self.acquire_multiple(&request, earlier),
         };
         let LockManager { waits, observer, .. } = &mut *self.manager;
         match (&acquired, request.names.first()) {
@@ -137,7 +137,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         }
         let rank = Rank::of_upgrade(open.is_upgrade(&lock_request));
         let mut new = request.queued(open.manager, earlier, rank);
-        if admission != Admission::Wait || open.manager.queues().has_requests_for_several() {
+        if admission != Admission::Wait || open.manager.queues().has_multi_key_requests() {
             drop(open);
             self.find_position(&mut new, &mut SearchBudget::default());
             let verdict = self.verdict_of_new(&new, admission, request.wait.is_some())?;
@@ -171,7 +171,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     }
 
     /// Decides a multi-key request: all keys are granted, or none.
-    fn acquire_several(&mut self, request: &AcquireRequest<'_>, earlier: Earlier) -> Result<Acquired, LockError> {
+    fn acquire_multiple(&mut self, request: &AcquireRequest<'_>, earlier: Earlier) -> Result<Acquired, LockError> {
         let request = &request.if_client_may_wait(&self.host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         let admission = self.admission_to_all(db, names, &lock_request)?;

@@ -91,7 +91,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
 
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Grants all keys of a multi-key request, if all locks admit it.
-    pub(super) fn try_grant_several(&mut self, queue: QueueId, id: RequestId) -> Attempt {
+    pub(super) fn try_grant_multi_key(&mut self, queue: QueueId, id: RequestId) -> Attempt {
         let Some(queued) = self.manager.queues().request(id) else { return Attempt::Dismissed };
         let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
         if is_blocked_elsewhere || self.manager.waits.phase(id, self.host.now) != Phase::Waiting {

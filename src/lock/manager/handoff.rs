@@ -27,7 +27,7 @@ pub(super) enum Stop {
     /// The rest of the queue waits for a holder or for a later iteration, or the queue is empty.
     AtRest,
     /// This request, which is next, wants multiple keys. They are opened one after another.
-    Several(RequestId, Precedence),
+    MultiKey(RequestId, Precedence),
 }
 
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
@@ -72,10 +72,10 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Continues with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a
     /// multi-key request does not outlive this step.
     pub(super) fn rest(&mut self, queue: QueueId, mut stop: Stop) {
-        let Stop::Several(..) = stop else { return };
+        let Stop::MultiKey(..) = stop else { return };
         let Some(key) = self.manager.queues().get(queue).map(|queue| queue.key.clone()) else { return };
-        while let Stop::Several(id, precedence) = stop {
-            let attempt = self.try_grant_several(queue, id);
+        while let Stop::MultiKey(id, precedence) = stop {
+            let attempt = self.try_grant_multi_key(queue, id);
             let open = self.reopen(key.as_ref());
             // In a cluster, a command may write its own key while writes are refused for the other keys.
             if attempt == Attempt::Postponed {
@@ -174,8 +174,8 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             if !is_waiting {
                 // If it stayed at the head, it would block the requests behind it.
                 end_request(self.manager, self.clients, self.now, id, phase);
-            } else if self.manager.queues().request(id).is_some_and(QueuedRequest::has_several_keys) {
-                return Stop::Several(id, precedence);
+            } else if self.manager.queues().request(id).is_some_and(QueuedRequest::has_multiple_keys) {
+                return Stop::MultiKey(id, precedence);
             } else {
                 let is_at_rest = match self.try_grant(queue, id, precedence) {
                     // A mutex has one holder, so only reentering requests fit.

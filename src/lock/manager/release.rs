@@ -99,7 +99,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     }
 
     /// Releases the mutexes that the owner holds. Returns how many it held.
-    pub fn release_several(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> Result<usize, KeyError> {
+    pub fn release_multiple(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) -> Result<usize, KeyError> {
         // Nothing is released if one of multiple keys is not a mutex.
         if names.len() > 1 {
             let mut names = names.iter();

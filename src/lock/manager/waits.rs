@@ -51,7 +51,7 @@ impl Waits {
 
     /// Whether the position of the request depends on which owners hold the keys of others.
     pub fn needs_position(&self, new: &NewRequest<'_>) -> bool {
-        self.queues.has_requests_for_several() && self.retried_position(new.replaces, new.position.rank).is_none()
+        self.queues.has_multi_key_requests() && self.retried_position(new.replaces, new.position.rank).is_none()
     }
 
     /// Refuses the request if the server or one of its keys has the maximum number of waiters. A retry of a waiter

@@ -48,7 +48,7 @@ fn first_that_wants_held<'q, K: Keys>(
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
 ) -> Option<&'q QueuePosition> {
-    if new.position.rank == Rank::Upgrade || !queues.has_requests_for_several() {
+    if new.position.rank == Rank::Upgrade || !queues.has_multi_key_requests() {
         return None;
     }
     let may_hold = queues.may_hold(new.db, new.owner());
@@ -64,8 +64,8 @@ fn first_that_wants_held<'q, K: Keys>(
     let mut first: Option<&QueuePosition> = None;
     for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
         let ahead = queue.present().take_while(|(position, _)| first.is_none_or(|first| *position < first));
-        let several = ahead.filter_map(|(_, id)| queues.request(id)).filter(|queued| queued.has_several_keys());
-        let mut of_others = several.filter(|queued| queued.owner.as_bytes() != new.owner());
+        let multi_key = ahead.filter_map(|(_, id)| queues.request(id)).filter(|queued| queued.has_multiple_keys());
+        let mut of_others = multi_key.filter(|queued| queued.owner.as_bytes() != new.owner());
         first = of_others.find(|queued| wants_held(queued)).map(|queued| &queued.position).or(first);
     }
     first.filter(|_| !is_spent)

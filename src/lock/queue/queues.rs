@@ -50,7 +50,7 @@ pub struct WaitQueues {
     /// Which owners hold the keys.
     holdings: Holdings,
     /// How many of the waiters want multiple keys.
-    several: usize,
+    multi_key: usize,
     last_number: u64,
 }
 
@@ -83,8 +83,8 @@ impl WaitQueues {
     }
 
     /// Whether any waiter wants multiple keys.
-    pub fn has_requests_for_several(&self) -> bool {
-        self.several > 0
+    pub fn has_multi_key_requests(&self) -> bool {
+        self.multi_key > 0
     }
 
     /// A request that is queued or has a reserved position.
@@ -218,11 +218,11 @@ impl WaitQueues {
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.lock_type())).collect();
         for queue in &queues {
             let queue = self.table.get_mut(*queue).expect("queue_for found or made it");
-            queue.several += usize::from(queues.len() > 1);
+            queue.multi_key += usize::from(queues.len() > 1);
             queue.requests_mut(coalesces).present.insert(position.clone(), id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
-        self.several += usize::from(queues.len() > 1);
+        self.multi_key += usize::from(queues.len() > 1);
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
         let (owner_id, listed) = self.owners.enlist(db, &owner, owner_id, listed_under, id);
@@ -244,25 +244,25 @@ impl WaitQueues {
             lease_ends,
             owner_id,
             listed_under,
-            may_wait_elsewhere: false,
+            may_have_other_waits: false,
             blocked_on: None,
             detached: None,
         };
-        let has_several_keys = queued.has_several_keys();
+        let has_multiple_keys = queued.has_multiple_keys();
         until.into_iter().for_each(|until| self.ends.set(id, None, until));
         self.requests.insert(id, queued);
-        both.into_iter().for_each(|id| self.waits_elsewhere(id));
-        if !is_only || has_several_keys {
-            self.waits_elsewhere(id);
+        both.into_iter().for_each(|id| self.mark_other_waits(id));
+        if !is_only || has_multiple_keys {
+            self.mark_other_waits(id);
         }
         id
     }
 
-    fn waits_elsewhere(&mut self, id: RequestId) {
+    fn mark_other_waits(&mut self, id: RequestId) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        if !std::mem::replace(&mut request.may_wait_elsewhere, true) && request.is_present() {
+        if !std::mem::replace(&mut request.may_have_other_waits, true) && request.is_present() {
             for queue in &request.queues {
-                self.table.get_mut(*queue).into_iter().for_each(|queue| queue.elsewhere += 1);
+                self.table.get_mut(*queue).into_iter().for_each(|queue| queue.with_other_waits += 1);
             }
         }
     }
@@ -274,15 +274,15 @@ impl WaitQueues {
         self.ends.clear(id, request.until);
         match request.detached {
             Some(detached) => _ = self.detached.remove(&detached),
-            None => self.several -= usize::from(request.has_several_keys()),
+            None => self.multi_key -= usize::from(request.has_multiple_keys()),
         }
         for queue_id in &request.queues {
             let Some(queue) = self.table.get_mut(*queue_id) else { continue };
             queue.requests_mut(request.coalesces).remove(&request.position, request.detached);
             if request.is_present() {
-                queue.several -= usize::from(request.has_several_keys());
+                queue.multi_key -= usize::from(request.has_multiple_keys());
                 queue.counted_on.remove(&id);
-                queue.elsewhere -= usize::from(request.may_wait_elsewhere);
+                queue.with_other_waits -= usize::from(request.may_have_other_waits);
             }
             if queue.is_empty() {
                 self.close(*queue_id);
@@ -320,15 +320,15 @@ impl WaitQueues {
         request.detached = Some(sequence);
         self.ends.set(id, request.until.replace(until), until);
         self.detached.insert(sequence, id);
-        self.several -= usize::from(request.has_several_keys());
+        self.multi_key -= usize::from(request.has_multiple_keys());
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
                 let standing = queue.requests_mut(request.coalesces);
                 standing.present.remove(&request.position);
                 standing.detached.insert(sequence);
-                queue.several -= usize::from(request.has_several_keys());
+                queue.multi_key -= usize::from(request.has_multiple_keys());
                 queue.counted_on.remove(&id);
-                queue.elsewhere -= usize::from(request.may_wait_elsewhere);
+                queue.with_other_waits -= usize::from(request.may_have_other_waits);
             }
         }
     }
@@ -360,7 +360,7 @@ impl WaitQueues {
     pub fn record_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
         let has_changed = self.holdings.record(id, &mut queue.holders, queue.key.db, lock);
-        match has_changed && queue.has_requests_for_several() {
+        match has_changed && queue.has_multi_key_requests() {
             true => self.count_again(id, lock.and_then(Lock::exclusive_owner)),
             false => Vec::new(),
         }
@@ -370,7 +370,7 @@ impl WaitQueues {
     fn count_again(&mut self, id: QueueId, holder: Option<&Owner>) -> Vec<RequestId> {
         let Some(db) = self.get(id).map(|queue| queue.key.db) else { return Vec::new() };
         let holder = holder.and_then(|holder| self.owner_id(db, holder.as_bytes()));
-        let waiting = self.of_owner(holder).all_waiting_in(id).filter(|(_, request)| request.has_several_keys());
+        let waiting = self.of_owner(holder).all_waiting_in(id).filter(|(_, request)| request.has_multiple_keys());
         let now: BTreeSet<_> = waiting.map(|(request, _)| request).collect();
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
         let before = std::mem::replace(&mut queue.counted_on, now);

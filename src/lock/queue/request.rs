@@ -110,7 +110,7 @@ pub struct QueuedRequest {
     pub(super) listed_under: QueueId,
     /// Whether its owner may have other requests. An owner that waits for nothing else is assumed to release the lock
     /// once it is granted.
-    pub(super) may_wait_elsewhere: bool,
+    pub(super) may_have_other_waits: bool,
     /// For a multi-key request: the queue that blocked it when it was last tried. Changes of its other keys cannot
     /// serve it before that queue changes.
     pub blocked_on: Option<QueueId>,
@@ -147,7 +147,7 @@ impl QueuedRequest {
     }
 
     /// Whether it waits for multiple keys at once.
-    pub fn has_several_keys(&self) -> bool {
+    pub fn has_multiple_keys(&self) -> bool {
         self.queues.len() > 1
     }
 

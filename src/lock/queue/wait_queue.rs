@@ -67,9 +67,9 @@ pub struct WaitQueue {
     /// While any is listed, the queue is being served or is due.
     pub(super) reentering: BTreeMap<OwnerId, VecDeque<RequestId>>,
     /// How many of the waiters also want other keys.
-    pub(super) several: usize,
+    pub(super) multi_key: usize,
     /// How many of the waiters also want other keys, or have owners that may wait elsewhere.
-    pub(super) elsewhere: usize,
+    pub(super) with_other_waits: usize,
 }
 
 /// Requests in the order of their positions.
@@ -121,8 +121,8 @@ impl WaitQueue {
             ordinary: OrderedRequests::default(),
             coalescing: OrderedRequests::default(),
             reentering: BTreeMap::new(),
-            several: 0,
-            elsewhere: 0,
+            multi_key: 0,
+            with_other_waits: 0,
         }
     }
 
@@ -187,8 +187,8 @@ impl WaitQueue {
     }
 
     /// Whether any waiter also wants other keys.
-    pub fn has_requests_for_several(&self) -> bool {
-        self.several > 0
+    pub fn has_multi_key_requests(&self) -> bool {
+        self.multi_key > 0
     }
 
     /// The number of waiters, without reserved positions.

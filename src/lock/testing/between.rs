@@ -39,7 +39,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     let Some((_, queue)) = queues.get(chance % queues.len().max(1)) else { return };
     let ahead: Vec<(QueuePosition, RequestId)> = queue.present().map(|(position, id)| (position.clone(), id)).collect();
     // A multi-key request may be reevaluated in the meantime, which moves it behind the new request.
-    let has_one_key = |id: &RequestId| rules.manager.queues().request(*id).is_some_and(|it| !it.has_several_keys());
+    let has_one_key = |id: &RequestId| rules.manager.queues().request(*id).is_some_and(|it| !it.has_multiple_keys());
     let of_one_key: Vec<RequestId> = ahead.iter().map(|(_, id)| *id).filter(has_one_key).collect();
     let (key, claim) = (queue.key.clone(), claim_of(queue));
     let mut there = rules.clone();

@@ -186,7 +186,7 @@ pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     for (_, queue) in queues.iter() {
         assert!(queue.waiters() == 0 || !queue.has_reentering(), "requests that may reenter are left: {queue:?}");
         let head = queue.head().and_then(|(_, id)| queues.request(id));
-        let Some(head) = head.filter(|head: &&QueuedRequest| !head.has_several_keys()) else { continue };
+        let Some(head) = head.filter(|head: &&QueuedRequest| !head.has_multiple_keys()) else { continue };
         let (owner, claim) = (head.owner.as_bytes(), head.claim.under_limit(queue.limit));
         let admission = match (&mut *keyspace).open(queue.key.as_ref()).content() {
             Content::Lock(lock) => lock.admission(owner, &claim),

@@ -84,7 +84,7 @@ impl Rules {
                             .unwrap_or_else(|| self.manager.with_host(&mut host).release(key, owner, &portion, work))
                     }
                     _ => {
-                        let released = self.manager.with_host(&mut host).release_several(0, &names, owner.as_bytes());
+                        let released = self.manager.with_host(&mut host).release_multiple(0, &names, owner.as_bytes());
                         return released.map_or_else(refused, |count| Outcome::Released(count as u32));
                     }
                 };

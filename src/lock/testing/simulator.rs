@@ -292,9 +292,9 @@ impl Simulation {
             self.model.renewals_postponed_until =
                 self.rules.manager.bindings().renewals_postponed_until().map(|until| until.ms());
             self.model.now = self.rules.clocks();
-            let renews_several = self.model.renewals_due().len() > 1;
+            let renews_multiple = self.model.renewals_due().len() > 1;
             self.model.pass_to(self.rules.clocks());
-            match renews_several {
+            match renews_multiple {
                 true => self.play_in_one_slice(),
                 false => self.play_iterations(),
             }

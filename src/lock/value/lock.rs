@@ -119,7 +119,7 @@ impl Lock {
 
     /// Whether more than one owner holds it.
     #[inline]
-    pub fn has_several_holders(&self) -> bool {
+    pub fn has_multiple_holders(&self) -> bool {
         matches!(self, Lock::Shared(shared) if shared.holders.len() > 1)
     }
 
@@ -323,7 +323,7 @@ impl Lock {
 
     /// Whether a holder is stored with a later deadline than the key's, because EXPIRE has shortened the leases.
     pub fn outlives_key(&self, key_until: Deadline) -> bool {
-        self.has_several_holders() && self.last_deadline() > Some(key_until)
+        self.has_multiple_holders() && self.last_deadline() > Some(key_until)
     }
 
     /// Applies the effect of EXPIRE, PERSIST and related commands on the key: a single holder expires with the key, and

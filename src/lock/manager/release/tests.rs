@@ -201,7 +201,7 @@ fn several_mutexes_are_released_or_none() {
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
         let now = fixture.server.now();
-        let found = fixture.manager.with_host(&mut fixture.server.host(&now)).release_several(0, names, b"a");
+        let found = fixture.manager.with_host(&mut fixture.server.host(&now)).release_multiple(0, names, b"a");
         assert_eq!((found, fixture.holders()), (released, holders.into()), "{names:?}");
     }
 }

@@ -231,7 +231,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     let of_k = queue(&mut fixture, "b", true);
     let Acquired::Queued(of_l) = ask_for(&mut fixture, b"l", "c", true) else { panic!("l is held") };
     let now = fixture.server.now();
-    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release_several(0, &[b"k", b"l"], b"a");
+    let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release_multiple(0, &[b"k", b"l"], b"a");
     assert_eq!(released, Ok(2));
     let done = |id, fence| (id, WaitOutcome::Done { fence });
     assert_eq!(replies(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);

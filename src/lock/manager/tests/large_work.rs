@@ -55,7 +55,7 @@ fn names(count: usize) -> Vec<Vec<u8>> {
 }
 
 /// The owner `h` holds `keys` keys, and `requests` other owners wait for all of them.
-fn requests_for_several_keys(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, Vec<RequestId>) {
+fn multi_key_requests(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, Vec<RequestId>) {
     let (mut fixture, names) = (Fixture::default(), names(keys));
     let all: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     fixture.acquire_all("h", &all, MUTEX, None, Lease::Persist);
@@ -163,7 +163,7 @@ fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
 #[test]
 fn requests_for_a_hundred_keys_delay_no_release() {
     const KEYS: usize = 100;
-    let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
+    let (mut fixture, names, _) = multi_key_requests(KEYS, 50);
     for name in &names {
         let key = KeyRef { db: 0, name };
         let (steps, released) = cost(&mut fixture, |fixture| {
@@ -182,7 +182,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
 #[test]
 fn requests_for_a_hundred_keys_end_over_turns_when_their_connection_does() {
     const KEYS: usize = 100;
-    let (mut fixture, _, ids) = requests_for_several_keys(KEYS, 50);
+    let (mut fixture, _, ids) = multi_key_requests(KEYS, 50);
     let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.leave_all(ids));
     assert_eq!(steps, 0);
     let (_, longest) = drain(&mut fixture);
@@ -193,7 +193,7 @@ fn requests_for_a_hundred_keys_end_over_turns_when_their_connection_does() {
 #[test]
 fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
     const KEYS: usize = 100;
-    let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
+    let (mut fixture, names, _) = multi_key_requests(KEYS, 50);
     let (steps, _) = cost(&mut fixture, |fixture| {
         let now = fixture.server.now();
         fixture.manager.with_host(&mut fixture.server.host(&now)).cancel(KeyRef { db: 0, name: &names[0] }, b"o0")

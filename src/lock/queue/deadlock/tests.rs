@@ -868,7 +868,7 @@ fn a_search_ends_on_a_key_with_thousands_of_holders_or_waiters() {
 #[test]
 #[ignore = "measures"]
 fn how_long_a_search_takes() {
-    let several: [(&str, Build); 1] = [("one MLOCK of 128 keys behind 1,000 such", |fixture, n| {
+    let multi_key: [(&str, Build); 1] = [("one MLOCK of 128 keys behind 1,000 such", |fixture, n| {
         let names: Vec<String> = (0..128).map(|key| format!("key {key}")).collect();
         let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         holds(fixture, "owner", "mine", MUTEX);
@@ -880,7 +880,7 @@ fn how_long_a_search_takes() {
         });
         ("owner", "key 3", MUTEX, false)
     })];
-    for (title, build) in FLAT.iter().chain(LINEAR).chain(MANY_KEYS).chain(&several) {
+    for (title, build) in FLAT.iter().chain(LINEAR).chain(MANY_KEYS).chain(&multi_key) {
         let mut fixture = Fixture::default();
         let (owner, name, claim, _) = build(&mut fixture, 10_000);
         let started = std::time::Instant::now();

@@ -302,7 +302,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let is_ahead = asked.position < *position && self.keys[key].waiting.contains_key(&asked.position);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.of_owner(Some(new)).waiting_in(id).next().is_some());
         let reaches_all = !queue.lock_type.is_exclusive();
-        if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
+        if queue.with_other_waits == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }
         let most = self.most_steps_here();
@@ -313,7 +313,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             self.steps += 1;
             if Some(queued.owner_id) == new {
                 self.own_ahead.push((id, queued));
-            } else if queued.may_wait_elsewhere || reaches_all {
+            } else if queued.may_have_other_waits || reaches_all {
                 self.steps += STEPS_OF_A_NODE;
                 self.reach(queued.owner_id);
             }

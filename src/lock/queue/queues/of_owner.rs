@@ -53,8 +53,8 @@ impl<'q> OfOwner<'q> {
 
     /// Its waiting requests in a queue. A multi-key request is listed under only one of its queues, the first.
     pub fn all_waiting_in(self, id: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
-        let has_several = self.queues.get(id).is_some_and(WaitQueue::has_requests_for_several);
-        let first = if has_several { QueueId::FIRST } else { id };
+        let has_multi_key = self.queues.get(id).is_some_and(WaitQueue::has_multi_key_requests);
+        let first = if has_multi_key { QueueId::FIRST } else { id };
         self.waiting_listed(first, id).filter(move |(_, request)| request.stands_in(id))
     }
 
@@ -105,7 +105,7 @@ impl<'q> OfOwner<'q> {
     pub(crate) fn is_covered_by_earlier(self, key: KeyRef<'_>, position: &QueuePosition, claim: &Claim) -> bool {
         let queue = self.id.and_then(|_| self.queues.id_of(key));
         let mut waiting = queue.into_iter().flat_map(|queue| self.waiting_in(queue));
-        let covers = |it: &QueuedRequest| !it.has_several_keys() && it.claim != Claim::AdoptedMutex;
+        let covers = |it: &QueuedRequest| !it.has_multiple_keys() && it.claim != Claim::AdoptedMutex;
         let earlier = waiting.find(|(_, it)| covers(it) && it.position < *position);
         earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
     }

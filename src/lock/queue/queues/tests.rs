@@ -24,15 +24,15 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
     fixture.wait("a", "jkl", MUTEX);
     fixture.wait("a", "kz", MUTEX);
     fixture.wait("a", "k", MUTEX);
-    let several = fixture.wait("a", "kl", MUTEX);
+    let multi_key = fixture.wait("a", "kl", MUTEX);
     let one = fixture.wait("a", "l", MUTEX);
     let semaphore = fixture.wait("a", "s", permits(3, 2));
     fixture.wait("b", "lm", MUTEX);
     let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
     let reader = fixture.wait("a", "w", read);
     let rows = [
-        ("a", "kl", MUTEX, Some(several)),
-        ("a", "lk", MUTEX, Some(several)),
+        ("a", "kl", MUTEX, Some(multi_key)),
+        ("a", "lk", MUTEX, Some(multi_key)),
         ("a", "l", MUTEX, Some(one)),
         ("a", "jl", MUTEX, None),
         ("a", "lx", MUTEX, None),
@@ -277,20 +277,20 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
 #[test]
 fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
     let knows = |fixture: &Fixture| {
-        ["k", "l"].map(|name| fixture.queues.of_key(key(name).as_ref()).unwrap().has_requests_for_several())
+        ["k", "l"].map(|name| fixture.queues.of_key(key(name).as_ref()).unwrap().has_multi_key_requests())
     };
     let mut fixture = Fixture::default();
     let one = fixture.wait("a", "k", MUTEX);
     fixture.wait("b", "k", MUTEX);
     fixture.wait("c", "l", MUTEX);
     assert_eq!(knows(&fixture), [false, false]);
-    let several = ["d", "e"].map(|owner| fixture.wait(owner, "kl", MUTEX));
+    let multi_key = ["d", "e"].map(|owner| fixture.wait(owner, "kl", MUTEX));
     fixture.queues.leave(one);
-    fixture.queues.leave(several[0]);
+    fixture.queues.leave(multi_key[0]);
     assert_eq!(knows(&fixture), [true, true]);
-    fixture.queues.reserve_position(several[1], Instant::from_ms(60_000));
+    fixture.queues.reserve_position(multi_key[1], Instant::from_ms(60_000));
     assert_eq!(knows(&fixture), [false, false], "it is away");
-    fixture.queues.leave(several[1]);
+    fixture.queues.leave(multi_key[1]);
     let again = fixture.wait("e", "kl", MUTEX);
     assert_eq!(knows(&fixture), [true, true]);
     fixture.queues.leave(again);
@@ -415,7 +415,7 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
 fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     let counts = |fixture: &Fixture| {
         let queue = fixture.queues.of_key(key("l").as_ref()).unwrap();
-        (fixture.queues.has_requests_for_several(), queue.several, queue.elsewhere)
+        (fixture.queues.has_multi_key_requests(), queue.multi_key, queue.with_other_waits)
     };
     let mut fixture = Fixture::default();
     fixture.wait("b", "l", MUTEX);
@@ -435,8 +435,8 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
     fixture.queues.reserve_position(kept, Instant::from_ms(60_000));
     fixture.wait("c", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 1));
-    let several = fixture.wait("d", "kl", MUTEX);
-    fixture.queues.leave(several);
+    let multi_key = fixture.wait("d", "kl", MUTEX);
+    fixture.queues.leave(multi_key);
     assert_eq!(counts(&fixture), (false, 0, 1));
 }
 
@@ -531,7 +531,7 @@ fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
     fixture.wait("c", "k", MUTEX);
     fixture.queues.leave(done[1]);
     let again = fixture.queues.of_key(key("k").as_ref());
-    assert_eq!(again.map(|queue| (queue.waiters(), queue.elsewhere)), Some((1, 0)));
+    assert_eq!(again.map(|queue| (queue.waiters(), queue.with_other_waits)), Some((1, 0)));
 }
 
 /// Rows: the claims of an owner that wait, what it comes to hold, and which of them are served before the head.

@@ -384,7 +384,7 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
     for (grants, key_until, first, outlives_key) in rows {
         let row = format!("{grants:?}, the key {key_until:?}");
         let lock = lock_with_leases(&grants);
-        assert_eq!(lock.has_several_holders(), grants.len() > 1, "{row}");
+        assert_eq!(lock.has_multiple_holders(), grants.len() > 1, "{row}");
         assert_eq!(lock.first_deadline(key_until), first, "{row}");
         assert_eq!(lock.outlives_key(key_until), outlives_key, "{row}");
     }
