@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::deliveries::{Deliveries, GrantInFlight};
-use super::due::{Due, Walks};
+use super::due::{Due, Rescans};
 use super::pending_removals::{PendingRemoval, PendingRemovals};
 use super::session_bindings::{Binding, Bindings};
 use crate::key::RequestId;
@@ -22,7 +22,7 @@ pub(super) struct Backlog {
     /// Wait queues to be served as soon as writes are allowed.
     pub queues: Due<QueueId>,
     /// Rescans of many wait queues. Each visited queue is served.
-    pub walks: Walks,
+    pub rescans: Rescans,
     /// Requests that are ending but have no reply yet, or are still in their queues.
     pub pending_removals: PendingRemovals,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
@@ -60,13 +60,13 @@ pub(super) enum Kind {
     UndeliveredGrants,
     EndedSessions,
     Queues,
-    Walks,
+    Rescans,
 }
 
 impl Kind {
     /// All kinds, in the order in which a round takes an item of each.
     pub const ALL: [Kind; 6] =
-        [Kind::Removals, Kind::Replies, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Walks];
+        [Kind::Removals, Kind::Replies, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Rescans];
 
     /// Whether such work writes nothing.
     fn writes_nothing(self) -> bool {
@@ -84,7 +84,10 @@ pub(super) enum Writes {
 impl Backlog {
     /// Whether nothing is left to do.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.walks.is_empty() && self.pending_removals.is_empty() && self.displaced.is_empty()
+        self.queues.is_empty()
+            && self.rescans.is_empty()
+            && self.pending_removals.is_empty()
+            && self.displaced.is_empty()
     }
 
     /// Starts a drain. A queue that becomes due during the drain may be served in it, but then another one is left.
@@ -110,7 +113,7 @@ impl Backlog {
             Kind::UndeliveredGrants => deliveries.begin_revocation().map(Work::Revoke),
             Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
             Kind::Queues => self.next_queue().map(Work::Serve),
-            Kind::Walks => self.next_visited(waits),
+            Kind::Rescans => self.next_visited(waits),
         }
     }
 
@@ -133,12 +136,12 @@ impl Backlog {
     }
 
     fn next_visited(&mut self, waits: &mut WaitQueues) -> Option<Work> {
-        if self.walks.is_empty() {
+        if self.rescans.is_empty() {
             return None;
         }
-        let visited = self.walks.step(waits);
-        if self.walks.is_empty() {
-            waits.end_walk();
+        let visited = self.rescans.step(waits);
+        if self.rescans.is_empty() {
+            waits.end_rescan();
         }
         Some(Work::Visit(visited))
     }

@@ -208,7 +208,7 @@ mod tests {
         let rows: [(&str, Work); 3] = [
             ("nothing", |_, _| {}),
             ("a request that ends", |fixture, last| fixture.manager.leave_all([last])),
-            ("a walk", |fixture, _| fixture.manager.waits.backlog.walks.begin(Some(1))),
+            ("a walk", |fixture, _| fixture.manager.waits.backlog.rescans.begin(Some(1))),
         ];
         for (row, work) in rows {
             let mut fixture = Fixture::of(&[("d", MUTEX)]);
@@ -233,7 +233,8 @@ mod tests {
                 let manager = &fixture.manager;
                 let has_lost = !manager.waits.backlog.displaced.is_empty();
                 is_work_left = has_lost
-                    && (!manager.waits.backlog.pending_removals.is_empty() || !manager.waits.backlog.walks.is_empty());
+                    && (!manager.waits.backlog.pending_removals.is_empty()
+                        || !manager.waits.backlog.rescans.is_empty());
                 fixture.drain();
             }
             assert_eq!((is_held(&fixture), is_work_left), (true, false), "{row}");

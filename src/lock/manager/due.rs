@@ -68,47 +68,47 @@ impl<T: Copy + Ord> Extend<T> for Due<T> {
 /// period. A rescan continues over several iterations, because there may be a hundred thousand queues; the event itself
 /// accesses none of them. There is at most one rescan for each database, and one for all databases.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Walks {
-    walks: BTreeMap<Option<i32>, Walk>,
+pub(super) struct Rescans {
+    rescans: BTreeMap<Option<i32>, Rescan>,
 }
 
 /// A rescan cycles through the queues in the order of their ids, so that a repeated event starves no queue.
 #[derive(Clone, Copy, Debug)]
-struct Walk {
+struct Rescan {
     /// The queue that was visited last; `None` at the beginning.
     last: Option<QueueId>,
     /// Where the rescan ends after it has wrapped around; `None` if it ends at the last queue.
     ends: Option<QueueId>,
-    has_begun_anew: bool,
+    has_wrapped: bool,
 }
 
-impl Walks {
+impl Rescans {
     /// Starts or extends a rescan: every queue of the database, or of all databases, will be visited from now on.
     pub fn begin(&mut self, db: Option<i32>) {
-        let walk = self.walks.entry(db).or_insert(Walk { last: None, ends: None, has_begun_anew: false });
-        (walk.ends, walk.has_begun_anew) = (walk.last, false);
+        let rescan = self.rescans.entry(db).or_insert(Rescan { last: None, ends: None, has_wrapped: false });
+        (rescan.ends, rescan.has_wrapped) = (rescan.last, false);
     }
 
     /// Whether no rescan is running.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.walks.is_empty()
+        self.rescans.is_empty()
     }
 
     /// Advances by one queue. `None` if that queue is in another database, or if the rescan has wrapped around or
     /// ended.
     pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
-        let mut first = self.walks.first_entry()?;
-        let (db, walk) = (*first.key(), first.get_mut());
-        let from = walk.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let is_within = |id: &QueueId| !walk.has_begun_anew || walk.ends.is_some_and(|ends| *id <= ends);
+        let mut first = self.rescans.first_entry()?;
+        let (db, rescan) = (*first.key(), first.get_mut());
+        let from = rescan.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let is_within = |id: &QueueId| !rescan.has_wrapped || rescan.ends.is_some_and(|ends| *id <= ends);
         match queues.next_from(from).filter(|(id, _)| is_within(id)) {
             Some((id, queue)) => {
-                walk.last = Some(id);
+                rescan.last = Some(id);
                 db.is_none_or(|db| db == queue.key.db).then_some(id)
             }
-            None if walk.ends.is_some() && !walk.has_begun_anew => {
-                (walk.last, walk.has_begun_anew) = (None, true);
+            None if rescan.ends.is_some() && !rescan.has_wrapped => {
+                (rescan.last, rescan.has_wrapped) = (None, true);
                 None
             }
             None => {
@@ -161,38 +161,38 @@ mod tests {
         (fixture, ids)
     }
 
-    fn visited(walks: &mut Walks, fixture: &Fixture, steps: usize) -> Vec<QueueId> {
-        (0..steps).filter_map(|_| walks.step(fixture.manager.queues())).collect()
+    fn visited(rescans: &mut Rescans, fixture: &Fixture, steps: usize) -> Vec<QueueId> {
+        (0..steps).filter_map(|_| rescans.step(fixture.manager.queues())).collect()
     }
 
     #[test]
     fn every_queue_of_the_database_is_visited_once() {
         let (fixture, ids) = queues();
         for (db, expected) in [(None, ids.clone()), (Some(0), ids), (Some(1), vec![])] {
-            let mut walks = Walks::default();
-            walks.begin(db);
-            assert_eq!(visited(&mut walks, &fixture, 3), expected);
-            assert_eq!((visited(&mut walks, &fixture, 1), walks.is_empty()), (vec![], true));
+            let mut rescans = Rescans::default();
+            rescans.begin(db);
+            assert_eq!(visited(&mut rescans, &fixture, 3), expected);
+            assert_eq!((visited(&mut rescans, &fixture, 1), rescans.is_empty()), (vec![], true));
         }
     }
 
     #[test]
     fn a_repeated_event_makes_the_walk_go_on_and_begin_another_round() {
         let (fixture, ids) = queues();
-        let mut walks = Walks::default();
-        walks.begin(None);
-        assert_eq!(visited(&mut walks, &fixture, 2), ids[..2]);
-        walks.begin(None);
-        assert_eq!(visited(&mut walks, &fixture, 9), [ids[2], ids[0], ids[1]]);
-        assert!(walks.is_empty());
+        let mut rescans = Rescans::default();
+        rescans.begin(None);
+        assert_eq!(visited(&mut rescans, &fixture, 2), ids[..2]);
+        rescans.begin(None);
+        assert_eq!(visited(&mut rescans, &fixture, 9), [ids[2], ids[0], ids[1]]);
+        assert!(rescans.is_empty());
         // The event is repeated before the first step, and again after the rescan has wrapped around.
-        walks.begin(None);
-        walks.begin(None);
-        assert_eq!(visited(&mut walks, &fixture, 4), ids);
-        walks.begin(None);
-        assert_eq!(visited(&mut walks, &fixture, 1), ids[..1]);
-        walks.begin(None);
-        assert_eq!(visited(&mut walks, &fixture, 9), [ids[1], ids[2], ids[0]]);
-        assert!(walks.is_empty());
+        rescans.begin(None);
+        rescans.begin(None);
+        assert_eq!(visited(&mut rescans, &fixture, 4), ids);
+        rescans.begin(None);
+        assert_eq!(visited(&mut rescans, &fixture, 1), ids[..1]);
+        rescans.begin(None);
+        assert_eq!(visited(&mut rescans, &fixture, 9), [ids[1], ids[2], ids[0]]);
+        assert!(rescans.is_empty());
     }
 }

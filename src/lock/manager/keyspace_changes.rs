@@ -362,7 +362,7 @@ mod tests {
             ("SWAPDB while writes are refused", |fixture| {
                 swap_dbs(fixture, 0, 1);
                 fixture.server.keyspace.write_check = WriteCheck::Refused;
-                while !fixture.manager.waits.backlog.walks.is_empty() {
+                while !fixture.manager.waits.backlog.rescans.is_empty() {
                     fixture.drain();
                 }
                 fixture.server.keyspace.write_check = WriteCheck::Allowed;

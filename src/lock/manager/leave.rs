@@ -504,7 +504,7 @@ mod tests {
         fixture.manager.db_changed(None);
         fixture.manager.demote();
         assert!(
-            fixture.manager.waits.backlog.walks.is_empty() && fixture.manager.waits.backlog.queues.is_empty(),
+            fixture.manager.waits.backlog.rescans.is_empty() && fixture.manager.waits.backlog.queues.is_empty(),
             "no key is handed over any more"
         );
         fixture.drain();

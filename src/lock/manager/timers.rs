@@ -54,7 +54,7 @@ impl LockManager {
     /// Applies a changed setting: a running grace period ends sooner or later than before, but none begins.
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
-            self.waits.backlog.walks.begin(None);
+            self.waits.backlog.rescans.begin(None);
         }
     }
 
@@ -92,7 +92,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         let now = self.host.now;
         if self.manager.grace.take_end(now) {
             self.manager.observer.occurrences.record(Occurrence::GraceEnded);
-            self.manager.waits.backlog.walks.begin(None);
+            self.manager.waits.backlog.rescans.begin(None);
         }
         // Alternate, so that neither kind starves the other.
         loop {

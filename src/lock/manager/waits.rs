@@ -224,8 +224,8 @@ impl Waits {
 
     /// Every key of the database, or of all databases, may have changed.
     pub fn all_touched(&mut self, db: Option<i32>) {
-        self.queues.await_walk();
-        self.backlog.walks.begin(db);
+        self.queues.await_rescan();
+        self.backlog.rescans.begin(db);
     }
 
     /// The time slice is spent: leaves the rest of the queue, if there is one, to the next iteration.

@@ -34,9 +34,9 @@ pub(super) struct Holdings {
     unheld: usize,
     /// How many inspection rounds must end before all holders are known, because a lock may have moved to a key that
     /// held none.
-    doubtful_rounds: u8,
+    scans_until_fresh: u8,
     /// All keys of a database may have changed, and the rescan that opens them has not ended.
-    is_walk_awaited: bool,
+    rescan_pending: bool,
     hashes: FxSeededState,
 }
 
@@ -46,8 +46,8 @@ impl Default for Holdings {
             by_owner: IdMap::default(),
             must_open: BTreeSet::new(),
             unheld: 0,
-            doubtful_rounds: 0,
-            is_walk_awaited: false,
+            scans_until_fresh: 0,
+            rescan_pending: false,
             hashes: FxSeededState::with_seed(RandomState::new().hash_one(()) as usize),
         }
     }
@@ -55,8 +55,8 @@ impl Default for Holdings {
 
 impl std::fmt::Debug for Holdings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Holdings { by_owner, must_open, unheld, doubtful_rounds, is_walk_awaited, hashes: _ } = self;
-        let all = (by_owner, must_open, unheld, doubtful_rounds, is_walk_awaited);
+        let Holdings { by_owner, must_open, unheld, scans_until_fresh, rescan_pending, hashes: _ } = self;
+        let all = (by_owner, must_open, unheld, scans_until_fresh, rescan_pending);
         f.debug_tuple("Holdings").field(&all).finish()
     }
 }
@@ -89,13 +89,13 @@ impl Holdings {
         MayHold {
             recorded: if self.by_owner.is_empty() { None } else { recorded() },
             must_open: &self.must_open,
-            is_any: self.doubtful_rounds > 0 || self.is_walk_awaited,
+            is_any: self.scans_until_fresh > 0 || self.rescan_pending,
         }
     }
 
     /// All keys of a database may have changed, and the rescan that opens them has not ended.
-    pub fn is_walk_awaited(&self) -> bool {
-        self.is_walk_awaited
+    pub fn rescan_pending(&self) -> bool {
+        self.rescan_pending
     }
 
     fn hash(&self, db: i32, owner: &[u8]) -> OwnerHash {
@@ -105,7 +105,7 @@ impl Holdings {
     /// Whether nothing is recorded and no holder is unknown.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
-        self.by_owner.is_empty() && self.must_open.is_empty() && self.unheld == 0 && !self.is_walk_awaited
+        self.by_owner.is_empty() && self.must_open.is_empty() && self.unheld == 0 && !self.rescan_pending
     }
 }
 
@@ -174,7 +174,7 @@ impl Holdings {
         recorded.0.iter().for_each(|owner| self.remove(*owner, id));
         self.must_open.remove(&id);
         self.unheld -= usize::from(seen.is_none());
-        self.is_walk_awaited &= !is_last;
+        self.rescan_pending &= !is_last;
     }
 
     /// The queue has seen another fencing token under its key.
@@ -192,23 +192,23 @@ impl Holdings {
     pub fn doubt_unheld(&mut self) {
         if self.unheld > 0 {
             // Two, because one round may be in progress.
-            self.doubtful_rounds = 2;
+            self.scans_until_fresh = 2;
         }
     }
 
     /// An inspection round has visited every key.
     pub fn end_round(&mut self) {
-        self.doubtful_rounds = self.doubtful_rounds.saturating_sub(1);
+        self.scans_until_fresh = self.scans_until_fresh.saturating_sub(1);
     }
 
     /// All holders are unknown until a rescan of the queues has ended.
     pub fn doubt_all(&mut self) {
-        self.is_walk_awaited = true;
+        self.rescan_pending = true;
     }
 
     /// The rescan of the queues has ended.
-    pub fn end_walk(&mut self) {
-        self.is_walk_awaited = false;
+    pub fn end_rescan(&mut self) {
+        self.rescan_pending = false;
     }
 }
 
@@ -244,6 +244,6 @@ mod tests {
         assert!(!Holdings { by_owner: by_owner(), ..empty() }.is_clean());
         assert!(!Holdings { must_open: [QueueId(1)].into(), ..empty() }.is_clean());
         assert!(!Holdings { unheld: 1, ..empty() }.is_clean());
-        assert!(!Holdings { is_walk_awaited: true, ..empty() }.is_clean());
+        assert!(!Holdings { rescan_pending: true, ..empty() }.is_clean());
     }
 }

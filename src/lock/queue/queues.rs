@@ -391,7 +391,7 @@ impl WaitQueues {
 
     /// All keys of a database may have changed. A rescan of the queues follows, which marks each queue before it opens
     /// the key. Marking 126,000 queues here would take 20 ms.
-    pub fn await_walk(&mut self) {
+    pub fn await_rescan(&mut self) {
         if !self.is_empty() {
             self.holdings.doubt_all();
         }
@@ -401,12 +401,12 @@ impl WaitQueues {
     /// pending, a lock with several holders may be a copy made by RESTORE, with other holders and another LIMIT. A
     /// mutex with the same token has the same holder.
     pub fn may_be_a_copy(&self, id: QueueId) -> bool {
-        self.holdings.is_walk_awaited() && self.get(id).is_some_and(|queue| !queue.lock_type.is_exclusive())
+        self.holdings.rescan_pending() && self.get(id).is_some_and(|queue| !queue.lock_type.is_exclusive())
     }
 
     /// The rescan of the queues has ended.
-    pub fn end_walk(&mut self) {
-        self.holdings.end_walk();
+    pub fn end_rescan(&mut self) {
+        self.holdings.end_rescan();
     }
 
     /// An owner has become a holder of a queue's key, so its waiting requests there may reenter, at any position. For a

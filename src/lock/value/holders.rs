@@ -1,6 +1,7 @@
 //! The holders of a shared lock, found by owner and by deadline without a linear search, however many they are.
 //!
-//! Up to `WALK` holders are searched linearly, which is faster than any index. With more, an index is kept.
+//! Up to `LINEAR_SEARCH_MAX` holders are searched linearly, which is faster than any index. With more, an index is
+//! kept.
 //!
 //! A holder may have a slot, which is a number that no other holder has. A lock without slots has no table of slots.
 
@@ -46,7 +47,7 @@ pub(super) struct Record {
 }
 
 /// Up to this many holders, a linear search is cheaper than an index.
-const WALK: usize = 16;
+const LINEAR_SEARCH_MAX: usize = 16;
 
 /// A vector of holders with at most this capacity never shrinks.
 const SMALL: usize = 256;
@@ -54,7 +55,7 @@ const SMALL: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     all: Vec<Record>,
-    /// Present with more than `WALK` holders, or if any holder has a slot.
+    /// Present with more than `LINEAR_SEARCH_MAX` holders, or if any holder has a slot.
     index: Option<Box<Index>>,
 }
 
@@ -123,7 +124,7 @@ impl Holders {
             slot.into_iter().for_each(|slot| index.slots.get_or_insert_with(Slots::default).give(position, slot));
         }
         self.all.push(Record { owner, fence, lease, until, holds, reads });
-        if self.index.is_none() && self.all.len() > WALK {
+        if self.index.is_none() && self.all.len() > LINEAR_SEARCH_MAX {
             self.index = Some(Box::new(self.make_index()));
         }
     }
@@ -150,7 +151,7 @@ impl Holders {
             slots.take_if(|slots| slots.is_unused());
             slot
         });
-        if self.all.len() <= WALK / 2 && self.slots().is_none() {
+        if self.all.len() <= LINEAR_SEARCH_MAX / 2 && self.slots().is_none() {
             self.index = None;
         }
         if let Some(index) = &mut self.index {
@@ -221,8 +222,8 @@ impl Holders {
         let owners: usize = match &self.index {
             // An estimate from the first holders: iterating over thousands would make MEMORY USAGE slow.
             Some(_) => {
-                let first: usize = self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum();
-                first * self.len() / self.len().clamp(1, WALK)
+                let first: usize = self.all.iter().take(LINEAR_SEARCH_MAX).map(|h| h.owner.heap_bytes()).sum();
+                first * self.len() / self.len().clamp(1, LINEAR_SEARCH_MAX)
             }
             None => self.all.iter().map(|h| h.owner.heap_bytes()).sum(),
         };
