@@ -33,7 +33,7 @@ use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef, MAX_OWNER};
-use lock::value::rebuild::{LockTypeAndLimit, Received};
+use lock::value::rebuild::{LockTypeAndLimit, ReplicatedEffect};
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;
@@ -85,14 +85,14 @@ fn write_number(out: &mut &mut [u8], number: i64) -> io::Result<()> {
 }
 
 /// Decodes an effect; `args` follow the key. `None`: these arguments are not an effect.
-pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
+pub fn decode<'a>(args: &[&'a [u8]]) -> Option<ReplicatedEffect<'a>> {
     match args {
         [[letter, b' ', fields @ ..]] => decode_hold(*letter, fields),
-        [b"DROP", owner] => OwnerRef::new(owner).map(Received::Drop),
-        [b"ENDED", ms] => integer(ms).and_then(timestamp_of).map(Received::Ended),
-        [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(Received::Limit),
-        [b"CLAMP"] => Some(Received::Clamp),
-        [b"FENCE", fence] => integer(fence).and_then(fence_of).map(Received::Fence),
+        [b"DROP", owner] => OwnerRef::new(owner).map(ReplicatedEffect::Drop),
+        [b"ENDED", ms] => integer(ms).and_then(timestamp_of).map(ReplicatedEffect::Ended),
+        [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(ReplicatedEffect::Limit),
+        [b"CLAMP"] => Some(ReplicatedEffect::Clamp),
+        [b"FENCE", fence] => integer(fence).and_then(fence_of).map(ReplicatedEffect::Fence),
         _ => None,
     }
 }
@@ -104,7 +104,7 @@ pub fn other_form(args: &[&[u8]]) -> Option<u32> {
     integer(number).and_then(|form| u32::try_from(form).ok()).filter(|form| *form > FORM)
 }
 
-fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
+fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<ReplicatedEffect<'a>> {
     let fields = &mut fields;
     let (fence, lease, until) = (take_number(fields)?, take_number(fields)?, take_number(fields)?);
     let mut slot = None;
@@ -128,8 +128,8 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
 }
 
 /// `None`: no lock of this kind can have such a holder.
-fn sound<'a>(kind: LockTypeAndLimit, holder: Holder) -> Option<Received<'a>> {
-    kind.allows(&holder).then_some(Received::Hold(kind, holder))
+fn sound<'a>(kind: LockTypeAndLimit, holder: Holder) -> Option<ReplicatedEffect<'a>> {
+    kind.allows(&holder).then_some(ReplicatedEffect::Hold(kind, holder))
 }
 
 /// Consumes a number and the space after it.
@@ -214,7 +214,7 @@ mod tests {
     /// The decoded effect, encoded again.
     fn encoded_again(bytes: &[u8]) -> Option<Vec<u8>> {
         match decode(&[bytes])? {
-            Received::Hold(kind, holder) => Some(encoded(&(kind, holder))),
+            ReplicatedEffect::Hold(kind, holder) => Some(encoded(&(kind, holder))),
             _ => None,
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         fn what_is_sent_is_what_is_applied(held in held()) {
             let bytes = encoded(&held);
             match decode(&[&bytes]) {
-                Some(Received::Hold(kind, holder)) => {
+                Some(ReplicatedEffect::Hold(kind, holder)) => {
                     prop_assert_eq!(format!("{kind:?} {holder:?}"), format!("{:?} {:?}", held.0, held.1));
                 }
                 other => prop_assert!(false, "{:?}", other),
@@ -302,7 +302,7 @@ mod tests {
             0..5,
         )) {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-            if let Some(Received::Hold(kind, holder)) = decode(&words) {
+            if let Some(ReplicatedEffect::Hold(kind, holder)) = decode(&words) {
                 prop_assert!(Lock::Vacant.apply_hold(kind, holder));
             }
         }
@@ -328,12 +328,12 @@ mod tests {
 
     #[test]
     fn effects_in_words_are_decoded() {
-        let rows: [(&[&str], Received<'_>); 5] = [
-            (&["DROP", "a b"], Received::Drop(OwnerRef::new(b"a b").unwrap())),
-            (&["ENDED", "5"], Received::Ended(Timestamp::from_ms(5))),
-            (&["LIMIT", "7"], Received::Limit(7)),
-            (&["CLAMP"], Received::Clamp),
-            (&["FENCE", "9"], Received::Fence(Fence::new(9).unwrap())),
+        let rows: [(&[&str], ReplicatedEffect<'_>); 5] = [
+            (&["DROP", "a b"], ReplicatedEffect::Drop(OwnerRef::new(b"a b").unwrap())),
+            (&["ENDED", "5"], ReplicatedEffect::Ended(Timestamp::from_ms(5))),
+            (&["LIMIT", "7"], ReplicatedEffect::Limit(7)),
+            (&["CLAMP"], ReplicatedEffect::Clamp),
+            (&["FENCE", "9"], ReplicatedEffect::Fence(Fence::new(9).unwrap())),
         ];
         for (words, means) in rows {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();

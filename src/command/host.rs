@@ -8,12 +8,12 @@ use std::ffi::CStr;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{Claim, LockRequest, LockType, Portion};
+use lock::value::claim::{Claim, LockRequest, LockType, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::owner::OwnerRef;
-use lock::value::rebuild::Received;
+use lock::value::rebuild::ReplicatedEffect;
 use lock::value::time::{Deadline, Now, WaitLimit};
 
 use crate::adopted::seen::Seen;
@@ -92,7 +92,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
         self,
         key: Self::Argument,
         owner: &[u8],
-        portion: &Portion,
+        amount: &ReleaseAmount,
     ) -> Option<Result<Released, KeyError>>;
 
     /// Runs the engine for a command with these keys. `waiter`: how the caller waits, if it may.
@@ -160,7 +160,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply>;
 
     /// Applies an effect, and replicates the command to this server's replicas and append-only file.
-    fn receive(self, key: Self::Argument, effect: Received<'_>);
+    fn receive(self, key: Self::Argument, effect: ReplicatedEffect<'_>);
 
     /// Whether `lock.adopt` allows granting a lock of this type on the key.
     fn adopts(self, key: &[u8], lock_type: LockType) -> bool;

@@ -187,14 +187,14 @@ mod tests {
 
     #[test]
     fn every_family_comes_back_as_it_was() {
-        let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
+        let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
         for lock in [
             lock(Claim::Mutex, 1),
             lock(Claim::AdoptedMutex, 1),
             lock(Claim::Reentrant(Count::Exactly(7)), 1),
             lock(Claim::AdoptedReentrant(Count::Exactly(7)), 1),
-            lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 30),
-            lock(Claim::ReadWrite(Mode::Write, Count::Step(1)), 1),
+            lock(Claim::ReadWrite(Mode::Read, Count::Delta(2)), 30),
+            lock(Claim::ReadWrite(Mode::Write, Count::Delta(1)), 1),
             lock(permits, 25),
             lock(Claim::Slot { limit: 90 }, 25),
             with_and_without_slots(),
@@ -233,7 +233,7 @@ mod tests {
     /// Two holders with slots and, between them, one with permits.
     fn with_and_without_slots() -> Lock {
         let mut semaphore = lock(Claim::Slot { limit: 9 }, 2);
-        let claim = Claim::Permits { limit: 9, count: Count::Step(3) };
+        let claim = Claim::Permits { limit: 9, count: Count::Delta(3) };
         let (owner, now) = (Owner::new(b"permits").unwrap(), Timestamp::from_ms(1_000));
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         semaphore.admit(&request, Fence::new(10).unwrap(), now, Deadline::Never).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn only_a_semaphore_with_slots_has_bytes_for_them() {
-        let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
+        let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
         assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredFamily::Semaphore as u8);
         let mut semaphore = with_and_without_slots();
         assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::SemaphoreWithSlots as u8);
@@ -293,7 +293,7 @@ mod tests {
     /// Only a bug can leave such a lock; the file that contains it must still load.
     #[test]
     fn a_lock_without_holders_is_saved_as_nothing_and_can_be_loaded() {
-        let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 2);
+        let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Delta(2)), 2);
         for owner in readers.owners().cloned().collect::<Vec<_>>() {
             readers.evict(owner.as_bytes());
         }
@@ -315,7 +315,7 @@ mod tests {
         fn no_change_of_a_good_one_brings_it_down(
             has_slots in any::<bool>(), position in 0usize..2000, to in any::<u8>(), cut in 0usize..2000,
         ) {
-            let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
+            let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
             let claim = if has_slots { Claim::Slot { limit: 90 } } else { permits };
             let mut bytes = encode(&lock(claim, 25)).unwrap();
             let len = bytes.len();

@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_queued_request_has_no_fence_and_no_holds_yet() {
-        let one = Count::Step(1);
+        let one = Count::Delta(1);
         let permits = Claim::Permits { limit: 1, count: one };
         for claim in [Claim::Mutex, Claim::Reentrant(one), Claim::ReadWrite(Mode::Read, one), permits] {
             assert_eq!(record(|out| queued(out, &claim, owner())), row(claim.lock_type(), 0, 0), "{claim:?}");

@@ -11,8 +11,8 @@ use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, WRITE_RETRY_MS};
-use lock::manager::uncontended::LateKey;
-use lock::value::claim::{LockRequest, Portion};
+use lock::manager::uncontended::LazyKey;
+use lock::value::claim::{LockRequest, ReleaseAmount};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
 use redis_module::raw;
@@ -98,10 +98,10 @@ impl<'c> FastTurn<'c> {
 
     /// See [`LockManager::release_uncontended`].
     #[inline(always)]
-    pub fn release(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    pub fn release(self, owner: &[u8], amount: &ReleaseAmount) -> Option<Result<Released, KeyError>> {
         match self.state.manager.bindings().is_empty() {
-            true => self.release_with(owner, portion, Bound::No),
-            false => self.release_bound(owner, portion),
+            true => self.release_with(owner, amount, Bound::No),
+            false => self.release_bound(owner, amount),
         }
     }
 
@@ -119,8 +119,8 @@ impl<'c> FastTurn<'c> {
     }
 
     #[inline(never)]
-    fn release_bound(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        self.release_with(owner, portion, Bound::Maybe)
+    fn release_bound(self, owner: &[u8], amount: &ReleaseAmount) -> Option<Result<Released, KeyError>> {
+        self.release_with(owner, amount, Bound::Maybe)
     }
 
     #[inline(always)]
@@ -138,11 +138,16 @@ impl<'c> FastTurn<'c> {
     }
 
     #[inline(always)]
-    fn release_with(mut self, owner: &[u8], portion: &Portion, bound: Bound) -> Option<Result<Released, KeyError>> {
+    fn release_with(
+        mut self,
+        owner: &[u8],
+        amount: &ReleaseAmount,
+        bound: Bound,
+    ) -> Option<Result<Released, KeyError>> {
         let FastTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
-        let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, portion);
+        let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, amount);
         self.end(bound);
         released
     }
@@ -172,7 +177,7 @@ struct CommandKey<'c> {
     name: Str<'c>,
 }
 
-impl<'c> LateKey<'c> for CommandKey<'c> {
+impl<'c> LazyKey<'c> for CommandKey<'c> {
     #[inline(always)]
     fn name(self) -> &'c [u8] {
         self.name.bytes()

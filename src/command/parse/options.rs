@@ -226,8 +226,8 @@ impl Options {
     pub(super) fn count(&self) -> Count {
         match (self.holds, self.permits) {
             (Some(holds), _) => Count::Exactly(holds),
-            (None, Some(permits)) => Count::Step(permits),
-            (None, None) => Count::Step(1),
+            (None, Some(permits)) => Count::Delta(permits),
+            (None, None) => Count::Delta(1),
         }
     }
 }
@@ -298,7 +298,7 @@ mod tests {
     fn without_options_nothing_is_given() {
         let options = parse(SEM_ACQUIRE, "x k t").unwrap();
         assert_eq!((options.lease, options.wait.block, options.wait.channel_argument), (None, None, None));
-        assert_eq!((options.wait.session, options.limit, options.count()), (false, None, Count::Step(1)));
+        assert_eq!((options.wait.session, options.limit, options.count()), (false, None, Count::Delta(1)));
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
             assert_eq!(options.lease, Lease::from_ms(7));
             assert_eq!(options.wait.block, Some(ms(5)));
             assert!(options.wait.session && options.wait.channel_argument.is_some());
-            assert_eq!((options.limit, options.count()), (Some(9), Count::Step(2)));
+            assert_eq!((options.limit, options.count()), (Some(9), Count::Delta(2)));
         }
         for (line, lease_ms) in [("EX 2", 2_000), ("eX 2", 2_000), ("PERSIST", -1), ("persist", -1)] {
             assert_eq!(given(line).lease, Lease::from_ms(lease_ms), "{line}");
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn permits_and_limit_have_two_bounds() {
         for value in [1, 1_000_000] {
-            assert_eq!(given(&format!("PERMITS {value}")).count(), Count::Step(value));
+            assert_eq!(given(&format!("PERMITS {value}")).count(), Count::Delta(value));
             assert_eq!(given(&format!("LIMIT {value}")).limit, Some(value));
         }
         for option in ["PERMITS", "LIMIT"] {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use lock::manager::release::{HoldsOf, Work};
-use lock::value::claim::{Claim, Count, Mode, Portion};
+use lock::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;
 
@@ -107,7 +107,7 @@ pub struct ReleaseCommand<'a, A> {
     /// The owner that releases.
     pub owner: OwnerRef<'a>,
     /// How much it releases.
-    pub portion: Portion,
+    pub amount: ReleaseAmount,
     /// Failed if FAILED was given.
     pub work: Work,
 }
@@ -125,14 +125,14 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
         let next = owner_argument + 1;
         let mode = mode(prefix, args.get(next))?;
         let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
-        let portion = match prefix {
-            Prefix::Lock | Prefix::Mlock => Portion::Mutex,
-            Prefix::Rlock => Portion::Reentrant(options.count()),
-            Prefix::Rwlock => Portion::ReadWrite(mode.ok_or_else(no_mode)?, options.count()),
-            Prefix::Sem => Portion::Permits(options.count()),
+        let amount = match prefix {
+            Prefix::Lock | Prefix::Mlock => ReleaseAmount::Mutex,
+            Prefix::Rlock => ReleaseAmount::Reentrant(options.count()),
+            Prefix::Rwlock => ReleaseAmount::ReadWrite(mode.ok_or_else(no_mode)?, options.count()),
+            Prefix::Sem => ReleaseAmount::Permits(options.count()),
         };
         let work = if options.failed { Work::Failed } else { Work::Done };
-        Ok(ReleaseCommand { keys, owner, portion, work })
+        Ok(ReleaseCommand { keys, owner, amount, work })
     }
 }
 
@@ -300,14 +300,14 @@ mod tests {
 
         #[test]
         fn holds_are_added_or_set() {
-            assert_eq!(claim(Prefix::Rlock, "x k t"), Claim::Reentrant(Count::Step(1)));
+            assert_eq!(claim(Prefix::Rlock, "x k t"), Claim::Reentrant(Count::Delta(1)));
             assert_eq!(claim(Prefix::Rlock, "x k t HOLDS 1"), Claim::Reentrant(Count::Exactly(1)));
             assert_eq!(claim(Prefix::Rlock, "x k t PX 5 HOLDS 2"), Claim::Reentrant(Count::Exactly(2)));
         }
 
         #[test]
         fn a_mode_follows_the_owner_of_a_read_write_lock() {
-            let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+            let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
             assert_eq!(claim(Prefix::Rwlock, "x k t READ"), read);
             assert_eq!(claim(Prefix::Rwlock, "x k t write HOLDS 2"), Claim::ReadWrite(Mode::Write, Count::Exactly(2)));
             for line in ["x k t", "x k t PX 5 READ", "x k t READ READ"] {
@@ -330,8 +330,8 @@ mod tests {
         #[test]
         fn a_semaphore_never_promises_more_than_its_limit() {
             let permits = |limit, count| Claim::Permits { limit, count };
-            assert_eq!(claim(Prefix::Sem, "x k t LIMIT 2"), permits(2, Count::Step(1)));
-            assert_eq!(claim(Prefix::Sem, "x k t PERMITS 2 LIMIT 2"), permits(2, Count::Step(2)));
+            assert_eq!(claim(Prefix::Sem, "x k t LIMIT 2"), permits(2, Count::Delta(1)));
+            assert_eq!(claim(Prefix::Sem, "x k t PERMITS 2 LIMIT 2"), permits(2, Count::Delta(2)));
             assert_eq!(claim(Prefix::Sem, "x k t HOLDS 2 LIMIT 2"), permits(2, Count::Exactly(2)));
             assert_eq!(claim(Prefix::Sem, "x k t Slot LIMIT 2"), Claim::Slot { limit: 2 });
             assert_eq!(error(Prefix::Sem, "x k t SLOT"), errors::NO_LIMIT);
@@ -379,20 +379,20 @@ mod tests {
         #[test]
         fn every_part_of_a_request_is_read() {
             let cases = [
-                (Prefix::Lock, "x k t", Portion::Mutex),
-                (Prefix::Rlock, "x k t", Portion::Reentrant(Count::Step(1))),
-                (Prefix::Rlock, "x k t HOLDS 0", Portion::Reentrant(Count::Exactly(0))),
-                (Prefix::Rwlock, "x k t READ", Portion::ReadWrite(Mode::Read, Count::Step(1))),
-                (Prefix::Rwlock, "x k t write holds 2", Portion::ReadWrite(Mode::Write, Count::Exactly(2))),
-                (Prefix::Sem, "x k t", Portion::Permits(Count::Step(1))),
-                (Prefix::Sem, "x k t PERMITS 2", Portion::Permits(Count::Step(2))),
-                (Prefix::Sem, "x k t HOLDS 0", Portion::Permits(Count::Exactly(0))),
+                (Prefix::Lock, "x k t", ReleaseAmount::Mutex),
+                (Prefix::Rlock, "x k t", ReleaseAmount::Reentrant(Count::Delta(1))),
+                (Prefix::Rlock, "x k t HOLDS 0", ReleaseAmount::Reentrant(Count::Exactly(0))),
+                (Prefix::Rwlock, "x k t READ", ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1))),
+                (Prefix::Rwlock, "x k t write holds 2", ReleaseAmount::ReadWrite(Mode::Write, Count::Exactly(2))),
+                (Prefix::Sem, "x k t", ReleaseAmount::Permits(Count::Delta(1))),
+                (Prefix::Sem, "x k t PERMITS 2", ReleaseAmount::Permits(Count::Delta(2))),
+                (Prefix::Sem, "x k t HOLDS 0", ReleaseAmount::Permits(Count::Exactly(0))),
             ];
-            for (prefix, line, portion) in cases {
+            for (prefix, line, amount) in cases {
                 let args = words(line);
                 let command = ReleaseCommand::parse(prefix, &args, SETTINGS).expect(line);
                 assert_eq!((command.keys, command.owner.as_bytes()), (&args[1..2], &b"t"[..]), "{line}");
-                assert_eq!(command.portion, portion, "{line}");
+                assert_eq!(command.amount, amount, "{line}");
             }
         }
 
@@ -414,7 +414,7 @@ mod tests {
             let args = words("x 2 a b t");
             let command = ReleaseCommand::parse(Prefix::Mlock, &args, SETTINGS).unwrap();
             assert_eq!((command.keys, command.owner.as_bytes()), (&args[2..4], &b"t"[..]));
-            assert_eq!(command.portion, Portion::Mutex);
+            assert_eq!(command.amount, ReleaseAmount::Mutex);
             assert_eq!(error(Prefix::Mlock, "x 2 a t"), errors::TOO_MANY_NUMKEYS);
         }
 

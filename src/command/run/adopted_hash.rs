@@ -5,7 +5,7 @@ use lock::key::KeyRef;
 use lock::manager::counted_holds::{CountChange, Counted};
 use lock::manager::lock_manager::LockError;
 use lock::manager::release::Work;
-use lock::value::claim::{Count, InvalidClaim, LockType, Portion};
+use lock::value::claim::{Count, InvalidClaim, LockType, ReleaseAmount};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;
 
@@ -120,7 +120,7 @@ fn count_change(original: Original, number: &[u8]) -> Option<CountChange> {
 fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let key = KeyRef { db: host.db(), name: args[1].bytes() };
     let keys = KeyArguments { arguments: &args[1..2], names: &[key.name] };
-    let all = Portion::Reentrant(Count::Exactly(0));
+    let all = ReleaseAmount::Reentrant(Count::Exactly(0));
     let decided = host.decide(keys, None, |manager, rules| -> Result<i64, KeyError> {
         let mut engine = manager.with_host(rules);
         let holder = engine.exclusive_holder(key, LockType::Reentrant)?;

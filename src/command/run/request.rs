@@ -5,7 +5,7 @@ use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::LockError;
 use lock::manager::release::Work;
 use lock::manager::session::RenewRequest;
-use lock::value::claim::{LockRequest, LockType, Portion};
+use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::outcome::Grant;
 use lock::value::owner::OwnerRef;
 use smallvec::SmallVec;
@@ -151,12 +151,12 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     args: &'a [A],
 ) -> Result<(), ErrorReply> {
     let command = ReleaseCommand::parse(prefix, args, host.leases())?;
-    let (portion, owner) = (&command.portion, command.owner.as_bytes());
+    let (amount, owner) = (&command.amount, command.owner.as_bytes());
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
     let released = match keys {
         // For a shared lock the fast path would only open the key a second time.
         &[key] if prefix.lock_type().is_exclusive() && !prefix.takes_several_keys() => {
-            host.release_uncontended(key, owner, portion)
+            host.release_uncontended(key, owner, amount)
         }
         _ => None,
     };
@@ -165,7 +165,7 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
         return Ok(());
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
-    release_among_others(prefix, host, keys, owner, portion, command.work)
+    release_among_others(prefix, host, keys, owner, amount, command.work)
 }
 
 #[inline(never)]
@@ -174,14 +174,14 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     mut host: H,
     keys: KeyArguments<'_, H::Argument>,
     owner: &[u8],
-    portion: &Portion,
+    amount: &ReleaseAmount,
     work: Work,
 ) -> Result<(), ErrorReply> {
     let (db, names) = (host.db(), keys.names);
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
         let key = KeyRef { db, name };
         let released =
-            host.decide(keys, None, |manager, rules| manager.with_host(rules).release(key, owner, portion, work))?;
+            host.decide(keys, None, |manager, rules| manager.with_host(rules).release(key, owner, amount, work))?;
         reply::released(&mut host, prefix.lock_type(), released?);
         return Ok(());
     }

@@ -9,11 +9,11 @@ use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{LockRequest, LockType, Portion};
+use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
-use lock::value::rebuild::Received;
+use lock::value::rebuild::ReplicatedEffect;
 use lock::value::time::{Now, WaitLimit};
 
 use super::clients::{AllClients, Parking};
@@ -213,14 +213,19 @@ impl<'a> CommandHost<'a> for Call<'a> {
         manager.acquire_uncontended(&now, key, || keys.open(key), request, session).map_err(|_| None)
     }
 
-    fn release_uncontended(self, key: &'a [u8], owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    fn release_uncontended(
+        self,
+        key: &'a [u8],
+        owner: &[u8],
+        amount: &ReleaseAmount,
+    ) -> Option<Result<Released, KeyError>> {
         if self.server.has_events() {
             return None;
         }
         let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
         let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
         let mut keys = &mut *keyspace;
-        manager.release_uncontended(|| now.us(), key, || keys.open(key), owner, portion)
+        manager.release_uncontended(|| now.us(), key, || keys.open(key), owner, amount)
     }
 
     fn decide_on<R>(
@@ -288,7 +293,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
     }
 
     /// Unreachable: effects from clients are rejected earlier.
-    fn receive(self, _: &'a [u8], _: Received<'_>) {}
+    fn receive(self, _: &'a [u8], _: ReplicatedEffect<'_>) {}
 
     fn adopts(self, key: &[u8], lock_type: LockType) -> bool {
         self.server.settings.borrow().adopted.adopt(key, lock_type)

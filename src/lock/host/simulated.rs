@@ -12,7 +12,7 @@ use crate::value::holders::Holder;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
-use crate::value::rebuild::{KeyAfter, LockTypeAndLimit, Received};
+use crate::value::rebuild::{KeyAfter, LockTypeAndLimit, ReplicatedEffect};
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {
@@ -412,25 +412,25 @@ impl Replica {
             }
             Sent::Hold(kind, holder) => {
                 assert!(kind.allows(holder), "no replica can have such a hold");
-                Received::Hold(*kind, holder.clone())
+                ReplicatedEffect::Hold(*kind, holder.clone())
             }
-            Sent::Drop(owner) => Received::Drop(owner.as_ref()),
-            Sent::Ended(time) => Received::Ended(*time),
-            Sent::Limit(limit) => Received::Limit(*limit),
-            Sent::Clamp => Received::Clamp,
+            Sent::Drop(owner) => ReplicatedEffect::Drop(owner.as_ref()),
+            Sent::Ended(time) => ReplicatedEffect::Ended(*time),
+            Sent::Limit(limit) => ReplicatedEffect::Limit(*limit),
+            Sent::Clamp => ReplicatedEffect::Clamp,
         };
         let is_lock = matches!(self.keys.get(&key), Some(Stored::Lock(..)));
-        assert!(is_lock || matches!(received, Received::Hold(..)), "it has no such lock: {received:?}");
+        assert!(is_lock || matches!(received, ReplicatedEffect::Hold(..)), "it has no such lock: {received:?}");
         self.receive(key, received);
     }
 
     /// As on a server: a hold creates a missing lock, every other effect needs one.
-    pub fn receive(&mut self, key: Key, effect: Received<'_>) {
-        if matches!(effect, Received::Hold(..)) && !matches!(self.keys.get(&key), Some(Stored::Lock(..))) {
+    pub fn receive(&mut self, key: Key, effect: ReplicatedEffect<'_>) {
+        if matches!(effect, ReplicatedEffect::Hold(..)) && !matches!(self.keys.get(&key), Some(Stored::Lock(..))) {
             self.keys.insert(key.clone(), Stored::Lock(Lock::Vacant, Deadline::Never));
         }
         let Some(Stored::Lock(copy, until)) = self.keys.get_mut(&key) else { return };
-        if let Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) = &effect {
+        if let ReplicatedEffect::Hold(_, Holder { fence, .. }) | ReplicatedEffect::Fence(fence) = &effect {
             self.fence = self.fence.max(Some(*fence));
         }
         match copy.apply(effect, *until) {

@@ -76,7 +76,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         }
         open.manager.deliveries.confirm(key.db, &[key.name], owner.as_bytes());
         match now < before {
-            true => open.manager.observer.has_fewer(key, owner.as_bytes(), EndedBy::Released),
+            true => open.manager.observer.partially_released(key, owner.as_bytes(), EndedBy::Released),
             false => open.manager.observer.count_grant(None),
         }
         Ok(Counted::Holds { now, before: Some(before) })
@@ -103,10 +103,10 @@ mod tests {
     use super::*;
     use crate::host::simulated::SentEffect;
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::Portion;
+    use crate::value::claim::ReleaseAmount;
     use crate::value::outcome::{KeyError, Released};
 
-    const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+    const TWICE: Claim = Claim::Reentrant(Count::Delta(2));
 
     fn change(fixture: &mut Fixture, name: &str, change: CountChange) -> Result<Counted, LockError> {
         let (owner, now) = (owner(name), fixture.server.now());
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(change(&mut fixture, "b", CountChange::By(1)), Ok(Counted::HeldByAnother));
         let below = change(&mut fixture, "a", CountChange::By(-1));
         assert_eq!(below, Err(KeyError::Invalid(InvalidClaim::HoldsFewer(0)).into()));
-        assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
+        assert_eq!(fixture.release("a", ReleaseAmount::Reentrant(Count::Delta(1))), Ok(Released::Gone));
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")), "the waiter");
     }
 

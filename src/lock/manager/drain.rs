@@ -182,7 +182,7 @@ mod tests {
     use crate::key::{Key, RequestId};
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, Fixture};
-    use crate::value::claim::{Claim, Portion};
+    use crate::value::claim::{Claim, ReleaseAmount};
     use crate::value::time::Lease;
 
     const MUTEX: Claim = Claim::Mutex;
@@ -193,7 +193,7 @@ mod tests {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
             fixture.server.inbox.is_deserted = true;
-            fixture.release("a", Portion::Mutex).unwrap();
+            fixture.release("a", ReleaseAmount::Mutex).unwrap();
             assert!(fixture.manager.has_due() && fixture.manager.has_waiters_or_sessions(), "{names:?}");
             fixture.drain();
             assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_lost_grant_is_taken_back_when_the_gate_opens() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.replies[0];
         fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.manager.undelivered(granted);
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_lost_grant_is_not_tried_for_ever_after_its_slot_has_left() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.replies[0];
         fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
         fixture.manager.undelivered(granted);

@@ -102,22 +102,22 @@ mod tests {
     use crate::host::simulated::{SentEffect, Stored};
     use crate::key::ClientId;
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, Mode, Portion};
+    use crate::value::claim::{Claim, Count, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Deadline, Lease, Timestamp};
 
-    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
-    const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
+    const GIVE_READ: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1));
 
     #[test]
     fn the_hold_of_an_ended_connection_ends_and_its_key_is_deleted() {
-        for (claim, portion) in [(Claim::Mutex, Portion::Mutex), (READ, GIVE_READ)] {
+        for (claim, amount) in [(Claim::Mutex, ReleaseAmount::Mutex), (READ, GIVE_READ)] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
             fixture.effects();
             fixture.manager.end_session(ClientId(7));
-            assert_eq!(fixture.release("b", portion), Ok(Released::NotHeld));
+            assert_eq!(fixture.release("b", amount), Ok(Released::NotHeld));
             assert_eq!(fixture.effects(), [SentEffect::Delete], "{claim:?}");
             assert!(fixture.server.keyspace.primary.is_empty() && fixture.manager.bindings().is_empty());
         }

@@ -7,7 +7,7 @@ use super::release::{HoldsOf, Work};
 use super::timers::NextTimer;
 use crate::host::simulated::{SentEffect, SimulatedServer, Stored};
 use crate::key::{ClientId, Key};
-use crate::value::claim::{Claim, LockRequest, Portion};
+use crate::value::claim::{Claim, LockRequest, ReleaseAmount};
 use crate::value::lock::Lock;
 use crate::value::outcome::{KeyError, Released};
 use crate::value::owner::Owner;
@@ -73,12 +73,12 @@ impl Fixture {
         self.manager.with_host(&mut self.server.host(&now)).acquire(request)
     }
 
-    pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
+    pub fn release(&mut self, name: &str, amount: ReleaseAmount) -> Result<Released, KeyError> {
         let now = self.server.now();
         self.manager.with_host(&mut self.server.host(&now)).release(
             key().as_ref(),
             name.as_bytes(),
-            &portion,
+            &amount,
             Work::Done,
         )
     }

@@ -298,11 +298,11 @@ mod tests {
     #[test]
     fn a_reentered_lock_keeps_its_fence() {
         let (hold, renewal) = (SentEffect::Hold(owner("a")), SentEffect::Renew(owner("a")));
-        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
-        let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
+        let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+        let write = Claim::ReadWrite(Mode::Write, Count::Delta(1));
         let rows = [
             (Claim::Mutex, Claim::Mutex, true, &renewal),
-            (Claim::Reentrant(Count::Step(1)), Claim::Reentrant(Count::Step(1)), true, &hold),
+            (Claim::Reentrant(Count::Delta(1)), Claim::Reentrant(Count::Delta(1)), true, &hold),
             (Claim::Reentrant(Count::Exactly(2)), Claim::Reentrant(Count::Exactly(2)), true, &renewal),
             (read, read, true, &hold),
             (read, write, false, &hold),
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_new_holder_is_waited_for_before_the_queue_is_served() {
         let (read, write) =
-            (Claim::ReadWrite(Mode::Read, Count::Step(1)), Claim::ReadWrite(Mode::Write, Count::Step(1)));
+            (Claim::ReadWrite(Mode::Read, Count::Delta(1)), Claim::ReadWrite(Mode::Write, Count::Delta(1)));
         let mut fixture = Fixture::of(&[("z", write), ("a", read), ("a", write), ("x", write)]);
         fixture.acquire_all("x", &[b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.server.keyspace.delete(&crate::manager::fixture::key());
@@ -349,7 +349,7 @@ mod tests {
     fn a_claim_that_can_never_be_granted_uses_no_fence_up() {
         let mut fixture = Fixture::default();
         let (owner, now) = (owner("a"), fixture.server.now());
-        let claim = Claim::Permits { limit: 1, count: Count::Step(2) };
+        let claim = Claim::Permits { limit: 1, count: Count::Delta(2) };
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let (mut host, key) = (fixture.server.host(&now), crate::manager::fixture::key());
         let key = key.as_ref();

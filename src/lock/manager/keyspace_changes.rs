@@ -137,7 +137,7 @@ mod tests {
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
     use crate::manager::observer::{EndedBy, Occurrence};
-    use crate::value::claim::{Claim, Count, Portion};
+    use crate::value::claim::{Claim, Count, ReleaseAmount};
     use crate::value::fence::Fence;
     use crate::value::outcome::KeyError;
     use crate::value::time::{Deadline, Instant, Lease, Timestamp};
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_holder_of_several_ends_no_later_than_the_waited_for_key_would_have_whatever_deadline_follows() {
         let mut fixture = Fixture::default();
-        let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+        let permits = |limit| Claim::Permits { limit, count: Count::Delta(1) };
         for (name, lease_ms) in [("a", 100), ("b", 900), ("c", 100)] {
             fixture.acquire(name, permits(2), None, Lease::from_ms(lease_ms).unwrap());
         }
@@ -279,7 +279,7 @@ mod tests {
     /// RESTORE copies a lock with its fencing token.
     #[test]
     fn a_copy_of_the_lock_that_comes_with_swapdb_brings_its_own_limit() {
-        let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+        let permits = |limit| Claim::Permits { limit, count: Count::Delta(1) };
         let mut fixture = Fixture::of(&[("a", permits(2))]);
         let copy = fixture.server.keyspace.primary[&key()].clone();
         fixture.acquire("b", permits(1), None, Lease::Persist);
@@ -391,7 +391,7 @@ mod tests {
         fixture.acquire_all("c", &[b"other"], MUTEX, None, Lease::Persist);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.manager.end_session(ClientId(7));
-        fixture.release("z", Portion::Mutex).unwrap();
+        fixture.release("z", ReleaseAmount::Mutex).unwrap();
         assert!(!fixture.server.keyspace.primary.contains_key(&key()), "it is free, and not yet handed over");
         let other = Key::new(0, b"other");
         let lock = fixture.server.keyspace.primary.remove(&other).unwrap();

@@ -204,13 +204,13 @@ mod tests {
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::session::{RenewRequest, Renewed};
-    use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, Portion};
+    use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Lease, WaitLimit};
 
     const MUTEX: Claim = Claim::Mutex;
-    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
 
     /// Queues a request for the key that waits for 500 ms. `may_detach`: whether its position may be reserved.
     fn queue(fixture: &mut Fixture, name: &str, may_detach: bool) -> RequestId {
@@ -278,7 +278,7 @@ mod tests {
             .extend([cancelled], PendingRemoval::Reply(WaitOutcome::Cancelled));
         fixture.server.keyspace.now_ms = 1_500;
         fixture.effects();
-        assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+        assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
         assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![SentEffect::Hold(owner("d"))]));
         let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
         assert_eq!(fixture.server.inbox.replies[..2], outcomes);
@@ -416,7 +416,7 @@ mod tests {
     fn a_grant_that_was_received_stays() {
         for is_delivered in [true, false] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-            fixture.release("a", Portion::Mutex).unwrap();
+            fixture.release("a", ReleaseAmount::Mutex).unwrap();
             let (granted, _) = fixture.server.inbox.replies[0];
             if is_delivered {
                 fixture.manager.delivered(granted);
@@ -438,7 +438,7 @@ mod tests {
             {
                 let row = format!("{is_undelivered_before} {name} {lock_type:?}");
                 let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-                fixture.release("a", Portion::Mutex).unwrap();
+                fixture.release("a", ReleaseAmount::Mutex).unwrap();
                 let (granted, _) = fixture.server.inbox.replies[0];
                 if is_undelivered_before {
                     fixture.manager.undelivered(granted);
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_lost_grant_stays_if_a_message_told_its_owner_of_a_later_one() {
-        let once = Claim::Reentrant(Count::Step(1));
+        let once = Claim::Reentrant(Count::Delta(1));
         for is_notified in [true, false] {
             let mut fixture = Fixture::of(&[("a", once), ("b", once)]);
             let covered = Claim::Reentrant(Count::Exactly(1));
@@ -466,7 +466,7 @@ mod tests {
             if is_notified {
                 fixture.server.inbox.notified.insert(later);
             }
-            fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
+            fixture.release("a", ReleaseAmount::Reentrant(Count::Exactly(0))).unwrap();
             fixture.drain();
             let granted: Vec<_> = fixture.server.inbox.replies.iter().map(|(request, _)| *request).collect();
             granted.into_iter().for_each(|request| fixture.manager.undelivered(request));
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn a_demoted_server_forgets_waiters_bindings_and_grants() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let lost = fixture.server.inbox.replies[0].0;
         fixture.manager.undelivered(lost);
         fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());

@@ -101,10 +101,10 @@ impl Observer {
     }
 
     /// Counts and records that an owner has released a part of its hold.
-    pub(super) fn has_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
+    pub(super) fn partially_released(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
         self.statistics.count_end(by);
         if self.settings.changes {
-            self.occurrences.record(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
+            self.occurrences.record(Occurrence::PartiallyReleased { key: key.to_key(), owner: holder(owner) });
         }
     }
 
@@ -307,7 +307,7 @@ pub enum Occurrence {
         owner: Owner,
     },
     /// An owner has released a part of its hold.
-    Fewer {
+    PartiallyReleased {
         /// The key.
         key: Key,
         /// The holder.

@@ -17,7 +17,7 @@ use super::step::Engine;
 use crate::host::{Clients, Content, Effect, Entry, Keys, WriteCheck};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
-use crate::value::claim::{Claim, InvalidClaim, LockType, Portion};
+use crate::value::claim::{Claim, InvalidClaim, LockType, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
@@ -27,7 +27,7 @@ use crate::value::owner::Owner;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     /// Its owner releases it.
-    Released { owner: &'a [u8], portion: &'a Portion, work: Work },
+    Released { owner: &'a [u8], amount: &'a ReleaseAmount, work: Work },
     /// The connection that it was bound to has ended. `by` distinguishes an undelivered grant from others.
     Disconnected { owner: &'a [u8], by: EndedBy },
     /// Its client disconnected before the grant was delivered.
@@ -76,7 +76,7 @@ impl<'a> End<'a> {
 
     fn apply(&self, lock: &mut Lock) -> Result<Released, InvalidClaim> {
         match self {
-            End::Released { owner, portion, .. } => lock.release(owner, portion),
+            End::Released { owner, amount, .. } => lock.release(owner, amount),
             End::Disconnected { owner, .. } => Ok(lock.evict(owner)),
             End::Undelivered { owner, claim, grant } => lock.revoke(owner, claim, grant),
             End::Broken(HoldsOf::Owner(owner)) => Ok(lock.evict(owner)),
@@ -86,16 +86,16 @@ impl<'a> End<'a> {
 }
 
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
-    /// Releases what `portion` names. If the work of a mutex is not done, all of its waiters stay, with or without
+    /// Releases what `amount` names. If the work of a mutex is not done, all of its waiters stay, with or without
     /// COALESCE.
     pub fn release(
         &mut self,
         key: KeyRef<'_>,
         owner: &[u8],
-        portion: &Portion,
+        amount: &ReleaseAmount,
         work: Work,
     ) -> Result<Released, KeyError> {
-        self.end_hold(key, End::Released { owner, portion, work })
+        self.end_hold(key, End::Released { owner, amount, work })
     }
 
     /// Releases the mutexes that the owner holds. Returns how many it held.
@@ -107,7 +107,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         }
         let mut count = 0;
         for name in names {
-            let released = self.release(KeyRef { db, name }, owner, &Portion::Mutex, Work::Done)?;
+            let released = self.release(KeyRef { db, name }, owner, &ReleaseAmount::Mutex, Work::Done)?;
             count += usize::from(released == Released::Gone);
         }
         Ok(count)
@@ -140,7 +140,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             (Released::NotHeld | Released::Same(_), _) => return Ok(released),
             (Released::Fewer(_), HoldsOf::Owner(owner)) => {
                 open.update(Effect::Hold(owner));
-                open.manager.observer.has_fewer(key, owner, end.by());
+                open.manager.observer.partially_released(key, owner, end.by());
             }
             (Released::Fewer(_), HoldsOf::AllOwners) => {}
             (Released::Gone, holds_of) => {
@@ -197,8 +197,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             }
             Content::Foreign => Err(KeyError::WrongType),
             Content::Free => {
-                if let End::Released { portion, .. } = end {
-                    self.manager.waits.queues.check_lock_type(self.key, portion.lock_type())?;
+                if let End::Released { amount, .. } = end {
+                    self.manager.waits.queues.check_lock_type(self.key, amount.lock_type())?;
                 }
                 Ok((Released::NotHeld, Gone::One(None)))
             }
@@ -211,7 +211,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             (HoldsOf::Owner(owner), Gone::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
                 queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, self.key.db, owner));
-                if let End::Released { portion: Portion::Mutex, work: Work::Done, .. } = end {
+                if let End::Released { amount: ReleaseAmount::Mutex, work: Work::Done, .. } = end {
                     // Before the queue is served, because a request that the release completes must not be granted the
                     // lock.
                     self.queue.into_iter().for_each(|queue| self.manager.waits.queues.end_coalescing(queue, fence));

@@ -141,7 +141,7 @@ mod tests {
     use crate::key::{ClientId, Key};
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
+    use crate::value::claim::{Claim, Count, InvalidClaim, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Deadline, Lease, Timestamp};
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_session_is_renewed_after_a_third_of_its_lease() {
-        let semaphore = Claim::Permits { limit: 2, count: Count::Step(1) };
+        let semaphore = Claim::Permits { limit: 2, count: Count::Delta(1) };
         for claim in [MUTEX, semaphore] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn only_the_holds_of_a_connection_that_has_ended_have_ended() {
         let mut fixture = Fixture::default();
-        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
         for (name, session) in [("a", Some(CLIENT)), ("b", Some(ClientId(8))), ("c", None)] {
             fixture.acquire(name, read, session, Lease::Persist);
         }
@@ -376,7 +376,7 @@ mod tests {
     fn the_timer_of_an_ended_binding_renews_nothing_early_and_the_next_one_is_in_time() {
         let mut fixture = bound();
         fixture.server.keyspace.now_ms = 1_050;
-        assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+        assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
         fixture.acquire("b", Claim::Mutex, Some(CLIENT), Lease::from_ms(600).unwrap());
         fixture.effects();
         for (now_ms, expected) in [(1_100, vec![]), (1_249, vec![]), (1_250, vec![SentEffect::Renew(owner("b"))])] {

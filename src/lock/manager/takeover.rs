@@ -273,7 +273,7 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", ADOPTED), ("w", MUTEX)]);
         assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(Some(1)));
         assert_eq!(fixture.holders(), format!("{:?}", owner("b")));
-        fixture.release("b", crate::value::claim::Portion::Mutex).unwrap();
+        fixture.release("b", crate::value::claim::ReleaseAmount::Mutex).unwrap();
         assert_eq!(fixture.holders(), format!("{:?}", owner("w")));
     }
 
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_another_family_is_not_taken() {
-        let mut fixture = Fixture::of(&[("a", Claim::Reentrant(crate::value::claim::Count::Step(1)))]);
+        let mut fixture = Fixture::of(&[("a", Claim::Reentrant(crate::value::claim::Count::Delta(1)))]);
         assert!(matches!(take(&mut fixture, &[(b"k", "b")], None), Err(LockError::Key(KeyError::Invalid(_)))));
         assert_eq!(fixture.effects(), []);
     }

@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_session_and_a_lease_that_is_waited_for_need_a_timer_each() {
         let short = Lease::from_ms(300).unwrap();
-        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
         let rows = [
             ("one holder", MUTEX, &["a"][..], None, false),
             ("a session", MUTEX, &["a"], Some(ClientId(7)), true),

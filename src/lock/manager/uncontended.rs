@@ -12,13 +12,13 @@ use super::lock_manager::LockManager;
 use super::open_key::update;
 use crate::host::{Content, Effect, Entry};
 use crate::key::{ClientId, KeyRef};
-use crate::value::claim::{LockRequest, Portion};
+use crate::value::claim::{LockRequest, ReleaseAmount};
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::time::Now;
 
 /// A key that reads its name and database only when they are needed, because each read may call the server.
-pub trait LateKey<'k>: Copy {
+pub trait LazyKey<'k>: Copy {
     /// The name of the key.
     fn name(self) -> &'k [u8];
 
@@ -26,7 +26,7 @@ pub trait LateKey<'k>: Copy {
     fn key(self) -> KeyRef<'k>;
 }
 
-impl<'k> LateKey<'k> for KeyRef<'k> {
+impl<'k> LazyKey<'k> for KeyRef<'k> {
     fn name(self) -> &'k [u8] {
         self.name
     }
@@ -45,7 +45,7 @@ impl LockManager {
     pub fn acquire_uncontended<'k, E: Entry>(
         &mut self,
         now: &Now,
-        key: impl LateKey<'k>,
+        key: impl LazyKey<'k>,
         open: impl FnOnce() -> E,
         request: &LockRequest<'_>,
         session: Option<ClientId>,
@@ -72,10 +72,10 @@ impl LockManager {
     pub fn release_uncontended<'k, E: Entry>(
         &mut self,
         now_us: impl FnOnce() -> u64,
-        key: impl LateKey<'k>,
+        key: impl LazyKey<'k>,
         open: impl FnOnce() -> E,
         owner: &[u8],
-        portion: &Portion,
+        amount: &ReleaseAmount,
     ) -> Option<Result<Released, KeyError>> {
         // For commands, the hold of an ended session no longer exists.
         if self.bindings.has_any_ended() || !self.is_uncontended(key) {
@@ -92,17 +92,17 @@ impl LockManager {
                 return None;
             }
         }
-        let released = lock.release(owner, portion);
+        let released = lock.release(owner, amount);
         match released {
             Ok(Released::Gone) => {
-                self.observer.statistics.uncontended.of_mut(portion.lock_type()).freed += 1;
+                self.observer.statistics.uncontended.of_mut(amount.lock_type()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.bindings.unbind(key.key(), owner);
                 }
             }
             Ok(Released::Fewer(_)) => {
-                self.observer.statistics.uncontended.of_mut(portion.lock_type()).fewer += 1;
+                self.observer.statistics.uncontended.of_mut(amount.lock_type()).fewer += 1;
                 update(&mut entry, Effect::Hold(owner));
             }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
@@ -120,7 +120,7 @@ impl LockManager {
     /// Whether no request waits for the key. Reads the key's name only if there are queues, and its database only if a
     /// queue may have that name.
     #[inline(always)]
-    fn is_uncontended<'k>(&self, key: impl LateKey<'k>) -> bool {
+    fn is_uncontended<'k>(&self, key: impl LazyKey<'k>) -> bool {
         let queues = &self.waits.queues;
         queues.is_empty() || !queues.may_have(key.name()) || queues.id_of(key.key()).is_none()
     }
@@ -130,18 +130,18 @@ impl LockManager {
 mod tests {
     use std::cell::Cell;
 
-    use super::LateKey;
+    use super::LazyKey;
     use crate::host::simulated::{SentEffect, Stored};
     use crate::host::Keys;
     use crate::key::{ClientId, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{ByLockType, Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
+    use crate::value::claim::{ByLockType, Claim, Count, InvalidClaim, LockRequest, Mode, ReleaseAmount};
     use crate::value::outcome::{Grant, KeyError, Released};
     use crate::value::time::{Instant, Lease};
 
     const MUTEX: Claim = Claim::Mutex;
-    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-    const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+    const TWICE: Claim = Claim::Reentrant(Count::Delta(2));
 
     fn acquire(fixture: &mut Fixture, name: &str, claim: Claim) -> Option<Result<Grant, KeyError>> {
         acquire_bound(fixture, name, claim, Lease::Persist, None)
@@ -161,19 +161,19 @@ mod tests {
         manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, session).ok()
     }
 
-    fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {
+    fn release(fixture: &mut Fixture, name: &str, amount: ReleaseAmount) -> Option<Result<Released, KeyError>> {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
         let owner = name.as_bytes();
-        fixture.manager.release_uncontended(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
+        fixture.manager.release_uncontended(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &amount)
     }
 
     #[test]
     fn a_free_key_is_granted_and_its_mutex_released() {
         let mut fixture = Fixture::of(&[]);
         assert!(matches!(acquire(&mut fixture, "a", MUTEX), Some(Ok(_))));
-        assert_eq!(release(&mut fixture, "b", Portion::Mutex), Some(Ok(Released::NotHeld)));
-        assert_eq!(release(&mut fixture, "a", Portion::Mutex), Some(Ok(Released::Gone)));
+        assert_eq!(release(&mut fixture, "b", ReleaseAmount::Mutex), Some(Ok(Released::NotHeld)));
+        assert_eq!(release(&mut fixture, "a", ReleaseAmount::Mutex), Some(Ok(Released::Gone)));
         assert_eq!(fixture.effects(), [SentEffect::Hold(owner("a")), SentEffect::Delete]);
         assert!(fixture.server.keyspace.primary.is_empty() && fixture.next_timer().is_none());
     }
@@ -183,9 +183,12 @@ mod tests {
         let mut fixture = Fixture::default();
         assert!(matches!(acquire(&mut fixture, "a", TWICE), Some(Ok(_))));
         fixture.effects();
-        let one = Portion::Reentrant(Count::Step(1));
-        assert_eq!(release(&mut fixture, "a", Portion::Reentrant(Count::Exactly(2))), Some(Ok(Released::Same(2))));
-        let wrong = release(&mut fixture, "a", Portion::Mutex);
+        let one = ReleaseAmount::Reentrant(Count::Delta(1));
+        assert_eq!(
+            release(&mut fixture, "a", ReleaseAmount::Reentrant(Count::Exactly(2))),
+            Some(Ok(Released::Same(2)))
+        );
+        let wrong = release(&mut fixture, "a", ReleaseAmount::Mutex);
         assert!(matches!(wrong, Some(Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))))), "{wrong:?}");
         assert_eq!(fixture.effects(), []);
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
@@ -205,7 +208,7 @@ mod tests {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.manager.observer.settings.holds_ms = Some(50);
             fixture.server.keyspace.now_ms += held_ms;
-            assert_eq!(release(&mut fixture, "a", Portion::Mutex), released, "{held_ms}");
+            assert_eq!(release(&mut fixture, "a", ReleaseAmount::Mutex), released, "{held_ms}");
         }
     }
 
@@ -213,7 +216,7 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Counted<'a>(i32, &'a Cell<(u32, u32)>);
 
-    impl LateKey<'static> for Counted<'_> {
+    impl LazyKey<'static> for Counted<'_> {
         fn name(self) -> &'static [u8] {
             let (names, keys) = self.1.get();
             self.1.set((names + 1, keys));
@@ -248,7 +251,7 @@ mod tests {
         let granted = acquire_bound(&mut fixture, "a", TWICE, lease, Some(ClientId(7)));
         assert!(matches!(granted, Some(Ok(_))) && fixture.manager.take_sooner());
         assert_eq!(fixture.next_timer(), Some(1_100));
-        let one = Portion::Reentrant(Count::Step(1));
+        let one = ReleaseAmount::Reentrant(Count::Delta(1));
         let client = |fixture: &Fixture| fixture.manager.bindings().client_of(key().as_ref(), b"a");
         for (released, bound_to) in [(Released::Fewer(1), Some(ClientId(7))), (Released::Gone, None)] {
             assert_eq!(release(&mut fixture, "a", one), Some(Ok(released)));
@@ -265,8 +268,8 @@ mod tests {
         let mut fixture = Fixture::default();
         acquire_bound(&mut fixture, "a", MUTEX, Lease::Persist, Some(ClientId(7)));
         fixture.manager.end_session(ClientId(7));
-        assert_eq!(release(&mut fixture, "a", Portion::Mutex), None);
-        assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
+        assert_eq!(release(&mut fixture, "a", ReleaseAmount::Mutex), None);
+        assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::NotHeld));
         fixture.drain();
         assert!(fixture.server.keyspace.primary.is_empty() && !fixture.manager.has_due());
     }
@@ -320,7 +323,7 @@ mod tests {
         for (row, fixture) in rows {
             let mut fixture = fixture();
             fixture.effects();
-            assert_eq!(release(&mut fixture, "a", Portion::Mutex), None, "{row}");
+            assert_eq!(release(&mut fixture, "a", ReleaseAmount::Mutex), None, "{row}");
             assert_eq!(fixture.effects(), [], "{row}");
         }
     }

@@ -110,7 +110,7 @@ mod tests {
         fixture.wait("b", "k", MUTEX);
         fixture.wait("c", "l", MUTEX);
         fixture.server.keyspace.now_ms = 9;
-        let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
+        let write = Claim::ReadWrite(Mode::Write, Count::Delta(1));
         let first = QueuePosition::last(Rank::Upgrade, 99);
         fixture.wait_at("d", &names("l"), write, first);
         fixture.queues.reserve_position(detached, Instant::from_ms(60_000));

@@ -116,7 +116,7 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 
 /// Whether the request asks for permits in addition to the permits of its owner, which may leave too few.
 fn takes_more(new: &NewRequest<'_>) -> bool {
-    matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. })
+    matches!(new.request.claim, Claim::Permits { count: Count::Delta(_), .. })
 }
 
 #[cfg(test)]

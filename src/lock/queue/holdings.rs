@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::value::claim::{Claim, Count};
 
-    const PERMIT: Claim = Claim::Permits { limit: 9, count: Count::Step(1) };
+    const PERMIT: Claim = Claim::Permits { limit: 9, count: Count::Delta(1) };
 
     #[test]
     fn the_holders_of_a_key_are_recorded_if_they_are_few() {

@@ -161,7 +161,7 @@ impl Rules {
 
 /// The claim of the new request: the one most likely to be admitted.
 fn claim_of(queue: &WaitQueue) -> Claim {
-    let one = Count::Step(1);
+    let one = Count::Delta(1);
     match queue.lock_type {
         LockType::Mutex => Claim::Mutex,
         LockType::Reentrant => Claim::Reentrant(one),

@@ -71,17 +71,16 @@ impl Rules {
         match command {
             Command::Acquire(asked) => self.acquire(asked),
             Command::Release { keys, owner, claim, failed } => {
-                let (names, portion) = (names(keys), portion(*claim));
+                let (names, amount) = (names(keys), amount(*claim));
                 let released = match &names[..] {
                     [name] => {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
                         let now_us = || now.us();
                         let released =
-                            self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &portion);
+                            self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &amount);
                         let work = if *failed { Work::Failed } else { Work::Done };
-                        released
-                            .unwrap_or_else(|| self.manager.with_host(&mut host).release(key, owner, &portion, work))
+                        released.unwrap_or_else(|| self.manager.with_host(&mut host).release(key, owner, &amount, work))
                     }
                     _ => {
                         let released = self.manager.with_host(&mut host).release_multiple(0, &names, owner.as_bytes());
@@ -455,7 +454,7 @@ pub(super) fn lock_type(kind: Kind) -> value::LockType {
 
 fn count(holds: Holds) -> value::Count {
     match holds {
-        Holds::By(n) => value::Count::Step(n),
+        Holds::By(n) => value::Count::Delta(n),
         Holds::Exactly(n) => value::Count::Exactly(n),
     }
 }
@@ -472,12 +471,14 @@ fn claim(claim: Claim) -> value::Claim {
     }
 }
 
-fn portion(given_back: Claim) -> value::Portion {
+fn amount(given_back: Claim) -> value::ReleaseAmount {
     match claim(given_back) {
-        value::Claim::Mutex | value::Claim::AdoptedMutex => value::Portion::Mutex,
-        value::Claim::Reentrant(count) | value::Claim::AdoptedReentrant(count) => value::Portion::Reentrant(count),
-        value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
-        value::Claim::Permits { count, .. } => value::Portion::Permits(count),
-        value::Claim::Slot { .. } => value::Portion::Permits(value::Count::Exactly(1)),
+        value::Claim::Mutex | value::Claim::AdoptedMutex => value::ReleaseAmount::Mutex,
+        value::Claim::Reentrant(count) | value::Claim::AdoptedReentrant(count) => {
+            value::ReleaseAmount::Reentrant(count)
+        }
+        value::Claim::ReadWrite(mode, count) => value::ReleaseAmount::ReadWrite(mode, count),
+        value::Claim::Permits { count, .. } => value::ReleaseAmount::Permits(count),
+        value::Claim::Slot { .. } => value::ReleaseAmount::Permits(value::Count::Exactly(1)),
     }
 }

@@ -7,10 +7,10 @@ use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
 use crate::manager::acquire::{Acquired, Wait};
 use crate::manager::release::{HoldsOf, Work};
-use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
-use crate::value::rebuild::Received;
+use crate::value::rebuild::ReplicatedEffect;
 use crate::value::time::{Deadline, Timestamp, WaitLimit};
 
 /// More waiters than the effects of one input can lead to.
@@ -19,7 +19,7 @@ const MAX_WAITERS: usize = 1_000;
 /// The maximum number of lease expiries to wait for, one after another.
 const MOST_ENDS: usize = 40;
 
-const ONE: Count = Count::Step(1);
+const ONE: Count = Count::Delta(1);
 
 /// The claims of new requests on every key. Most are of another lock type than the lock.
 const CLAIMS: [Claim; 6] = [
@@ -37,7 +37,7 @@ pub struct ReplicaUnderTest(Replica);
 
 impl ReplicaUnderTest {
     /// Applies an effect, as LOCK.APPLY does.
-    pub fn receive(&mut self, key: &[u8], effect: Received<'_>) {
+    pub fn receive(&mut self, key: &[u8], effect: ReplicatedEffect<'_>) {
         self.0.receive(Key::new(0, key), effect);
     }
 
@@ -112,17 +112,17 @@ impl Rules {
         let Some(Stored::Lock(lock, _)) = self.server.keyspace.primary.get(key) else { return };
         let Some(owner) = lock.owners().next().cloned() else { return };
         let all = Count::Exactly(0);
-        for portion in [
-            Portion::Mutex,
-            Portion::Reentrant(all),
-            Portion::ReadWrite(Mode::Read, all),
-            Portion::ReadWrite(Mode::Write, all),
-            Portion::Permits(all),
+        for amount in [
+            ReleaseAmount::Mutex,
+            ReleaseAmount::Reentrant(all),
+            ReleaseAmount::ReadWrite(Mode::Read, all),
+            ReleaseAmount::ReadWrite(Mode::Write, all),
+            ReleaseAmount::Permits(all),
         ] {
             let _ = self.manager.with_host(&mut self.server.host(now)).release(
                 key.as_ref(),
                 owner.as_bytes(),
-                &portion,
+                &amount,
                 Work::Done,
             );
         }

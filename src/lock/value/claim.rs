@@ -85,7 +85,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// This many more (acquire) or fewer (release) than the owner has now.
-    Step(u32),
+    Delta(u32),
     /// Exactly this many afterwards, which makes the request safe to resend.
     Exactly(u32),
 }
@@ -95,14 +95,14 @@ impl Count {
     #[inline]
     pub fn number(self) -> u32 {
         match self {
-            Count::Step(n) | Count::Exactly(n) => n,
+            Count::Delta(n) | Count::Exactly(n) => n,
         }
     }
 
     /// The holds after an acquire.
     pub(super) fn added_to(self, held: u32) -> Result<u32, InvalidClaim> {
         match self {
-            Count::Step(n) => held.checked_add(n).ok_or(InvalidClaim::TooManyHolds),
+            Count::Delta(n) => held.checked_add(n).ok_or(InvalidClaim::TooManyHolds),
             Count::Exactly(n) if n < held => Err(InvalidClaim::HoldsMore(held)),
             Count::Exactly(n) => Ok(n),
         }
@@ -112,7 +112,7 @@ impl Count {
     #[inline]
     pub(super) fn taken_from(self, held: u32) -> Result<u32, InvalidClaim> {
         match self {
-            Count::Step(n) => held.checked_sub(n).ok_or(InvalidClaim::HoldsFewer(held)),
+            Count::Delta(n) => held.checked_sub(n).ok_or(InvalidClaim::HoldsFewer(held)),
             Count::Exactly(n) if n > held => Err(InvalidClaim::HoldsFewer(held)),
             Count::Exactly(n) => Ok(n),
         }
@@ -212,7 +212,7 @@ impl Claim {
     pub(crate) fn never_fits(&self, held: u32, limit: u32) -> bool {
         let Claim::Permits { count, .. } = self else { return false };
         match count {
-            Count::Step(more) => held.saturating_add(*more) > limit,
+            Count::Delta(more) => held.saturating_add(*more) > limit,
             Count::Exactly(permits) => *permits > limit,
         }
     }
@@ -265,7 +265,7 @@ impl Share {
             Claim::AdoptedMutex => false,
             Claim::Permits { .. } if self.has_slot => true,
             Claim::Permits { count: Count::Exactly(n), .. } => *n <= self.holds,
-            Claim::Permits { count: Count::Step(_), .. } => false,
+            Claim::Permits { count: Count::Delta(_), .. } => false,
         }
     }
 
@@ -275,7 +275,7 @@ impl Share {
             return self;
         }
         let added = |held: u32| match claim.count() {
-            Count::Step(n) => held.saturating_add(n),
+            Count::Delta(n) => held.saturating_add(n),
             Count::Exactly(n) => held.max(n),
         };
         match claim.is_read() {
@@ -290,7 +290,7 @@ impl Share {
 
 /// What a release returns: a part of a hold, or all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Portion {
+pub enum ReleaseAmount {
     /// The mutex.
     Mutex,
     /// Holds of a reentrant mutex.
@@ -301,15 +301,15 @@ pub enum Portion {
     Permits(Count),
 }
 
-impl Portion {
+impl ReleaseAmount {
     /// The lock type that it applies to.
     #[inline]
     pub fn lock_type(&self) -> LockType {
         match self {
-            Portion::Mutex => LockType::Mutex,
-            Portion::Reentrant(_) => LockType::Reentrant,
-            Portion::ReadWrite(..) => LockType::ReadWrite,
-            Portion::Permits(_) => LockType::Semaphore,
+            ReleaseAmount::Mutex => LockType::Mutex,
+            ReleaseAmount::Reentrant(_) => LockType::Reentrant,
+            ReleaseAmount::ReadWrite(..) => LockType::ReadWrite,
+            ReleaseAmount::Permits(_) => LockType::Semaphore,
         }
     }
 
@@ -317,8 +317,8 @@ impl Portion {
     #[inline(always)]
     pub(super) fn taken_from(&self, held: u32) -> Result<u32, InvalidClaim> {
         match self {
-            Portion::Mutex => Ok(0),
-            Portion::Reentrant(count) | Portion::ReadWrite(_, count) | Portion::Permits(count) => {
+            ReleaseAmount::Mutex => Ok(0),
+            ReleaseAmount::Reentrant(count) | ReleaseAmount::ReadWrite(_, count) | ReleaseAmount::Permits(count) => {
                 count.taken_from(held)
             }
         }
@@ -364,8 +364,8 @@ mod tests {
     #[test]
     fn a_count_adds_or_sets_and_never_takes_away() {
         let cases = [
-            (Count::Step(2), 3, Ok(5)),
-            (Count::Step(1), u32::MAX, Err(InvalidClaim::TooManyHolds)),
+            (Count::Delta(2), 3, Ok(5)),
+            (Count::Delta(1), u32::MAX, Err(InvalidClaim::TooManyHolds)),
             (Count::Exactly(3), 3, Ok(3)),
             (Count::Exactly(4), 3, Ok(4)),
             (Count::Exactly(2), 3, Err(InvalidClaim::HoldsMore(3))),
@@ -378,9 +378,9 @@ mod tests {
     #[test]
     fn a_count_takes_away_or_sets_and_never_adds() {
         let cases = [
-            (Count::Step(2), 3, Ok(1)),
-            (Count::Step(3), 3, Ok(0)),
-            (Count::Step(4), 3, Err(InvalidClaim::HoldsFewer(3))),
+            (Count::Delta(2), 3, Ok(1)),
+            (Count::Delta(3), 3, Ok(0)),
+            (Count::Delta(4), 3, Err(InvalidClaim::HoldsFewer(3))),
             (Count::Exactly(0), 3, Ok(0)),
             (Count::Exactly(3), 3, Ok(3)),
             (Count::Exactly(4), 3, Err(InvalidClaim::HoldsFewer(3))),
@@ -388,18 +388,25 @@ mod tests {
         for (count, held, after) in cases {
             assert_eq!(count.taken_from(held), after, "{count:?} taken from {held}");
         }
-        assert_eq!(Portion::Mutex.taken_from(1), Ok(0));
+        assert_eq!(ReleaseAmount::Mutex.taken_from(1), Ok(0));
     }
 
     #[test]
     fn a_claim_and_a_portion_have_family_mode_and_count() {
-        let count = Count::Step(2);
+        let count = Count::Delta(2);
         let rows = [
-            (Claim::Mutex, Portion::Mutex, LockType::Mutex, "mutex", "exclusive", Count::Exactly(1)),
-            (Claim::Reentrant(count), Portion::Reentrant(count), LockType::Reentrant, "reentrant", "exclusive", count),
+            (Claim::Mutex, ReleaseAmount::Mutex, LockType::Mutex, "mutex", "exclusive", Count::Exactly(1)),
+            (
+                Claim::Reentrant(count),
+                ReleaseAmount::Reentrant(count),
+                LockType::Reentrant,
+                "reentrant",
+                "exclusive",
+                count,
+            ),
             (
                 Claim::ReadWrite(Mode::Read, count),
-                Portion::ReadWrite(Mode::Read, count),
+                ReleaseAmount::ReadWrite(Mode::Read, count),
                 LockType::ReadWrite,
                 "rw",
                 "read",
@@ -407,7 +414,7 @@ mod tests {
             ),
             (
                 Claim::ReadWrite(Mode::Write, count),
-                Portion::ReadWrite(Mode::Write, count),
+                ReleaseAmount::ReadWrite(Mode::Write, count),
                 LockType::ReadWrite,
                 "rw",
                 "write",
@@ -415,16 +422,16 @@ mod tests {
             ),
             (
                 Claim::Permits { limit: 3, count },
-                Portion::Permits(count),
+                ReleaseAmount::Permits(count),
                 LockType::Semaphore,
                 "semaphore",
                 "permits",
                 count,
             ),
         ];
-        for (claim, portion, lock_type, word, mode, count) in rows {
+        for (claim, amount, lock_type, word, mode, count) in rows {
             assert_eq!(
-                (claim.lock_type(), portion.lock_type(), claim.count()),
+                (claim.lock_type(), amount.lock_type(), claim.count()),
                 (lock_type, lock_type, count),
                 "{claim:?}"
             );
@@ -437,21 +444,21 @@ mod tests {
             let under_another = if is_semaphore { Claim::Permits { limit: 9, count } } else { claim };
             assert_eq!((claim.under_limit(Some(9)), claim.under_limit(None)), (under_another, claim));
         }
-        assert_eq!((Count::Step(2).number(), Count::Exactly(3).number()), (2, 3));
+        assert_eq!((Count::Delta(2).number(), Count::Exactly(3).number()), (2, 3));
     }
 
     #[test]
     fn a_retry_has_the_same_mode_and_number() {
-        let permits = |limit, n| Claim::Permits { limit, count: Count::Step(n) };
+        let permits = |limit, n| Claim::Permits { limit, count: Count::Delta(n) };
         assert!(permits(5, 2).is_retry_of(&permits(3, 2)), "the limit may be a newer one");
         assert!(!permits(5, 2).is_retry_of(&permits(5, 1)));
-        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
         let slot = |limit| Claim::Slot { limit };
         assert!(slot(5).is_retry_of(&slot(3)));
         assert!(!slot(5).is_retry_of(&Claim::Permits { limit: 5, count: Count::Exactly(1) }));
         assert!(!Claim::Permits { limit: 5, count: Count::Exactly(1) }.is_retry_of(&slot(5)));
         assert!(read.is_retry_of(&read));
-        assert!(!read.is_retry_of(&Claim::ReadWrite(Mode::Write, Count::Step(1))));
-        assert!(!Claim::Reentrant(Count::Step(1)).is_retry_of(&Claim::Reentrant(Count::Exactly(1))));
+        assert!(!read.is_retry_of(&Claim::ReadWrite(Mode::Write, Count::Delta(1))));
+        assert!(!Claim::Reentrant(Count::Delta(1)).is_retry_of(&Claim::Reentrant(Count::Exactly(1))));
     }
 }

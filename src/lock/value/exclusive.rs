@@ -1,7 +1,7 @@
 //! The holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and is stored nowhere else, so
 //! EXPIRE, PTTL and the lease cannot disagree.
 
-use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, Portion};
+use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, ReleaseAmount};
 use super::fence::Fence;
 use super::holders::Holder;
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -98,13 +98,13 @@ impl Exclusive {
 
     /// Releases a part of the hold. After [`Released::Gone`] there is no holder, and the caller drops the lock.
     #[inline(always)]
-    pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
-        self.check_lock_type(portion.lock_type())?;
+    pub(super) fn release(&mut self, owner: &[u8], amount: &ReleaseAmount) -> Result<Released, InvalidClaim> {
+        self.check_lock_type(amount.lock_type())?;
         if !self.is_held_by(owner) {
             return Ok(Released::NotHeld);
         }
         // A count of 0 (`manager/counted_holds`) leaves nothing to release but the lock itself.
-        let left = if self.holds == 0 { 0 } else { portion.taken_from(self.holds)? };
+        let left = if self.holds == 0 { 0 } else { amount.taken_from(self.holds)? };
         if left == 0 {
             return Ok(Released::Gone);
         }

@@ -13,7 +13,7 @@
 //! and takes 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows
 //! nothing of the wait queue.
 
-use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Mode, Origin, Portion};
+use super::claim::{Claim, InvalidClaim, LockRequest, LockType, Mode, Origin, ReleaseAmount};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::{Holder, Slot};
@@ -439,16 +439,16 @@ impl Lock {
 
     /// Releases a part of a hold. Leaves the lock vacant if no holder remains.
     #[inline(always)]
-    pub fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
+    pub fn release(&mut self, owner: &[u8], amount: &ReleaseAmount) -> Result<Released, InvalidClaim> {
         match self {
             Lock::Exclusive(exclusive) => {
-                let released = exclusive.release(owner, portion)?;
+                let released = exclusive.release(owner, amount)?;
                 if released == Released::Gone {
                     *self = Lock::Vacant;
                 }
                 Ok(released)
             }
-            Lock::Shared(shared) => shared.release(owner, portion),
+            Lock::Shared(shared) => shared.release(owner, amount),
             Lock::Vacant => Ok(Released::NotHeld),
         }
     }
@@ -487,14 +487,14 @@ impl Lock {
             return Ok(Released::NotHeld);
         }
         let as_before = super::claim::Count::Exactly(grant.holds_before);
-        let portion = match *claim {
+        let amount = match *claim {
             Claim::Mutex if grant.holds_before > 0 => return Ok(Released::Same(grant.holds_before)),
-            Claim::Mutex | Claim::AdoptedMutex => Portion::Mutex,
-            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => Portion::Reentrant(as_before),
-            Claim::ReadWrite(mode, _) => Portion::ReadWrite(mode, as_before),
-            Claim::Permits { .. } | Claim::Slot { .. } => Portion::Permits(as_before),
+            Claim::Mutex | Claim::AdoptedMutex => ReleaseAmount::Mutex,
+            Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => ReleaseAmount::Reentrant(as_before),
+            Claim::ReadWrite(mode, _) => ReleaseAmount::ReadWrite(mode, as_before),
+            Claim::Permits { .. } | Claim::Slot { .. } => ReleaseAmount::Permits(as_before),
         };
-        self.release(owner, &portion)
+        self.release(owner, &amount)
     }
 }
 

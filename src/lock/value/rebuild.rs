@@ -69,7 +69,7 @@ impl LockTypeAndLimit {
 
 /// An effect from the primary or a file.
 #[derive(Debug)]
-pub enum Received<'a> {
+pub enum ReplicatedEffect<'a> {
     /// This owner's hold, which is valid for the lock type.
     Hold(LockTypeAndLimit, Holder),
     /// This owner's hold has ended.
@@ -182,46 +182,46 @@ impl Lock {
 /// Effects.
 impl Lock {
     /// Whether the effect changes which owners hold the lock, or how many times: WATCH sees that, but not a renewal.
-    pub fn is_changed_by(&self, effect: &Received<'_>) -> bool {
+    pub fn is_changed_by(&self, effect: &ReplicatedEffect<'_>) -> bool {
         match effect {
-            Received::Hold(_, holder) => {
+            ReplicatedEffect::Hold(_, holder) => {
                 let before = self.hold(holder.owner.as_bytes(), Deadline::Never);
                 let is_same =
                     |hold: Hold<'_>| (hold.fence, hold.holds, hold.reads) == (holder.fence, holder.holds, holder.reads);
                 !before.is_some_and(is_same)
             }
-            Received::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
-            Received::Ended(time) => self.has_expired_holders(*time),
-            Received::Limit(_) | Received::Clamp | Received::Fence(_) => false,
+            ReplicatedEffect::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
+            ReplicatedEffect::Ended(time) => self.has_expired_holders(*time),
+            ReplicatedEffect::Limit(_) | ReplicatedEffect::Clamp | ReplicatedEffect::Fence(_) => false,
         }
     }
 
     /// Applies an effect. For a key that was free, a hold is applied to [`Lock::Vacant`]. The key expires at
     /// `key_until`.
-    pub fn apply(&mut self, effect: Received<'_>, key_until: Deadline) -> KeyAfter {
+    pub fn apply(&mut self, effect: ReplicatedEffect<'_>, key_until: Deadline) -> KeyAfter {
         match effect {
-            Received::Hold(kind, holder) => {
+            ReplicatedEffect::Hold(kind, holder) => {
                 let until = holder.until;
                 self.apply_hold(kind, holder);
                 KeyAfter::Until(self.last_deadline().unwrap_or(until))
             }
-            Received::Drop(owner) => {
+            ReplicatedEffect::Drop(owner) => {
                 self.evict(owner.as_bytes());
                 self.key_after_ends()
             }
-            Received::Ended(time) => {
+            ReplicatedEffect::Ended(time) => {
                 self.remove_expired(time);
                 self.key_after_ends()
             }
-            Received::Limit(limit) => {
+            ReplicatedEffect::Limit(limit) => {
                 self.set_limit(limit);
                 KeyAfter::Same
             }
-            Received::Clamp => {
+            ReplicatedEffect::Clamp => {
                 self.clamp(key_until);
                 KeyAfter::Same
             }
-            Received::Fence(fence) => {
+            ReplicatedEffect::Fence(fence) => {
                 self.raise_fence(fence);
                 KeyAfter::Same
             }
@@ -426,9 +426,9 @@ mod tests {
         Deadline::At(Timestamp::from_ms(ms))
     }
 
-    fn hold<'a>(kind: LockTypeAndLimit, name: &str, fence: u64, until: u64) -> Received<'a> {
+    fn hold<'a>(kind: LockTypeAndLimit, name: &str, fence: u64, until: u64) -> ReplicatedEffect<'a> {
         let (holds, reads) = if kind.lock_type == LockType::ReadWrite { (0, 1) } else { (1, 0) };
-        Received::Hold(
+        ReplicatedEffect::Hold(
             kind,
             Holder {
                 owner: Owner::new(name.as_bytes()).unwrap(),
@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn each_effect_returns_the_deadline_of_the_key_and_only_changes_of_holds_are_seen_by_watchers() {
         let (mutex, semaphore) = (kind(LockType::Mutex, 1), kind(LockType::Semaphore, 3));
-        let drop = |name: &'static str| Received::Drop(OwnerRef::new(name.as_bytes()).unwrap());
+        let drop = |name: &'static str| ReplicatedEffect::Drop(OwnerRef::new(name.as_bytes()).unwrap());
         let rows = [
             (hold(mutex, "a", 1, 40), true, KeyAfter::Until(ms(40)), "a 1 40"),
             (hold(mutex, "a", 1, 50), false, KeyAfter::Until(ms(50)), "a 1 50"),
@@ -459,19 +459,24 @@ mod tests {
             (drop("b"), true, KeyAfter::Removed, ""),
             (hold(semaphore, "a", 3, 90), true, KeyAfter::Until(ms(90)), "a 3 90"),
             (hold(semaphore, "b", 4, 60), true, KeyAfter::Until(ms(90)), "a 3 90, b 4 60"),
-            (Received::Clamp, false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (ReplicatedEffect::Clamp, false, KeyAfter::Same, "a 3 70, b 4 60"),
             (hold(semaphore, "c", 5, 50), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50"),
             (hold(semaphore, "d", 6, 40), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50, d 6 40"),
-            (Received::Ended(Timestamp::from_ms(40)), false, KeyAfter::Until(ms(70)), "a 3 70, b 4 60, c 5 50, d 6 40"),
-            (Received::Ended(Timestamp::from_ms(51)), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60"),
-            (Received::Fence(Fence::new(9).unwrap()), false, KeyAfter::Same, "a 3 70, b 4 60"),
-            (Received::Limit(7), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (
+                ReplicatedEffect::Ended(Timestamp::from_ms(40)),
+                false,
+                KeyAfter::Until(ms(70)),
+                "a 3 70, b 4 60, c 5 50, d 6 40",
+            ),
+            (ReplicatedEffect::Ended(Timestamp::from_ms(51)), true, KeyAfter::Until(ms(70)), "a 3 70, b 4 60"),
+            (ReplicatedEffect::Fence(Fence::new(9).unwrap()), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (ReplicatedEffect::Limit(7), false, KeyAfter::Same, "a 3 70, b 4 60"),
             (drop("a"), true, KeyAfter::Until(ms(60)), "b 4 60"),
         ];
         let (mut lock, mut key_until) = (Lock::Vacant, Deadline::Never);
         for (effect, is_seen_by_watchers, after, holders) in rows {
             let row = format!("{effect:?}");
-            if matches!(effect, Received::Clamp) {
+            if matches!(effect, ReplicatedEffect::Clamp) {
                 // As EXPIRE has set it.
                 key_until = ms(70);
             }

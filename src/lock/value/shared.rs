@@ -1,6 +1,6 @@
 //! The holders of a read/write lock or semaphore, each with its own lease, and the requests that they admit.
 
-use super::claim::{Claim, Count, InvalidClaim, LockRequest, LockType, Mode, Origin, Portion, Share};
+use super::claim::{Claim, Count, InvalidClaim, LockRequest, LockType, Mode, Origin, ReleaseAmount, Share};
 use super::fence::Fence;
 use super::holders::{Holder, Holders, Record};
 use super::outcome::{Admission, Grant, Hold, Released};
@@ -220,18 +220,18 @@ impl Shared {
     }
 
     /// Releases a part of a hold. [`Released::Gone`] removes the owner, which may have been the last holder.
-    pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
-        if portion.lock_type() != self.lock_type() {
+    pub(super) fn release(&mut self, owner: &[u8], amount: &ReleaseAmount) -> Result<Released, InvalidClaim> {
+        if amount.lock_type() != self.lock_type() {
             return Err(InvalidClaim::WrongLockType(self.lock_type()));
         }
         let Some(position) = self.holders.position(owner) else { return Ok(Released::NotHeld) };
         let holder = &self.holders.as_slice()[position];
-        let reads = matches!(portion, Portion::ReadWrite(Mode::Read, _));
+        let reads = matches!(amount, ReleaseAmount::ReadWrite(Mode::Read, _));
         let (held, other) = if reads { (holder.reads, holder.holds) } else { (holder.holds, holder.reads) };
         if held == 0 {
             return Ok(Released::NotHeld);
         }
-        let left = portion.taken_from(held)?;
+        let left = amount.taken_from(held)?;
         if left == held {
             return Ok(Released::Same(left));
         }

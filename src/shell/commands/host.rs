@@ -11,10 +11,10 @@ use command::parse::{LeaseSettings, ScanCommand};
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{LockRequest, LockType, Portion};
+use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::outcome::{Grant, KeyError, Released};
-use lock::value::rebuild::Received;
+use lock::value::rebuild::ReplicatedEffect;
 use lock::value::time::{Now, WaitLimit};
 use redis_module::raw;
 use uuid::Uuid;
@@ -115,11 +115,16 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     #[inline(always)]
-    fn release_uncontended(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    fn release_uncontended(
+        self,
+        key: Str<'a>,
+        owner: &[u8],
+        amount: &ReleaseAmount,
+    ) -> Option<Result<Released, KeyError>> {
         if !events::allow_fast_path() {
             return None;
         }
-        FastTurn::begin(self, key)?.release(owner, portion)
+        FastTurn::begin(self, key)?.release(owner, amount)
     }
 
     fn decide_on<R>(
@@ -187,7 +192,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     /// A replica forwards the effects of its primary to its own replicas and append-only file.
-    fn receive(self, key: Str<'a>, effect: Received<'_>) {
+    fn receive(self, key: Str<'a>, effect: ReplicatedEffect<'_>) {
         effects::apply(self, key, effect);
         self.replicate_verbatim();
     }

@@ -3,7 +3,7 @@
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
-use lock::value::rebuild::{KeyAfter, Received};
+use lock::value::rebuild::{KeyAfter, ReplicatedEffect};
 
 use super::held_counts;
 use super::store::LockKey;
@@ -12,18 +12,21 @@ use crate::shell::ffi::string::Str;
 use crate::shell::state;
 
 /// Applies an effect unconditionally.
-pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
+pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: ReplicatedEffect<'_>) {
     // SAFETY: the running command has no other key open.
     let mut key = unsafe { LockKey::open(ctx, name) };
     let before = key.lock().and_then(|lock| lock.held_lock_type());
-    if matches!(effect, Received::Hold(..)) && key.lock().is_none() {
+    if matches!(effect, ReplicatedEffect::Hold(..)) && key.lock().is_none() {
         key.set(|| Lock::Vacant);
     }
     let until = key.until();
     let Some(lock) = key.lock() else { return };
     match &effect {
-        Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) => raise_fences(*fence),
-        Received::Drop(_) | Received::Ended(_) | Received::Limit(_) | Received::Clamp => {}
+        ReplicatedEffect::Hold(_, Holder { fence, .. }) | ReplicatedEffect::Fence(fence) => raise_fences(*fence),
+        ReplicatedEffect::Drop(_)
+        | ReplicatedEffect::Ended(_)
+        | ReplicatedEffect::Limit(_)
+        | ReplicatedEffect::Clamp => {}
     }
     let is_seen_by_watchers = lock.is_changed_by(&effect);
     match lock.apply(effect, until) {

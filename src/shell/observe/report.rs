@@ -100,7 +100,7 @@ impl Reporter<'_> {
                 }
             }
             Occurrence::Renewed { key, .. } => self.publish(KeyEvent::Renew, key),
-            Occurrence::Fewer { key, .. } => self.publish(KeyEvent::Release, key),
+            Occurrence::PartiallyReleased { key, .. } => self.publish(KeyEvent::Release, key),
             Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session } => {
                 let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };
                 // An old client releases with a script or DEL and has no session: use the client that was granted the

@@ -16,7 +16,7 @@ use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, AdoptionCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
 use lock::manager::release::{HoldsOf, Work};
-use lock::value::claim::{Claim, Count, LockType, Mode, Portion};
+use lock::value::claim::{Claim, Count, LockType, Mode, ReleaseAmount};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
@@ -327,12 +327,12 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
 }
 
 fn release(prefix: Prefix, asked: &ReleaseCommand<'_, &[u8]>) -> Printed {
-    let ReleaseCommand { keys, owner, portion, work } = asked;
-    let (mode, option) = match *portion {
-        Portion::Mutex => (None, None),
-        Portion::Reentrant(count) => (None, Some(holds(count))),
-        Portion::ReadWrite(mode, count) => (Some(mode), Some(holds(count))),
-        Portion::Permits(count) => (None, Some(permits(count))),
+    let ReleaseCommand { keys, owner, amount, work } = asked;
+    let (mode, option) = match *amount {
+        ReleaseAmount::Mutex => (None, None),
+        ReleaseAmount::Reentrant(count) => (None, Some(holds(count))),
+        ReleaseAmount::ReadWrite(mode, count) => (Some(mode), Some(holds(count))),
+        ReleaseAmount::Permits(count) => (None, Some(permits(count))),
     };
     let failed = (*work == Work::Failed).then(|| vec![b"failed".to_vec()]);
     let options = option.into_iter().chain(failed).filter(|option| !option.is_empty()).collect();
@@ -363,15 +363,15 @@ fn head(prefix: Prefix, keys: &[&[u8]], owner: &[u8], mode: Option<Mode>) -> Vec
 fn holds(count: Count) -> Vec<Vec<u8>> {
     match count {
         Count::Exactly(number) => option("HOLDS", number),
-        Count::Step(1) => Vec::new(),
-        Count::Step(number) => panic!("no option asks for {number} holds more"),
+        Count::Delta(1) => Vec::new(),
+        Count::Delta(number) => panic!("no option asks for {number} holds more"),
     }
 }
 
 fn permits(count: Count) -> Vec<Vec<u8>> {
     match count {
         Count::Exactly(number) => option("holds", number),
-        Count::Step(number) => option("PERMITS", number),
+        Count::Delta(number) => option("PERMITS", number),
     }
 }
 

@@ -10,7 +10,7 @@ use lock::testing::checks::check_lock;
 use lock::testing::takeover::ReplicaUnderTest;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
-use lock::value::rebuild::Received;
+use lock::value::rebuild::ReplicatedEffect;
 use lock::value::time::Timestamp;
 
 use crate::same::assert_same;
@@ -41,7 +41,7 @@ pub fn effects(bytes: &[u8]) {
         is_near_the_end |= fence_of(&effect).is_some_and(|fence| fence.get() > LAST_FENCE);
         check_form(&words, &effect);
         let before = replica.lock(key).map(|(lock, _)| lock.clone());
-        let ends_several = matches!(effect, Received::Ended(_));
+        let ends_several = matches!(effect, ReplicatedEffect::Ended(_));
         replica.receive(key, effect);
         match replica.lock(key) {
             Some((lock, _)) => check_replica(lock),
@@ -56,11 +56,14 @@ pub fn effects(bytes: &[u8]) {
     }
 }
 
-fn fence_of(effect: &Received<'_>) -> Option<Fence> {
+fn fence_of(effect: &ReplicatedEffect<'_>) -> Option<Fence> {
     match effect {
-        Received::Hold(_, holder) => Some(holder.fence),
-        Received::Fence(fence) => Some(*fence),
-        Received::Drop(_) | Received::Ended(_) | Received::Limit(_) | Received::Clamp => None,
+        ReplicatedEffect::Hold(_, holder) => Some(holder.fence),
+        ReplicatedEffect::Fence(fence) => Some(*fence),
+        ReplicatedEffect::Drop(_)
+        | ReplicatedEffect::Ended(_)
+        | ReplicatedEffect::Limit(_)
+        | ReplicatedEffect::Clamp => None,
     }
 }
 
@@ -72,8 +75,8 @@ fn check_replica(lock: &Lock) {
 }
 
 /// A hold has one form, which is sent again as it came.
-fn check_form(words: &[&[u8]], effect: &Received<'_>) {
-    let Received::Hold(kind, holder) = effect else { return };
+fn check_form(words: &[&[u8]], effect: &ReplicatedEffect<'_>) {
+    let ReplicatedEffect::Hold(kind, holder) = effect else { return };
     let mut lock = Lock::Vacant;
     assert!(lock.apply_hold(*kind, holder.clone()), "it was decoded, and no lock can be held so");
     let hold = lock.hold(holder.owner.as_bytes(), holder.until).expect("it is held");
@@ -82,7 +85,7 @@ fn check_form(words: &[&[u8]], effect: &Received<'_>) {
         assert_eq!(*word, sent, "it is sent in another form");
     }
     match decode(&[&sent]) {
-        Some(Received::Hold(kind_again, again)) => {
+        Some(ReplicatedEffect::Hold(kind_again, again)) => {
             assert_eq!((kind_again, format!("{again:?}")), (*kind, format!("{holder:?}")));
         }
         other => panic!("what is sent is not read: {other:?}"),

@@ -12,7 +12,7 @@ use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::same::assert_same;
 
-const ONE: Count = Count::Step(1);
+const ONE: Count = Count::Delta(1);
 
 /// Of each family and mode.
 const CLAIMS: [Claim; 6] = [

@@ -4,16 +4,16 @@ use crate::host::WriteCheck;
 use crate::manager::fixture::{owner, Fixture};
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
+use crate::value::claim::{Claim, Count, InvalidClaim, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Instant, Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
 
 fn permits(limit: u32, permits: u32) -> Claim {
-    Claim::Permits { limit, count: Count::Step(permits) }
+    Claim::Permits { limit, count: Count::Delta(permits) }
 }
 
 fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
@@ -106,7 +106,7 @@ fn only_a_changed_limit_serves_the_queue() {
             let mut fixture = Fixture::of(&[("a", permits(1, 1)), ("b", permits(1, 1))]);
             fixture.server.keyspace.write_check = WriteCheck::Refused;
             if !is_held {
-                assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), Ok(Released::Gone), "{row}");
+                assert_eq!(fixture.release("a", ReleaseAmount::Permits(Count::Delta(1))), Ok(Released::Gone), "{row}");
                 fixture.manager.waits.backlog.queues = Default::default();
             }
             assert!(matches!(ask(&mut fixture, "c", &[b"k"], permits(limit, 1)), Ok(Acquired::Queued(_))), "{row}");

@@ -7,14 +7,14 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::observer::Occurrence;
 use crate::manager::release::Work;
-use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Instant, Lease, WaitLimit};
 
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
-const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
-const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
+const GIVE_READ: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1));
+const GIVE_WRITE: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Write, Count::Delta(1));
 
 #[test]
 fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits_for_it() {
@@ -22,7 +22,7 @@ fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire("a", Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "a", "b waits for a");
 }
 
@@ -44,7 +44,7 @@ fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_
     }
     fixture.drain();
     fixture.server.keyspace.now_ms += 10;
-    assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("p", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.tick();
     (0..2).for_each(|_| fixture.drain());
     let (lock, _) = fixture.stored_under(&Key::new(0, b"m")).expect("it is held");
@@ -63,7 +63,7 @@ fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
         asked.push(fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist));
     }
     let Some(Acquired::Queued(last)) = asked.pop() else { panic!("{asked:?}") };
-    assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("p", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert_eq!(fixture.server.inbox.replies, [(last, WaitOutcome::Deadlock)]);
     assert_eq!((fixture.manager.observer.statistics.deadlocks, fixture.manager.queues().waiters()), (1, 2));
@@ -77,9 +77,9 @@ fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
 
 #[test]
 fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
-    let holds = |holds| Claim::Reentrant(Count::Step(holds));
+    let holds = |holds| Claim::Reentrant(Count::Delta(holds));
     let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
-    assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
+    assert_eq!(fixture.release("z", ReleaseAmount::Reentrant(Count::Delta(1))), Ok(Released::Gone));
     fixture.drain();
     let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
@@ -104,7 +104,7 @@ fn a_grant_leaves_requests_of_its_owner_for_other_keys_queued() {
     for name in ["x", "a"] {
         fixture.acquire_all(name, &[b"m"], Claim::Mutex, None, Lease::Persist);
     }
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 2));
 }
 
@@ -122,7 +122,7 @@ fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     queue("c", &[b"k"]);
     fixture.server.inbox.unpermitted.extend(refused);
     fixture.effects();
-    assert_eq!(fixture.release("z", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("z", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![SentEffect::Hold(owner("c"))]));
     assert_eq!(fixture.server.inbox.replies[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
     assert!(fixture.manager.queues().is_empty());
@@ -160,7 +160,7 @@ fn a_request_for_several_keys_overtakes_no_request_on_any_of_them() {
     fixture.acquire_all("x", &[b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("c", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("".into(), 2), "c is ahead on l");
 }
 
@@ -169,14 +169,14 @@ fn a_grant_of_several_keys_lets_its_owner_reenter_from_the_queues_of_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert!(fixture.manager.queues().is_empty() && !fixture.manager.has_due());
     assert_eq!(fixture.server.inbox.replies.len(), 2);
     // Queues that were removed are not served.
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert!(!fixture.manager.has_due());
 }
 
@@ -185,7 +185,7 @@ fn waiters_for_the_other_keys_of_a_grant_are_served_when_its_lease_ends() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::from_ms(300).unwrap());
     fixture.acquire_all("c", &[b"l"], Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert_eq!(fixture.next_timer(), Some(1_301));
     fixture.server.keyspace.now_ms = 1_301;
@@ -198,7 +198,7 @@ fn waiters_for_the_other_keys_of_a_grant_are_served_when_its_lease_ends() {
 fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.server.keyspace.primary.len(), 2);
     let (granted, _) = fixture.server.inbox.replies[0];
     fixture.manager.undelivered(granted);
@@ -248,7 +248,8 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         let (now, server) = (fixture.server.now(), &mut fixture.server);
         let keys = WriteCheckOfL(&mut server.keyspace, write_check);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
-        let released = fixture.manager.with_host(&mut host).release(key().as_ref(), b"d", &Portion::Mutex, Work::Done);
+        let released =
+            fixture.manager.with_host(&mut host).release(key().as_ref(), b"d", &ReleaseAmount::Mutex, Work::Done);
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if write_check == WriteCheck::Allowed { "b" } else { "" }, "{write_check:?}");
         assert_eq!(fixture.manager.has_due(), write_check == WriteCheck::Refused, "{write_check:?}: later");
@@ -304,7 +305,7 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
         fixture.server.inbox.unpermitted.extend(fixture.server.inbox.parked);
     }
     fixture.server.time_slices = TimeSlices::Of(1);
-    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     for replied in 1..=3 {
         assert_eq!(fixture.server.inbox.replies.len(), replied);
         assert_eq!(fixture.manager.has_due(), replied < 3, "the rest is left to the next turn");
@@ -345,7 +346,7 @@ fn a_request_that_reenters_while_writes_are_refused_for_another_key_is_served_wh
         fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.server.keyspace.open_to_command = Some(key());
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         fixture.server.keyspace.open_to_command = None;
         fixture.drain();
         let replied = |fixture: &Fixture| fixture.server.inbox.replies.len();

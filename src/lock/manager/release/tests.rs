@@ -8,26 +8,32 @@ use crate::value::claim::{Count, Mode};
 use crate::value::time::{Instant, Lease};
 
 const MUTEX: Claim = Claim::Mutex;
-const REENTRANT: Claim = Claim::Reentrant(Count::Step(2));
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
-const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Step(1) };
+const REENTRANT: Claim = Claim::Reentrant(Count::Delta(2));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
+const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Delta(1) };
 
 /// The rows of the table above: the requests that are granted or queued, what `a` releases, the holders afterwards, and
 /// the effects on replicas.
 #[test]
 fn a_release_leaves_what_the_table_says() {
     let (hold, dropped) = (|name: &str| SentEffect::Hold(owner(name)), |name: &str| SentEffect::Drop(owner(name)));
-    let one = Count::Step(1);
-    let read = Portion::ReadWrite(Mode::Read, one);
+    let one = Count::Delta(1);
+    let read = ReleaseAmount::ReadWrite(Mode::Read, one);
     let rows = [
         // Fewer holds or permits.
-        (vec![("a", REENTRANT)], Portion::Reentrant(one), Released::Fewer(1), "a", vec![hold("a")]),
-        (vec![("a", REENTRANT), ("b", REENTRANT)], Portion::Reentrant(one), Released::Fewer(1), "a", vec![hold("a")]),
+        (vec![("a", REENTRANT)], ReleaseAmount::Reentrant(one), Released::Fewer(1), "a", vec![hold("a")]),
+        (
+            vec![("a", REENTRANT), ("b", REENTRANT)],
+            ReleaseAmount::Reentrant(one),
+            Released::Fewer(1),
+            "a",
+            vec![hold("a")],
+        ),
         (vec![("a", WRITE), ("a", READ)], read, Released::Fewer(0), "a", vec![hold("a")]),
         (
             vec![("a", PERMIT), ("a", PERMIT), ("b", PERMIT)],
-            Portion::Permits(one),
+            ReleaseAmount::Permits(one),
             Released::Fewer(1),
             "a b",
             vec![hold("a"), hold("b")],
@@ -36,26 +42,26 @@ fn a_release_leaves_what_the_table_says() {
         (vec![("a", READ), ("b", READ)], read, Released::Gone, "b", vec![dropped("a")]),
         (
             vec![("a", PERMIT), ("b", PERMIT), ("c", PERMIT)],
-            Portion::Permits(one),
+            ReleaseAmount::Permits(one),
             Released::Gone,
             "b c",
             vec![dropped("a"), hold("c")],
         ),
         // The last holder goes, and a request waits.
-        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
+        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], ReleaseAmount::Mutex, Released::Gone, "b", vec![hold("b")]),
         (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
         // The last holder goes, and no request waits.
-        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![SentEffect::Delete]),
+        (vec![("a", MUTEX)], ReleaseAmount::Mutex, Released::Gone, "", vec![SentEffect::Delete]),
         (vec![("a", READ)], read, Released::Gone, "", vec![SentEffect::Delete]),
         // Nothing ends.
-        (vec![("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::NotHeld, "b", vec![]),
-        (vec![], Portion::Mutex, Released::NotHeld, "", vec![]),
-        (vec![("a", REENTRANT)], Portion::Reentrant(Count::Exactly(2)), Released::Same(2), "a", vec![]),
+        (vec![("b", MUTEX), ("c", MUTEX)], ReleaseAmount::Mutex, Released::NotHeld, "b", vec![]),
+        (vec![], ReleaseAmount::Mutex, Released::NotHeld, "", vec![]),
+        (vec![("a", REENTRANT)], ReleaseAmount::Reentrant(Count::Exactly(2)), Released::Same(2), "a", vec![]),
     ];
-    for (requests, portion, released, holders, effects) in rows {
-        let row = format!("{requests:?}, a gives {portion:?}");
+    for (requests, amount, released, holders, effects) in rows {
+        let row = format!("{requests:?}, a gives {amount:?}");
         let mut fixture = Fixture::of(&requests);
-        assert_eq!(fixture.release("a", portion), Ok(released), "{row}");
+        assert_eq!(fixture.release("a", amount), Ok(released), "{row}");
         assert_eq!(fixture.holders(), holders, "{row}");
         assert_eq!(fixture.effects(), effects, "{row}");
         assert!(!fixture.manager.has_due(), "{row}");
@@ -64,12 +70,14 @@ fn a_release_leaves_what_the_table_says() {
 
 #[test]
 fn a_closed_gate_delays_the_hand_off() {
-    for (claim, portion) in [(MUTEX, Portion::Mutex), (WRITE, Portion::ReadWrite(Mode::Write, Count::Step(1)))] {
+    for (claim, amount) in
+        [(MUTEX, ReleaseAmount::Mutex), (WRITE, ReleaseAmount::ReadWrite(Mode::Write, Count::Delta(1)))]
+    {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.write_check = WriteCheck::Refused;
-        assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
+        assert_eq!(fixture.release("c", amount), Ok(Released::NotHeld));
         assert!(!fixture.manager.has_due(), "a release that ends no hold leaves nothing due");
-        assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
+        assert_eq!(fixture.release("a", amount), Ok(Released::Gone));
         assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![SentEffect::Delete]), "{claim:?}");
         fixture.drain();
         assert!(fixture.holders().is_empty() && fixture.manager.has_due());
@@ -83,9 +91,9 @@ fn a_closed_gate_delays_the_hand_off() {
 fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
-    assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
+    assert_eq!(fixture.release("c", ReleaseAmount::Mutex), Ok(Released::NotHeld));
     assert!(fixture.server.inbox.replies.is_empty(), "a release that ends no hold answers no waiter");
-    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert!(matches!(fixture.server.inbox.replies[..], [(_, WaitOutcome::TryAgain)]));
     assert!(fixture.holders().is_empty() && fixture.manager.queues().is_empty());
@@ -95,13 +103,13 @@ fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
 fn an_error_changes_nothing() {
     let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-    assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_lock_type(LockType::Mutex));
+    assert_eq!(fixture.release("a", ReleaseAmount::Permits(Count::Delta(1))), wrong_lock_type(LockType::Mutex));
     assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
     // A free key keeps the lock type of its waiters.
     fixture.server.keyspace.write_check = WriteCheck::Refused;
     fixture.server.keyspace.delete(&key());
-    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_lock_type(LockType::Mutex));
-    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
+    assert_eq!(fixture.release("a", ReleaseAmount::Reentrant(Count::Delta(1))), wrong_lock_type(LockType::Mutex));
+    assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::NotHeld));
 }
 
 #[test]
@@ -111,7 +119,7 @@ fn a_release_unbinds_and_a_hold_that_has_ended_is_not_held() {
     let mut fixture = Fixture::default();
     fixture.acquire("a", READ, session, lease);
     fixture.acquire("b", READ, session, Lease::Persist);
-    let read = Portion::ReadWrite(Mode::Read, Count::Step(1));
+    let read = ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1));
     fixture.server.keyspace.now_ms += 301;
     assert_eq!(fixture.release("a", read), Ok(Released::NotHeld), "its lease is over");
     assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), None);
@@ -125,14 +133,14 @@ fn the_holds_of_an_ended_connection_are_over_before_a_command_is_decided() {
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     fixture.manager.end_session(ClientId(7));
-    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
+    assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::NotHeld));
     assert_eq!(fixture.holders(), "");
     // Holds of other connections stay.
     let mut fixture = Fixture::default();
     fixture.acquire("a", READ, Some(ClientId(7)), Lease::Persist);
     fixture.acquire("b", READ, Some(ClientId(8)), Lease::Persist);
     fixture.manager.end_session(ClientId(7));
-    let read = Portion::ReadWrite(Mode::Read, Count::Step(1));
+    let read = ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1));
     assert_eq!(fixture.release("a", read), Ok(Released::NotHeld));
     assert_eq!(fixture.holders(), "b");
 }
@@ -142,7 +150,7 @@ fn a_release_hands_over_to_a_request_for_several_keys() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     let queued = fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
     assert!(matches!(queued, Acquired::Queued(_)));
-    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "b");
     assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"l")));
 }
@@ -150,7 +158,7 @@ fn a_release_hands_over_to_a_request_for_several_keys() {
 #[test]
 fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
-    fixture.release("a", Portion::Mutex).unwrap();
+    fixture.release("a", ReleaseAmount::Mutex).unwrap();
     let (granted, _) = fixture.server.inbox.replies[0];
     fixture.manager.undelivered(granted);
     fixture.effects();
@@ -211,8 +219,8 @@ fn a_kept_place_keeps_no_family() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
-    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::NotHeld));
+    assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("a", ReleaseAmount::Reentrant(Count::Delta(1))), Ok(Released::NotHeld));
     assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));
 }
 

@@ -8,7 +8,7 @@ use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::RenewRequest;
-use crate::value::claim::{Claim, Count, LockRequest, LockType, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, LockType, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
@@ -41,7 +41,7 @@ fn waiting(tokens: &str) -> (Fixture, Vec<RequestId>) {
 }
 
 fn release(fixture: &mut Fixture, token: &str) {
-    assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::Gone), "{token}");
+    assert_eq!(fixture.release(token, ReleaseAmount::Mutex), Ok(Released::Gone), "{token}");
 }
 
 fn release_failed(fixture: &mut Fixture, token: &str) {
@@ -49,7 +49,7 @@ fn release_failed(fixture: &mut Fixture, token: &str) {
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
         key().as_ref(),
         token.as_bytes(),
-        &Portion::Mutex,
+        &ReleaseAmount::Mutex,
         Work::Failed,
     );
     assert_eq!(released, Ok(Released::Gone), "{token}");
@@ -122,7 +122,7 @@ fn requests_with_and_without_coalesce_share_one_queue_order() {
 fn a_release_by_an_owner_that_does_not_hold_the_lock_answers_no_request() {
     let (mut fixture, _) = waiting("B");
     for token in ["z", "B"] {
-        assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::NotHeld));
+        assert_eq!(fixture.release(token, ReleaseAmount::Mutex), Ok(Released::NotHeld));
     }
     assert_eq!((replies(&mut fixture).len(), fixture.manager.queues().waiters()), (0, 1));
 }
@@ -274,7 +274,7 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
         l.as_ref(),
         b"a",
-        &Portion::Mutex,
+        &ReleaseAmount::Mutex,
         Work::Done,
     );
     assert_eq!((released, replies(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
@@ -361,7 +361,7 @@ fn no_other_outcome_comes_before_the_answer_of_a_release() {
 #[test]
 fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     let (mut fixture, ids) = waiting("B");
-    let one = Count::Step(1);
+    let one = Count::Delta(1);
     fixture.acquire_all("r", &[b"r"], Claim::Reentrant(one), None, Lease::Persist);
     let lock = fixture.server.keyspace.take_copy(&Key::new(0, b"r")).unwrap();
     fixture.server.keyspace.put(&key(), lock);
@@ -370,7 +370,7 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
         key,
         b"r",
-        &Portion::Reentrant(one),
+        &ReleaseAmount::Reentrant(one),
         Work::Done,
     );
     assert_eq!(released, Ok(Released::Gone));

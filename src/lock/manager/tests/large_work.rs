@@ -7,7 +7,7 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::release::Work;
 use crate::queue::lookups;
-use crate::value::claim::{Claim, Count, LockRequest, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
 
@@ -72,14 +72,15 @@ fn multi_key_requests(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, V
 fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
     const REQUESTS: usize = 1_000;
     let times = |holds| Claim::Reentrant(Count::Exactly(holds));
-    let one = Claim::Reentrant(Count::Step(1));
+    let one = Claim::Reentrant(Count::Delta(1));
     let mut fixture = Fixture::of(&[("a", one)]);
     for holds in 1..=REQUESTS as u32 {
         let (steps, asked) = cost(&mut fixture, |fixture| fixture.acquire("b", times(holds), None, Lease::Persist));
         assert!(matches!(asked, Acquired::Queued(_)) && steps <= STEPS_A_UNIT, "request {holds}: {steps} steps");
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
-    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Reentrant(Count::Step(1))));
+    let (steps, released) =
+        cost(&mut fixture, |fixture| fixture.release("a", ReleaseAmount::Reentrant(Count::Delta(1))));
     assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
     let (iterations, longest) = drain(&mut fixture);
     // Two passes, each over all requests of the owner.
@@ -96,7 +97,7 @@ fn thousands_of_requests_for_several_keys_of_one_owner_are_listed_once() {
         fixture.acquire_all("b", &[b"k", &name], MUTEX, None, Lease::Persist);
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
-    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Mutex));
+    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", ReleaseAmount::Mutex));
     assert!(released == Ok(Released::Gone) && steps <= most(2) + REQUESTS, "the release: {steps} steps");
     let (iterations, longest) = drain(&mut fixture);
     assert!(longest <= most(2), "{longest} steps in a turn");
@@ -130,11 +131,11 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
     fixture.manager.limits.max_waiters += 1;
     fixture.acquire_all("b", &[&elsewhere.name], MUTEX, None, Lease::Persist);
     for (holder, next) in [("h", "o5000"), ("o5000", "o10000")] {
-        let (steps, released) = cost(&mut fixture, |fixture| fixture.release(holder, Portion::Mutex));
+        let (steps, released) = cost(&mut fixture, |fixture| fixture.release(holder, ReleaseAmount::Mutex));
         assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
         assert_eq!(fixture.holders(), next, "the first without COALESCE is granted in that step");
     }
-    assert_eq!(fixture.release("o10000", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("o10000", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.manager.queues().waiters(), 1, "the waiter for the other key");
     assert!(matches!(ask(&mut fixture, "newcomer", None), Acquired::Granted(_)), "a newcomer finds the lock free");
     fixture.server.keyspace.delete(&elsewhere);
@@ -155,7 +156,7 @@ fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: true, lease_ends: None };
     fixture.manager.limits.max_waiters += 1;
     assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
-    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", Portion::Mutex));
+    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", ReleaseAmount::Mutex));
     assert!(released == Ok(Released::Gone) && steps <= STEPS_A_UNIT, "the release: {steps} steps");
     assert_eq!((fixture.holders(), fixture.manager.observer.statistics.coalesced), ("o1".into(), 1));
 }
@@ -168,7 +169,12 @@ fn requests_for_a_hundred_keys_delay_no_release() {
         let key = KeyRef { db: 0, name };
         let (steps, released) = cost(&mut fixture, |fixture| {
             let now = fixture.server.now();
-            fixture.manager.with_host(&mut fixture.server.host(&now)).release(key, b"h", &Portion::Mutex, Work::Done)
+            fixture.manager.with_host(&mut fixture.server.host(&now)).release(
+                key,
+                b"h",
+                &ReleaseAmount::Mutex,
+                Work::Done,
+            )
         });
         assert_eq!(released, Ok(Released::Gone));
         assert!(steps <= most(KEYS), "{steps} steps");
@@ -222,7 +228,7 @@ fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
 
 #[test]
 fn a_change_of_the_keys_deadline_visits_no_waiter() {
-    let permits = |count| Claim::Permits { limit: 1, count: Count::Step(count) };
+    let permits = |count| Claim::Permits { limit: 1, count: Count::Delta(count) };
     let mut fixture = Fixture::of(&[("h", permits(1))]);
     for number in 0..2_000 {
         fixture.acquire(&format!("o{number}"), permits(1), None, Lease::Persist);

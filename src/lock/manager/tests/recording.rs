@@ -11,14 +11,14 @@ use crate::manager::release::HoldsOf;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::queue::queues::WaitQueues;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, Mode, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::outcome::KeyError;
 use crate::value::time::{Deadline, Lease, Now, Timestamp};
 
 const MUTEX: Claim = Claim::Mutex;
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const TWICE: Claim = Claim::Reentrant(Count::Delta(2));
 
 /// A fixture that records every change.
 fn observed() -> Fixture {
@@ -39,7 +39,7 @@ fn records(fixture: &mut Fixture) -> Vec<String> {
             format!("{owner:?} {by} after {held_ms}, {waiters} wait")
         }
         Occurrence::Renewed { owner, .. } => format!("{owner:?} renewed"),
-        Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
+        Occurrence::PartiallyReleased { owner, .. } => format!("{owner:?} fewer"),
         Occurrence::DeadlockRefused { owner, .. } => format!("{owner:?} deadlock"),
         Occurrence::MaxWaitersRefused { owner, .. } => format!("{owner:?} max waiters"),
         Occurrence::Protected { owner, waiters, .. } => format!("{owner:?} protected, {waiters} wait"),
@@ -55,7 +55,7 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
     fixture.acquire("a", MUTEX, None, Lease::Persist);
     fixture.acquire("b", MUTEX, None, Lease::Persist);
     fixture.server.keyspace.now_ms += 70;
-    fixture.release("a", Portion::Mutex).unwrap();
+    fixture.release("a", ReleaseAmount::Mutex).unwrap();
     assert_eq!(records(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
     let statistics = fixture.manager.observer.statistics;
     assert_eq!((statistics.grants_immediate(), statistics.grants_after_wait, statistics.releases()), (1, 1, 1));
@@ -97,7 +97,7 @@ fn a_grant_tells_how_many_other_requests_wait_for_the_key() {
     for name in ["a", "b", "c"] {
         fixture.acquire(name, MUTEX, None, Lease::Persist);
     }
-    fixture.release("a", Portion::Mutex).unwrap();
+    fixture.release("a", ReleaseAmount::Mutex).unwrap();
     let granted = |occurrence| match occurrence {
         Occurrence::Granted { owner, waiters, .. } => Some(format!("{owner:?} {waiters}")),
         _ => None,
@@ -131,8 +131,8 @@ fn growing_and_shrinking_holds_are_recorded() {
     let mut fixture = observed();
     fixture.acquire("a", TWICE, None, Lease::Persist);
     fixture.acquire("a", TWICE, None, Lease::Persist);
-    fixture.release("a", Portion::Reentrant(Count::Step(1))).unwrap();
-    fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
+    fixture.release("a", ReleaseAmount::Reentrant(Count::Delta(1))).unwrap();
+    fixture.release("a", ReleaseAmount::Reentrant(Count::Exactly(0))).unwrap();
     assert_eq!(records(&mut fixture), ["a granted 2", "a granted 4", "a fewer", "a Released after 0, 0 wait"]);
     assert_eq!(
         (fixture.manager.observer.statistics.grants_immediate(), fixture.manager.observer.statistics.releases()),
@@ -147,7 +147,7 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
         fixture.acquire("a", claim, None, Lease::from_ms(100).unwrap());
         if claim == READ {
             fixture.acquire("r", READ, None, Lease::from_ms(5_000).unwrap());
-            fixture.acquire("s", Claim::ReadWrite(Mode::Write, Count::Step(1)), None, Lease::Persist);
+            fixture.acquire("s", Claim::ReadWrite(Mode::Write, Count::Delta(1)), None, Lease::Persist);
         } else {
             fixture.acquire("s", MUTEX, None, Lease::Persist);
         }
@@ -220,7 +220,7 @@ fn only_long_holds_or_waits_are_recorded_if_a_threshold_is_set() {
         fixture.acquire("a", MUTEX, None, Lease::Persist);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.now_ms += after_ms;
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         assert_eq!(records(&mut fixture), expected, "{after_ms} {observe:?}");
     }
 }
@@ -239,7 +239,7 @@ fn rare_occurrences_are_always_recorded() {
     fixture.manager.limits.max_waiters = 1;
     fixture.try_acquire("c", &[b"k"], MUTEX).unwrap_err();
     assert_eq!(records(&mut fixture), ["a deadlock", "c max waiters"]);
-    fixture.release("a", Portion::Mutex).unwrap();
+    fixture.release("a", ReleaseAmount::Mutex).unwrap();
     fixture.manager.undelivered(fixture.server.inbox.replies[0].0);
     fixture.drain();
     assert_eq!(records(&mut fixture), ["b Undelivered after 0, 0 wait"]);
@@ -270,7 +270,7 @@ fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
     for (row, session, lost) in rows {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire("b", MUTEX, session, Lease::Persist);
-        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.replies[0];
         lost(&mut fixture, granted);
         fixture.drain();

@@ -13,15 +13,15 @@ use crate::manager::pending_removals::PendingRemoval;
 use crate::manager::release::Work;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::manager::timers::WRITE_RETRY_MS;
-use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Instant, Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
-const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
-const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
+const GIVE_READ: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Read, Count::Delta(1));
+const GIVE_WRITE: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Write, Count::Delta(1));
 
 /// The owners `names` wait to read behind a writer w. From now on a time slice has `units` units of work.
 fn readers(names: &[&str], units: u32) -> Fixture {
@@ -219,8 +219,8 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
         fixture.acquire("w", MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
         fixture.server.time_slices = time_slices;
-        assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
-        assert_eq!(fixture.release("b", Portion::Mutex), Ok(Released::Gone));
+        assert_eq!(fixture.release("h", ReleaseAmount::Mutex), Ok(Released::Gone));
+        assert_eq!(fixture.release("b", ReleaseAmount::Mutex), Ok(Released::Gone));
         assert_eq!(fixture.holders(), "w", "in the same step");
         drain_all(&mut fixture);
         assert_eq!(fixture.holders(), "w");
@@ -233,7 +233,7 @@ fn a_release_passes_over_the_requests_of_an_ended_connection() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
     let gone = waiting(&fixture);
     fixture.manager.waits.backlog.pending_removals.extend(gone[..2].iter().copied(), PendingRemoval::Disconnected);
-    assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("h", ReleaseAmount::Mutex), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "w", "in the same step");
 }
 
@@ -256,10 +256,10 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
 
 #[test]
 fn a_smaller_limit_counts_no_hold_that_was_lost() {
-    let permits = |limit, count| Claim::Permits { limit, count: Count::Step(count) };
+    let permits = |limit, count| Claim::Permits { limit, count: Count::Delta(count) };
     let mut fixture = Fixture::of(&[("x", permits(3, 3)), ("a", permits(3, 1)), ("a", permits(3, 2))]);
     let [first, second] = waiting(&fixture)[..] else { panic!("two wait") };
-    assert_eq!(fixture.release("x", Portion::Permits(Count::Step(1))), Ok(Released::Fewer(2)));
+    assert_eq!(fixture.release("x", ReleaseAmount::Permits(Count::Delta(1))), Ok(Released::Fewer(2)));
     assert!(matches!(replies(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == first));
     fixture.manager.undelivered(first);
     assert!(matches!(fixture.acquire("n", permits(2, 1), None, Lease::Persist), Acquired::Queued(_)));
@@ -268,7 +268,7 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
 
 #[test]
 fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place() {
-    let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+    let permits = |limit| Claim::Permits { limit, count: Count::Delta(1) };
     let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
     fixture.manager.waits.queues.reserve_position(waiting(&fixture)[0], Instant::from_ms(60_000));
     // A lock is moved here by RENAME while no request waits.
@@ -310,7 +310,7 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(
         name.as_ref(),
         b"a",
-        &Portion::Mutex,
+        &ReleaseAmount::Mutex,
         Work::Done,
     );
     assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![SentEffect::Delete]));
@@ -374,7 +374,7 @@ fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
 
 #[test]
 fn a_smaller_limit_refuses_a_few_at_a_time() {
-    let permits = |limit, count| Claim::Permits { limit, count: Count::Step(count) };
+    let permits = |limit, count| Claim::Permits { limit, count: Count::Delta(count) };
     let mut fixture =
         Fixture::of(&[("h", permits(3, 3)), ("a", permits(3, 2)), ("b", permits(3, 3)), ("c", permits(3, 2))]);
     let ids = waiting(&fixture);

@@ -16,12 +16,12 @@ use crate::value::time::{Deadline, Instant, Lease};
 
 const MUTEX: Claim = Claim::Mutex;
 const ADOPTED: Claim = Claim::AdoptedMutex;
-const RLOCK: Claim = Claim::Reentrant(Count::Step(1));
-const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+const RLOCK: Claim = Claim::Reentrant(Count::Delta(1));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Delta(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Delta(1));
 
 const fn permits(limit: u32, permits: u32) -> Claim {
-    Claim::Permits { limit, count: Count::Step(permits) }
+    Claim::Permits { limit, count: Count::Delta(permits) }
 }
 
 type Requests = &'static [(&'static str, &'static str, Claim)];
@@ -442,7 +442,7 @@ impl World {
             _ => {
                 let (limit, exactly) = (self.rng.pick(&[4, 4, 3, 2]), self.rng.once_in(4));
                 let number = 1 + self.rng.below(limit as usize) as u32;
-                let count = if exactly { Count::Exactly(number) } else { Count::Step(number) };
+                let count = if exactly { Count::Exactly(number) } else { Count::Delta(number) };
                 let is_slot = self.rng.once_in(3);
                 let claim = if is_slot { Claim::Slot { limit } } else { Claim::Permits { limit, count } };
                 (self.rng.pick(&["s", "t"]), claim)
@@ -503,7 +503,7 @@ impl World {
         };
         let is_over = |id: &RequestId| {
             queues.request(*id).is_some_and(|queued| match queued.claim.count() {
-                Count::Step(more) => held(&queued.owner) + more > limit,
+                Count::Delta(more) => held(&queued.owner) + more > limit,
                 Count::Exactly(exactly) => exactly > limit,
             })
         };

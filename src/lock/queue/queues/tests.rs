@@ -8,7 +8,7 @@ use crate::value::time::Lease;
 const MUTEX: Claim = Claim::Mutex;
 
 fn permits(limit: u32, permits: u32) -> Claim {
-    Claim::Permits { limit, count: Count::Step(permits) }
+    Claim::Permits { limit, count: Count::Delta(permits) }
 }
 
 fn retried(queues: &WaitQueues, owner: &str, keys: &str, claim: Claim) -> Option<RequestId> {
@@ -28,7 +28,7 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
     let one = fixture.wait("a", "l", MUTEX);
     let semaphore = fixture.wait("a", "s", permits(3, 2));
     fixture.wait("b", "lm", MUTEX);
-    let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
     let reader = fixture.wait("a", "w", read);
     let rows = [
         ("a", "kl", MUTEX, Some(multi_key)),
@@ -42,7 +42,7 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
         ("a", "s", permits(9, 2), Some(semaphore)),
         ("a", "s", permits(3, 1), None),
         ("a", "w", read, Some(reader)),
-        ("a", "w", Claim::ReadWrite(Mode::Write, Count::Step(1)), None),
+        ("a", "w", Claim::ReadWrite(Mode::Write, Count::Delta(1)), None),
         ("a", "w", MUTEX, None),
     ];
     for (owner, keys, claim, found) in rows {
@@ -91,7 +91,7 @@ fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
 /// The queue that was closed last is reused, and keeps nothing but its name.
 #[test]
 fn a_key_that_is_waited_for_again_has_a_new_queue() {
-    let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    let read = Claim::ReadWrite(Mode::Read, Count::Delta(1));
     for (before, after) in [("k", "k"), ("k", "l")] {
         let mut fixture = Fixture::default();
         fixture.hold("h", "k", permits(3, 1));
@@ -335,8 +335,8 @@ fn a_name_without_a_queue_is_not_looked_up_and_every_queue_is_counted() {
 #[test]
 fn only_a_queue_for_a_semaphore_gets_a_limit() {
     let mut fixture = Fixture::default();
-    fixture.wait("a", "s", Claim::Permits { limit: 1, count: Count::Step(1) });
-    fixture.wait("a", "w", Claim::ReadWrite(Mode::Write, Count::Step(1)));
+    fixture.wait("a", "s", Claim::Permits { limit: 1, count: Count::Delta(1) });
+    fixture.wait("a", "w", Claim::ReadWrite(Mode::Write, Count::Delta(1)));
     for (name, is_set, limit) in [("s", true, Some(2)), ("w", false, None)] {
         let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
         assert_eq!(fixture.queues.set_limit(queue, 2), is_set, "{name}");
@@ -385,7 +385,7 @@ fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_lef
 
 #[test]
 fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
-    let (read, write) = (Claim::ReadWrite(Mode::Read, Count::Step(1)), Claim::ReadWrite(Mode::Write, Count::Step(1)));
+    let (read, write) = (Claim::ReadWrite(Mode::Read, Count::Delta(1)), Claim::ReadWrite(Mode::Write, Count::Delta(1)));
     let mut fixture = Fixture::default();
     fixture.wait("c", "kl", MUTEX);
     let earlier = fixture.wait("a", "k", MUTEX);
@@ -539,7 +539,7 @@ fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
 fn requests_that_reenter_come_before_the_head_until_their_owner_holds_the_key_no_more() {
     let permits = |count| Claim::Permits { limit: 3, count };
     let share = |holds, has_slot| Share { holds, reads: 0, has_slot };
-    let of_semaphore = [permits(Count::Exactly(2)), permits(Count::Step(1)), permits(Count::Exactly(1))];
+    let of_semaphore = [permits(Count::Exactly(2)), permits(Count::Delta(1)), permits(Count::Exactly(1))];
     let of_reentrant = [2, 1, 3].map(|holds| Claim::Reentrant(Count::Exactly(holds)));
     for (claims, held, expected) in [
         (of_reentrant, share(1, false), vec![0, 1, 2]),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::value::claim::Count;
-use crate::value::claim::Count::{Exactly, Step};
+use crate::value::claim::Count::{Delta, Exactly};
 use crate::value::rebuild::LockTypeAndLimit;
 use InvalidClaim::*;
 
@@ -69,71 +69,71 @@ fn shown(lock: &Lock) -> Vec<(String, u64, u32, u32)> {
 #[test]
 fn admission_follows_the_state_table() {
     use Admission::*;
-    let reads = |owners: &[&'static str]| owners.iter().map(|owner| (*owner, read(Step(1)))).collect::<Vec<_>>();
-    let one_permit = |limit| vec![("a", permits(limit, Step(1)))];
+    let reads = |owners: &[&'static str]| owners.iter().map(|owner| (*owner, read(Delta(1)))).collect::<Vec<_>>();
+    let one_permit = |limit| vec![("a", permits(limit, Delta(1)))];
     type Row = (Vec<(&'static str, Claim)>, &'static str, Claim, Result<Admission, InvalidClaim>);
     let rows: Vec<Row> = vec![
         // Mutex.
         (vec![], "a", MUTEX, Ok(Admit)),
         (vec![("a", MUTEX)], "a", MUTEX, Ok(AlreadyHeld)),
         (vec![("a", MUTEX)], "b", MUTEX, Ok(Wait)),
-        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongLockType(LockType::Mutex))),
-        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongLockType(LockType::Mutex))),
+        (vec![("a", MUTEX)], "a", reentrant(Delta(1)), Err(WrongLockType(LockType::Mutex))),
+        (vec![("a", MUTEX)], "b", read(Delta(1)), Err(WrongLockType(LockType::Mutex))),
         // Reentrant mutex.
-        (vec![], "a", reentrant(Step(1)), Ok(Admit)),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(1)), Ok(AlreadyHeld)),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(2)), Ok(AlreadyHeld)),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2))),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(u32::MAX)), Err(TooManyHolds)),
-        (vec![("a", reentrant(Step(2)))], "b", reentrant(Exactly(1)), Ok(Wait)),
-        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongLockType(LockType::Reentrant))),
+        (vec![], "a", reentrant(Delta(1)), Ok(Admit)),
+        (vec![("a", reentrant(Delta(2)))], "a", reentrant(Delta(1)), Ok(AlreadyHeld)),
+        (vec![("a", reentrant(Delta(2)))], "a", reentrant(Exactly(2)), Ok(AlreadyHeld)),
+        (vec![("a", reentrant(Delta(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2))),
+        (vec![("a", reentrant(Delta(2)))], "a", reentrant(Delta(u32::MAX)), Err(TooManyHolds)),
+        (vec![("a", reentrant(Delta(2)))], "b", reentrant(Exactly(1)), Ok(Wait)),
+        (vec![("a", reentrant(Delta(2)))], "a", MUTEX, Err(WrongLockType(LockType::Reentrant))),
         // Read/write lock: to read.
-        (vec![], "a", read(Step(1)), Ok(Admit)),
-        (reads(&["a"]), "a", read(Step(1)), Ok(AlreadyHeld)),
-        (reads(&["a"]), "b", read(Step(1)), Ok(Admit)),
-        (reads(&["a", "b", "c"]), "d", read(Step(1)), Ok(Admit)),
-        (vec![("a", write(Step(1)))], "a", read(Step(1)), Ok(AlreadyHeld)),
-        (vec![("a", write(Step(1)))], "b", read(Step(1)), Ok(Wait)),
-        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "b", read(Step(1)), Ok(Wait)),
-        (vec![("a", read(Step(2)))], "a", read(Exactly(1)), Err(HoldsMore(2))),
+        (vec![], "a", read(Delta(1)), Ok(Admit)),
+        (reads(&["a"]), "a", read(Delta(1)), Ok(AlreadyHeld)),
+        (reads(&["a"]), "b", read(Delta(1)), Ok(Admit)),
+        (reads(&["a", "b", "c"]), "d", read(Delta(1)), Ok(Admit)),
+        (vec![("a", write(Delta(1)))], "a", read(Delta(1)), Ok(AlreadyHeld)),
+        (vec![("a", write(Delta(1)))], "b", read(Delta(1)), Ok(Wait)),
+        (vec![("a", write(Delta(1))), ("a", read(Delta(1)))], "b", read(Delta(1)), Ok(Wait)),
+        (vec![("a", read(Delta(2)))], "a", read(Exactly(1)), Err(HoldsMore(2))),
         // Read/write lock: to write.
-        (vec![], "a", write(Step(1)), Ok(Admit)),
-        (vec![("a", write(Step(1)))], "a", write(Step(1)), Ok(AlreadyHeld)),
-        (vec![("a", write(Step(1)))], "b", write(Step(1)), Ok(Wait)),
-        (reads(&["a"]), "a", write(Step(1)), Ok(Admit)),
-        (reads(&["a"]), "b", write(Step(1)), Ok(Wait)),
-        (reads(&["a", "b"]), "a", write(Step(1)), Ok(Wait)),
-        (reads(&["a", "b"]), "b", write(Step(1)), Ok(Wait)),
-        (reads(&["a", "b", "c"]), "c", write(Step(1)), Ok(Wait)),
-        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongLockType(LockType::ReadWrite))),
+        (vec![], "a", write(Delta(1)), Ok(Admit)),
+        (vec![("a", write(Delta(1)))], "a", write(Delta(1)), Ok(AlreadyHeld)),
+        (vec![("a", write(Delta(1)))], "b", write(Delta(1)), Ok(Wait)),
+        (reads(&["a"]), "a", write(Delta(1)), Ok(Admit)),
+        (reads(&["a"]), "b", write(Delta(1)), Ok(Wait)),
+        (reads(&["a", "b"]), "a", write(Delta(1)), Ok(Wait)),
+        (reads(&["a", "b"]), "b", write(Delta(1)), Ok(Wait)),
+        (reads(&["a", "b", "c"]), "c", write(Delta(1)), Ok(Wait)),
+        (reads(&["a"]), "b", permits(1, Delta(1)), Err(WrongLockType(LockType::ReadWrite))),
         // Semaphore.
-        (vec![], "a", permits(2, Step(2)), Ok(Admit)),
-        (vec![], "a", permits(2, Step(3)), Err(OverLimit)),
-        (one_permit(2), "b", permits(2, Step(1)), Ok(Admit)),
-        (one_permit(2), "b", permits(2, Step(2)), Ok(Wait)),
-        (one_permit(2), "b", permits(3, Step(2)), Ok(Admit)),
-        (one_permit(2), "b", permits(1, Step(1)), Ok(Wait)),
-        (one_permit(2), "a", permits(2, Step(1)), Ok(Admit)),
+        (vec![], "a", permits(2, Delta(2)), Ok(Admit)),
+        (vec![], "a", permits(2, Delta(3)), Err(OverLimit)),
+        (one_permit(2), "b", permits(2, Delta(1)), Ok(Admit)),
+        (one_permit(2), "b", permits(2, Delta(2)), Ok(Wait)),
+        (one_permit(2), "b", permits(3, Delta(2)), Ok(Admit)),
+        (one_permit(2), "b", permits(1, Delta(1)), Ok(Wait)),
+        (one_permit(2), "a", permits(2, Delta(1)), Ok(Admit)),
         (one_permit(2), "a", permits(2, Exactly(1)), Ok(AlreadyHeld)),
         (one_permit(2), "a", permits(2, Exactly(2)), Ok(Admit)),
-        (one_permit(2), "a", permits(2, Step(2)), Ok(Wait)),
-        (vec![("a", permits(2, Step(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2))),
-        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait)),
-        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait)),
-        (one_permit(2), "b", read(Step(1)), Err(WrongLockType(LockType::Semaphore))),
+        (one_permit(2), "a", permits(2, Delta(2)), Ok(Wait)),
+        (vec![("a", permits(2, Delta(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2))),
+        (vec![("a", permits(2, Delta(1))), ("b", permits(2, Delta(1)))], "c", permits(2, Delta(1)), Ok(Wait)),
+        (vec![("a", permits(2, Delta(1))), ("b", permits(2, Delta(1)))], "a", permits(2, Delta(1)), Ok(Wait)),
+        (one_permit(2), "b", read(Delta(1)), Err(WrongLockType(LockType::Semaphore))),
         // Semaphore, with a slot.
         (vec![], "a", slot(1), Ok(Admit)),
         (vec![("a", slot(2))], "a", slot(1), Ok(AlreadyHeld)),
         (vec![("a", slot(2))], "b", slot(2), Ok(Admit)),
         (vec![("a", slot(2))], "b", slot(1), Ok(Wait)),
-        (vec![("a", slot(2))], "b", permits(2, Step(1)), Ok(Admit)),
-        (vec![("a", slot(2))], "b", permits(2, Step(2)), Ok(Wait)),
-        (vec![("a", slot(2))], "a", permits(2, Step(1)), Err(HoldsSlot)),
+        (vec![("a", slot(2))], "b", permits(2, Delta(1)), Ok(Admit)),
+        (vec![("a", slot(2))], "b", permits(2, Delta(2)), Ok(Wait)),
+        (vec![("a", slot(2))], "a", permits(2, Delta(1)), Err(HoldsSlot)),
         (vec![("a", slot(2))], "a", permits(2, Exactly(1)), Err(HoldsSlot)),
         (one_permit(2), "b", slot(2), Ok(Admit)),
         (one_permit(2), "b", slot(1), Ok(Wait)),
         (one_permit(2), "a", slot(2), Err(HoldsPermits)),
-        (vec![("a", write(Step(1)))], "a", slot(2), Err(WrongLockType(LockType::ReadWrite))),
+        (vec![("a", write(Delta(1)))], "a", slot(2), Err(WrongLockType(LockType::ReadWrite))),
     ];
     for (grants, owner, claim, admission) in rows {
         let lock = lock(&grants);
@@ -144,14 +144,14 @@ fn admission_follows_the_state_table() {
 
 #[test]
 fn a_hold_whose_lease_is_over_is_not_live() {
-    let readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
+    let readers = lock_with_leases(&[("a", read(Delta(1)), 10), ("b", read(Delta(1)), 20)]);
     let live = |now| {
         let live = readers.live_holds(timestamp(now)).map(|hold| format!("{:?}", hold.owner));
         (live.collect::<Vec<_>>().join(" "), readers.live_hold(b"a", timestamp(now)).is_some())
     };
     assert_eq!((live(11), live(12), live(22)), (("a b".into(), true), ("b".into(), false), ("".into(), false)));
     // EXPIRE may have changed the deadline of the key, and with it the deadline of its only holder.
-    let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
+    let writer = lock_with_leases(&[("a", write(Delta(1)), 10)]);
     assert_eq!(writer.live_holds(timestamp(99)).count(), 1);
 }
 
@@ -160,12 +160,12 @@ fn only_new_holders_and_upgrades_get_a_new_fence() {
     let rows = [
         (vec![("a", MUTEX)], "a", MUTEX, Some(1)),
         (vec![("a", MUTEX)], "b", MUTEX, None),
-        (vec![("a", reentrant(Step(1)))], "a", reentrant(Step(1)), Some(1)),
-        (vec![("a", read(Step(1)))], "a", read(Step(1)), Some(1)),
-        (vec![("a", read(Step(1)))], "a", write(Step(1)), None),
-        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "a", write(Step(1)), Some(1)),
-        (vec![("a", permits(2, Step(1)))], "a", permits(2, Step(1)), Some(1)),
-        (vec![("a", permits(2, Step(1)))], "b", permits(2, Step(1)), None),
+        (vec![("a", reentrant(Delta(1)))], "a", reentrant(Delta(1)), Some(1)),
+        (vec![("a", read(Delta(1)))], "a", read(Delta(1)), Some(1)),
+        (vec![("a", read(Delta(1)))], "a", write(Delta(1)), None),
+        (vec![("a", write(Delta(1))), ("a", read(Delta(1)))], "a", write(Delta(1)), Some(1)),
+        (vec![("a", permits(2, Delta(1)))], "a", permits(2, Delta(1)), Some(1)),
+        (vec![("a", permits(2, Delta(1)))], "b", permits(2, Delta(1)), None),
     ];
     for (grants, owner, claim, kept) in rows {
         let lock = lock(&grants);
@@ -178,7 +178,7 @@ fn only_new_holders_and_upgrades_get_a_new_fence() {
 
 #[test]
 fn a_grant_never_ends_a_lease_earlier() {
-    for claim in [MUTEX, reentrant(Step(1)), write(Step(1)), permits(9, Step(1))] {
+    for claim in [MUTEX, reentrant(Delta(1)), write(Delta(1)), permits(9, Delta(1))] {
         for (lease_ms, end) in [(10, 101), (500, 501)] {
             let mut lock = lock_with_leases(&[("a", claim, 100)]);
             let owner = Owner::new(b"a").unwrap();
@@ -196,14 +196,14 @@ fn taking_a_grant_back_restores_the_earlier_holds() {
     let rows = [
         (vec![], MUTEX, Released::Gone),
         (vec![("a", MUTEX)], MUTEX, Released::Same(1)),
-        (vec![], reentrant(Step(2)), Released::Gone),
-        (vec![("a", reentrant(Step(1)))], reentrant(Step(2)), Released::Fewer(1)),
-        (vec![("a", reentrant(Step(2)))], reentrant(Exactly(2)), Released::Same(2)),
-        (vec![("b", read(Step(1)))], read(Step(1)), Released::Gone),
-        (vec![("a", read(Step(1)))], read(Step(1)), Released::Fewer(1)),
-        (vec![("a", write(Step(1)))], read(Step(1)), Released::Fewer(0)),
-        (vec![("b", permits(3, Step(1)))], permits(3, Step(2)), Released::Gone),
-        (vec![("a", permits(3, Step(1)))], permits(3, Step(2)), Released::Fewer(1)),
+        (vec![], reentrant(Delta(2)), Released::Gone),
+        (vec![("a", reentrant(Delta(1)))], reentrant(Delta(2)), Released::Fewer(1)),
+        (vec![("a", reentrant(Delta(2)))], reentrant(Exactly(2)), Released::Same(2)),
+        (vec![("b", read(Delta(1)))], read(Delta(1)), Released::Gone),
+        (vec![("a", read(Delta(1)))], read(Delta(1)), Released::Fewer(1)),
+        (vec![("a", write(Delta(1)))], read(Delta(1)), Released::Fewer(0)),
+        (vec![("b", permits(3, Delta(1)))], permits(3, Delta(2)), Released::Gone),
+        (vec![("a", permits(3, Delta(1)))], permits(3, Delta(2)), Released::Fewer(1)),
         (vec![("b", slot(3))], slot(3), Released::Gone),
         (vec![("b", slot(3)), ("a", slot(3))], slot(3), Released::Same(1)),
     ];
@@ -250,7 +250,7 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
                 lock.evict(name.as_bytes());
                 continue;
             }
-            let claim = if step.ends_with('+') { permits(9, Step(1)) } else { claim };
+            let claim = if step.ends_with('+') { permits(9, Delta(1)) } else { claim };
             let owner = Owner::new(name.as_bytes()).unwrap();
             let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
             let fence = lock.kept_fence(name.as_bytes(), &claim).unwrap_or(fence(number as u64 + 1));
@@ -273,55 +273,55 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
 #[test]
 fn a_release_gives_back_the_portion_it_names() {
     let rows = [
-        (vec![("a", MUTEX)], "a", Portion::Mutex, Ok(Released::Gone)),
-        (vec![("a", MUTEX)], "b", Portion::Mutex, Ok(Released::NotHeld)),
-        (vec![("a", MUTEX)], "a", Portion::Reentrant(Step(1)), Err(WrongLockType(LockType::Mutex))),
-        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Step(1)), Ok(Released::Fewer(2))),
-        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(3)), Ok(Released::Same(3))),
-        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(0)), Ok(Released::Gone)),
-        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Step(4)), Err(HoldsFewer(3))),
-        (vec![("a", read(Step(1)))], "a", Portion::ReadWrite(Mode::Write, Step(1)), Ok(Released::NotHeld)),
-        (vec![("a", read(Step(1)))], "a", Portion::ReadWrite(Mode::Read, Step(1)), Ok(Released::Gone)),
+        (vec![("a", MUTEX)], "a", ReleaseAmount::Mutex, Ok(Released::Gone)),
+        (vec![("a", MUTEX)], "b", ReleaseAmount::Mutex, Ok(Released::NotHeld)),
+        (vec![("a", MUTEX)], "a", ReleaseAmount::Reentrant(Delta(1)), Err(WrongLockType(LockType::Mutex))),
+        (vec![("a", reentrant(Delta(3)))], "a", ReleaseAmount::Reentrant(Delta(1)), Ok(Released::Fewer(2))),
+        (vec![("a", reentrant(Delta(3)))], "a", ReleaseAmount::Reentrant(Exactly(3)), Ok(Released::Same(3))),
+        (vec![("a", reentrant(Delta(3)))], "a", ReleaseAmount::Reentrant(Exactly(0)), Ok(Released::Gone)),
+        (vec![("a", reentrant(Delta(3)))], "a", ReleaseAmount::Reentrant(Delta(4)), Err(HoldsFewer(3))),
+        (vec![("a", read(Delta(1)))], "a", ReleaseAmount::ReadWrite(Mode::Write, Delta(1)), Ok(Released::NotHeld)),
+        (vec![("a", read(Delta(1)))], "a", ReleaseAmount::ReadWrite(Mode::Read, Delta(1)), Ok(Released::Gone)),
         (
-            vec![("a", write(Step(1))), ("a", read(Step(1)))],
+            vec![("a", write(Delta(1))), ("a", read(Delta(1)))],
             "a",
-            Portion::ReadWrite(Mode::Write, Step(1)),
+            ReleaseAmount::ReadWrite(Mode::Write, Delta(1)),
             Ok(Released::Fewer(0)),
         ),
-        (vec![("a", permits(3, Step(2)))], "a", Portion::Permits(Step(1)), Ok(Released::Fewer(1))),
-        (vec![("a", permits(3, Step(2)))], "a", Portion::Mutex, Err(WrongLockType(LockType::Semaphore))),
+        (vec![("a", permits(3, Delta(2)))], "a", ReleaseAmount::Permits(Delta(1)), Ok(Released::Fewer(1))),
+        (vec![("a", permits(3, Delta(2)))], "a", ReleaseAmount::Mutex, Err(WrongLockType(LockType::Semaphore))),
     ];
-    for (grants, owner, portion, released) in rows {
+    for (grants, owner, amount, released) in rows {
         let mut lock = lock(&grants);
-        assert_eq!(lock.release(owner.as_bytes(), &portion), released, "{grants:?}, {owner} gives {portion:?}");
-        assert_eq!(lock.is_vacant(), released == Ok(Released::Gone), "{grants:?}, {owner} gives {portion:?}");
+        assert_eq!(lock.release(owner.as_bytes(), &amount), released, "{grants:?}, {owner} gives {amount:?}");
+        assert_eq!(lock.is_vacant(), released == Ok(Released::Gone), "{grants:?}, {owner} gives {amount:?}");
     }
 }
 
 #[test]
 fn an_eviction_takes_every_hold_of_one_owner() {
-    for claim in [MUTEX, reentrant(Step(3)), write(Step(2)), permits(3, Step(3))] {
+    for claim in [MUTEX, reentrant(Delta(3)), write(Delta(2)), permits(3, Delta(3))] {
         let mut lock = lock(&[("a", claim)]);
         assert_eq!(lock.evict(b"b"), Released::NotHeld, "{claim:?}");
         assert_eq!(lock.evict(b"a"), Released::Gone, "{claim:?}");
         assert!(lock.is_vacant(), "{claim:?}");
     }
-    let mut semaphore = lock(&[("a", permits(3, Step(2))), ("b", permits(3, Step(1)))]);
+    let mut semaphore = lock(&[("a", permits(3, Delta(2))), ("b", permits(3, Delta(1)))]);
     assert_eq!(semaphore.evict(b"a"), Released::Gone);
     assert_eq!(shown(&semaphore), [("b".into(), 2, 1, 0)]);
-    assert_eq!(semaphore.admission(b"c", &permits(3, Step(2))), Ok(Admission::Admit), "its permits are back");
+    assert_eq!(semaphore.admission(b"c", &permits(3, Delta(2))), Ok(Admission::Admit), "its permits are back");
 }
 
 #[test]
 fn a_renewal_starts_the_lease_of_one_owner_again() {
-    for claim in [MUTEX, reentrant(Step(1)), write(Step(1)), permits(2, Step(1))] {
+    for claim in [MUTEX, reentrant(Delta(1)), write(Delta(1)), permits(2, Delta(1))] {
         let mut lock = lock_with_leases(&[("a", claim, 10)]);
         assert_eq!(lock.renew(b"b", None, timestamp(5)), None, "{claim:?}");
         assert_eq!(lock.renew(b"a", None, timestamp(5)), Some(until(15)), "{claim:?}: of the length last given");
         assert_eq!(lock.renew(b"a", Lease::from_ms(3), timestamp(5)), Some(until(8)), "{claim:?}: it may be shorter");
         assert_eq!(lock.renew(b"a", None, timestamp(6)), Some(until(9)), "{claim:?}: the length is kept");
     }
-    let mut readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 50)]);
+    let mut readers = lock_with_leases(&[("a", read(Delta(1)), 10), ("b", read(Delta(1)), 50)]);
     assert_eq!(readers.renew(b"a", None, timestamp(5)), Some(until(51)), "the key ends with the last of them");
     assert_eq!(readers.hold(b"a", Deadline::Never).unwrap().until, until(15));
     assert_eq!(Lock::Vacant.renew(b"a", None, timestamp(5)), None);
@@ -332,14 +332,14 @@ fn a_changed_deadline_of_the_key_ends_holders_earlier() {
     let ends = |lock: &Lock| lock.stored_holds().iter().map(|hold| hold.until).collect::<Vec<_>>();
     // A single holder expires with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
-        let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
+        let mut one = lock_with_leases(&[("a", read(Delta(1)), 10)]);
         assert_eq!(one.clamp(key_until), key_until != until(11), "{key_until:?}");
         assert_eq!(ends(&one), [key_until]);
     }
     // Several expire no later than the key.
     let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
     for (key_until, after, changed) in rows {
-        let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
+        let mut two = lock_with_leases(&[("a", read(Delta(1)), 10), ("b", read(Delta(1)), 20)]);
         assert_eq!(two.clamp(key_until), changed, "{key_until:?}");
         assert_eq!(ends(&two), after.map(until), "{key_until:?}");
     }
@@ -354,13 +354,13 @@ fn expired_at(lock: &mut Lock, ms: u64) -> Vec<Owner> {
 
 #[test]
 fn settling_removes_holders_with_expired_leases() {
-    let grants = [("a", permits(3, Step(1)), 10), ("b", permits(3, Step(1)), 20), ("c", permits(3, Step(1)), -1)];
+    let grants = [("a", permits(3, Delta(1)), 10), ("b", permits(3, Delta(1)), 20), ("c", permits(3, Delta(1)), -1)];
     let mut semaphore = lock_with_leases(&grants);
     assert_eq!(semaphore.first_deadline(Deadline::Never), until(11));
     assert_eq!(semaphore.last_deadline(), Some(Deadline::Never));
     assert_eq!(expired_at(&mut semaphore, 11), [], "over one millisecond after its deadline");
     assert_eq!(expired_at(&mut semaphore, 22), [Owner::new(b"a").unwrap(), Owner::new(b"b").unwrap()]);
-    assert_eq!(semaphore.admission(b"d", &permits(3, Step(2))), Ok(Admission::Admit), "their permits are back");
+    assert_eq!(semaphore.admission(b"d", &permits(3, Delta(2))), Ok(Admission::Admit), "their permits are back");
     assert_eq!(semaphore.first_deadline(until(50)), until(50), "the only holder ends with the key");
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
     assert_eq!(expired_at(&mut mutex, 99), [], "a mutex ends with its key");
@@ -372,7 +372,7 @@ fn settling_removes_holders_with_expired_leases() {
 #[test]
 fn several_holders_end_by_themselves_and_one_with_its_key() {
     let never = Deadline::Never;
-    let (a, b) = (("a", read(Step(1)), 10), ("b", read(Step(1)), 20));
+    let (a, b) = (("a", read(Delta(1)), 10), ("b", read(Delta(1)), 20));
     let rows = [
         (vec![("a", MUTEX, 10)], until(5), until(5), false),
         (vec![a], until(5), until(5), false),
@@ -396,9 +396,9 @@ fn a_lock_reports_family_limit_fence_owner_and_memory() {
     let rows = [
         (lock(&[]), None, None, None, "", size_of::<Lock>()),
         (lock(&[("a", MUTEX)]), Some(LockType::Mutex), None, Some(1), "a", size_of::<Lock>()),
-        (lock(&[("a", reentrant(Step(1)))]), Some(LockType::Reentrant), None, Some(1), "a", size_of::<Lock>()),
-        (lock(&[("a", read(Step(1))), ("b", read(Step(1)))]), Some(LockType::ReadWrite), None, Some(2), "", shared),
-        (lock(&[("a", permits(3, Step(2)))]), Some(LockType::Semaphore), Some(3), Some(1), "", shared),
+        (lock(&[("a", reentrant(Delta(1)))]), Some(LockType::Reentrant), None, Some(1), "a", size_of::<Lock>()),
+        (lock(&[("a", read(Delta(1))), ("b", read(Delta(1)))]), Some(LockType::ReadWrite), None, Some(2), "", shared),
+        (lock(&[("a", permits(3, Delta(2)))]), Some(LockType::Semaphore), Some(3), Some(1), "", shared),
     ];
     for (mut lock, lock_type, limit, fence, only_owner, memory_bytes) in rows {
         let is_shared = lock_type.is_some_and(|lock_type| !lock_type.is_exclusive());
@@ -420,18 +420,18 @@ fn a_lock_reports_family_limit_fence_owner_and_memory() {
 #[test]
 fn the_owners_of_a_lock_are_listed_and_counted() {
     let owners = |lock: &Lock| (lock.owners().count(), lock.holders());
-    let readers = lock(&[("a", read(Step(1))), ("b", read(Step(1)))]);
+    let readers = lock(&[("a", read(Delta(1))), ("b", read(Delta(1)))]);
     assert_eq!((owners(&readers), owners(&lock(&[("a", MUTEX)])), owners(&Lock::Vacant)), ((2, 2), (1, 1), (0, 0)));
 }
 
 #[test]
 fn the_first_live_holder_is_that_of_the_smallest_fence_wherever_it_stands() {
     for (released, expected) in [("a", ("b", 3)), ("b", ("a", 3)), ("d", ("a", 3)), ("", ("a", 4))] {
-        let mut lock = lock(&["a", "b", "c", "d"].map(|name| (name, permits(9, Step(1)))));
-        _ = lock.release(released.as_bytes(), &Portion::Permits(Step(1)));
+        let mut lock = lock(&["a", "b", "c", "d"].map(|name| (name, permits(9, Delta(1)))));
+        _ = lock.release(released.as_bytes(), &ReleaseAmount::Permits(Delta(1)));
         let live = lock.live(Deadline::Never, |_| true).unwrap();
         assert_eq!((format!("{:?}", live.first.owner).as_str(), live.number), expected, "without {released}");
     }
-    let semaphore = lock(&[("a", permits(9, Step(1)))]);
+    let semaphore = lock(&[("a", permits(9, Delta(1)))]);
     assert!(semaphore.live(Deadline::Never, |_| false).is_none());
 }

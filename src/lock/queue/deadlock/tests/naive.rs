@@ -66,7 +66,7 @@ pub(super) fn expected(fixture: &mut Fixture, new: &NewRequest<'_>) -> Expected 
         let fits = |world: &World, waits: &Waits| {
             let held = world.share(&asked.names[0], &waits.owner).holds;
             let wanted = match waits.claim.count() {
-                Count::Step(more) => held + more,
+                Count::Delta(more) => held + more,
                 Count::Exactly(exactly) => exactly,
             };
             waits.names != asked.names || wanted <= limit
@@ -177,7 +177,7 @@ impl World {
     /// Whether the request is first in its queue and exceeds LIMIT together with what its owner holds.
     fn never_fits(&self, waits: &Waits) -> bool {
         let [name] = &waits.names[..] else { return false };
-        let Claim::Permits { count: Count::Step(more), .. } = waits.claim else { return false };
+        let Claim::Permits { count: Count::Delta(more), .. } = waits.claim else { return false };
         let first = self.waiting.iter().find(|other| other.names.contains(name));
         first.is_some_and(|first| first.position == waits.position)
             && self.limits.get(name).is_some_and(|limit| self.share(name, &waits.owner).holds + more > *limit)
