@@ -87,7 +87,7 @@ pub trait Park: Clients {
 
     /// If the request waits on this client's own connection: ends that wait without a reply. False if the request waits
     /// on another connection.
-    fn take_over(&mut self, request: RequestId) -> bool;
+    fn detach_own(&mut self, request: RequestId) -> bool;
 }
 
 /// The value under a key.

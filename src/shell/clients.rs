@@ -230,7 +230,7 @@ impl Park for TurnClients<'_> {
     }
 
     /// Only a request with NOTIFY can be sent again on the connection that waits for it.
-    fn take_over(&mut self, request: RequestId) -> bool {
+    fn detach_own(&mut self, request: RequestId) -> bool {
         let is_same = self.clients.client_of(request) == Some(ClientId(self.ctx.client_id()));
         is_same && self.clients.take(request).is_some()
     }

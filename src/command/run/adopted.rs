@@ -7,9 +7,9 @@ use lock::host::{Host, Keys, Park};
 use lock::key::KeyRef;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::{LockError, LockManager};
+use lock::manager::preempt::{ExclusiveHolder, Preempted, Preemption};
 use lock::manager::release::Work;
 use lock::manager::step::Engine;
-use lock::manager::takeover::{ExclusiveHolder, TakenOver, Takeover};
 use lock::value::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};
@@ -335,11 +335,11 @@ fn decide_set<K: Keys, C: Park>(
     if !is_met {
         return Ok(Set::Refused(former));
     }
-    let takeover = Takeover { name: key.name, owner: token, lease };
-    match take_over(manager, rules, key.db, &[takeover])? {
-        TakenOver::All(fences) => Ok(Set::Done { former, fences }),
-        TakenOver::NotNow => Ok(Set::NotNow),
-        TakenOver::Protected => Ok(Set::Protected(former)),
+    let preemption = Preemption { name: key.name, owner: token, lease };
+    match preempt(manager, rules, key.db, &[preemption])? {
+        Preempted::All(fences) => Ok(Set::Done { former, fences }),
+        Preempted::NotNow => Ok(Set::NotNow),
+        Preempted::Protected => Ok(Set::Protected(former)),
     }
 }
 
@@ -403,14 +403,14 @@ fn acquire<K: Keys, C: Park>(
     }
 }
 
-fn take_over<K: Keys, C: Park>(
+fn preempt<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
     db: i32,
-    takeovers: &[Takeover<'_>],
-) -> Result<TakenOver, ErrorReply> {
-    let taken = manager.with_host(rules).take_mutexes_over(db, takeovers)?;
-    if let TakenOver::All(fences) = &taken {
+    preemptions: &[Preemption<'_>],
+) -> Result<Preempted, ErrorReply> {
+    let taken = manager.with_host(rules).preempt_mutexes(db, preemptions)?;
+    if let Preempted::All(fences) = &taken {
         manager.observer.statistics.adopted_acquires += u64::from(!fences.is_empty());
     }
     Ok(taken)
@@ -483,11 +483,11 @@ fn decide_several<K: Keys, C: Park>(
         return Ok(Set::Refused(None));
     }
     let lease = Some(Lease::Persist);
-    let takeovers: Vec<_> = pairs.iter().map(|(name, owner)| Takeover { name, owner: *owner, lease }).collect();
-    match take_over(manager, rules, db, &takeovers)? {
-        TakenOver::All(fences) => Ok(Set::Done { former: None, fences }),
-        TakenOver::NotNow => Ok(Set::NotNow),
-        TakenOver::Protected => Ok(Set::Protected(None)),
+    let preemptions: Vec<_> = pairs.iter().map(|(name, owner)| Preemption { name, owner: *owner, lease }).collect();
+    match preempt(manager, rules, db, &preemptions)? {
+        Preempted::All(fences) => Ok(Set::Done { former: None, fences }),
+        Preempted::NotNow => Ok(Set::NotNow),
+        Preempted::Protected => Ok(Set::Protected(None)),
     }
 }
 

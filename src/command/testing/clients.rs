@@ -195,7 +195,7 @@ impl Park for Parking<'_> {
         true
     }
 
-    fn take_over(&mut self, request: RequestId) -> bool {
+    fn detach_own(&mut self, request: RequestId) -> bool {
         let asking = self.waiter.map(|(client, _)| client);
         let is_same = self.clients.waiting.get(&request).is_some_and(|waiting| Some(waiting.client) == asking);
         is_same && self.clients.waiting.remove(&request).is_some()

@@ -580,7 +580,7 @@ impl Park for &mut Inbox {
         true
     }
 
-    fn take_over(&mut self, request: RequestId) -> bool {
+    fn detach_own(&mut self, request: RequestId) -> bool {
         self.own.contains(&request)
     }
 }

@@ -158,7 +158,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             return Ok(Acquired::NotGranted);
         };
         // While the key is free, only its waiters know the LIMIT.
-        let is_new_limit = open.take_over_limit(lock_request.claim.limit())
+        let is_new_limit = open.apply_limit(lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         // The queue may be new.
         open.queue = open.manager.queues().request(id).and_then(|queued| queued.queues.first().copied());
@@ -224,7 +224,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             return Ok(grant);
         }
         if let Some(Waited { request: same, .. }) = waited {
-            take_over(self.manager, &mut self.host.clients, same);
+            supersede(self.manager, &mut self.host.clients, same);
         }
         let queue_of = |manager: &LockManager, name| manager.queues().id_of(KeyRef { db, name });
         for name in names {
@@ -296,7 +296,7 @@ fn enqueue<C: Park>(
 ) -> Option<RequestId> {
     let retried = new.replaces;
     let since = retried.and_then(|id| manager.queues().request(id)).map_or(now.instant(), |queued| queued.since);
-    retried.into_iter().for_each(|retried| take_over(manager, clients, retried));
+    retried.into_iter().for_each(|retried| supersede(manager, clients, retried));
     let until = wait.limit.until(now.instant());
     let Wait { may_detach, coalesces, lease_ends, .. } = wait;
     let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_detach, coalesces, lease_ends });
@@ -312,8 +312,8 @@ fn enqueue<C: Park>(
 
 /// The same request was sent again, so the new one continues the wait and the earlier one ends. A client that waits for
 /// it on another connection gets `Superseded`.
-fn take_over<C: Park>(manager: &mut LockManager, clients: &mut C, earlier: RequestId) {
-    if manager.queues().is_present(earlier) && !clients.take_over(earlier) {
+fn supersede<C: Park>(manager: &mut LockManager, clients: &mut C, earlier: RequestId) {
+    if manager.queues().is_present(earlier) && !clients.detach_own(earlier) {
         reply(manager, clients, earlier, WaitOutcome::Superseded);
     }
     manager.waits.remove(earlier);
@@ -351,7 +351,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses
     /// some. Returns whether the LIMIT has changed.
-    fn take_over_limit(&mut self, limit: Option<u32>) -> bool {
+    fn apply_limit(&mut self, limit: Option<u32>) -> bool {
         let (Some(limit), Content::Lock(lock)) = (limit, self.entry.content()) else { return false };
         let is_new = lock.set_limit(limit);
         if is_new {

@@ -216,7 +216,7 @@ impl Model {
             Command::Renew { keys, owner, kind, lease } => self.renew(keys, owner, *kind, *lease),
             Command::Break { key, owner } => self.break_holds(key, *owner),
             Command::Cancel { key, owner } => self.cancel(key, owner),
-            Command::TakeOver { client, pairs, lease } => self.take_mutexes_over(*client, pairs, *lease),
+            Command::TakeOver { client, pairs, lease } => self.preempt_mutexes(*client, pairs, *lease),
             Command::Count { client, key, owner, change } => self.change_count(*client, key, owner, *change),
         };
         self.serve_all();
@@ -256,7 +256,7 @@ impl Model {
         if is_granted {
             // A grant to the same request ends a reserved position, even if it has no BLOCK.
             if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].detached.is_some()) {
-                self.take_over(same, asked.client);
+                self.supersede(same, asked.client);
                 self.silent_ends.granted += 1;
             }
             let (grant, counts) = self.grant(asked, limit);
@@ -292,7 +292,7 @@ impl Model {
             return Err(Refusal::Deadlock);
         }
         if let Some(retried) = retried {
-            self.take_over(retried, asked.client);
+            self.supersede(retried, asked.client);
         }
         self.requests = requests;
         if let Some(limit) = claim.limit() {
@@ -316,7 +316,7 @@ impl Model {
     }
 
     /// The older request, if its client still waits, gets -UNBLOCKED. A retry of the same client supersedes nothing.
-    fn take_over(&mut self, retried: usize, client: u64) {
+    fn supersede(&mut self, retried: usize, client: u64) {
         let old = self.requests.remove(retried);
         if old.detached.is_none() && old.asked.client != client {
             self.replies.push((old.asked.number, WaitReply::Superseded));
@@ -415,7 +415,7 @@ impl Model {
 
     /// The token holds the lock afterwards: the same token renews, and another one replaces the holder with a new
     /// fencing token. Only a held key is preempted: a free one is granted as by LOCK.ACQUIRE, or nothing changes.
-    fn take_mutexes_over(
+    fn preempt_mutexes(
         &mut self,
         client: u64,
         pairs: &[(Word, Word)],
@@ -518,7 +518,7 @@ impl Model {
     fn grant_free(&mut self, asked: &Acquire) {
         let is_same = |other: &Request| other.is_retried_by(asked) && other.detached.is_some();
         if let Some(same) = self.requests.iter().position(is_same) {
-            self.take_over(same, asked.client);
+            self.supersede(same, asked.client);
             self.silent_ends.granted += 1;
         }
         self.grant(asked, 0);

@@ -15,9 +15,9 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::counted_holds::{CountChange, Counted};
 use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
+use crate::manager::preempt::{Preempted, Preemption};
 use crate::manager::release::{HoldsOf, Work};
 use crate::manager::session::{RenewRequest, Renewed};
-use crate::manager::takeover::{TakenOver, Takeover};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::{Grant, KeyError, Released};
@@ -112,16 +112,16 @@ impl Rules {
             }
             Command::TakeOver { pairs, lease, .. } => {
                 let lease = lease.map(to_lease);
-                let takeover = |(key, owner): &(&'static str, &'static str)| Takeover {
+                let preemption = |(key, owner): &(&'static str, &'static str)| Preemption {
                     name: key.as_bytes(),
                     owner: to_owner(owner),
                     lease,
                 };
-                let takeovers: Vec<_> = pairs.iter().map(takeover).collect();
-                match self.manager.with_host(&mut host).take_mutexes_over(0, &takeovers) {
-                    Ok(TakenOver::All(grants)) => Outcome::TakenOver(grants.len() as u32),
-                    Ok(TakenOver::NotNow) => Outcome::NotNow,
-                    Ok(TakenOver::Protected) => Outcome::Protected,
+                let preemptions: Vec<_> = pairs.iter().map(preemption).collect();
+                match self.manager.with_host(&mut host).preempt_mutexes(0, &preemptions) {
+                    Ok(Preempted::All(grants)) => Outcome::TakenOver(grants.len() as u32),
+                    Ok(Preempted::NotNow) => Outcome::NotNow,
+                    Ok(Preempted::Protected) => Outcome::Protected,
                     Err(error) => refused_to_lock(error),
                 }
             }

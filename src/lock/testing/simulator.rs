@@ -162,17 +162,15 @@ impl Simulation {
     /// end of one of several requests of an owner.
     fn check_no_wait_is_endless(&mut self, step: &Step, limits: &[u32]) {
         let comes = |event: &Event| matches!(event, Event::Renamed(..) | Event::Restored(..));
-        let takes_over = |command: &Command| matches!(command, Command::TakeOver { .. });
+        let preempts = |command: &Command| matches!(command, Command::TakeOver { .. });
         self.may_be_endless |= self.model.has_grace();
         let is_lowered = self.limits().iter().zip(limits).any(|(limit, before)| limit < before);
         let endless = self.model.endless_waits();
         self.may_be_endless |= match step {
             Step::Happen(event) => comes(event),
-            Step::Send(command) if takes_over(command) => true,
-            Step::Together(commands, events) => {
-                is_lowered || events.iter().any(comes) || commands.iter().any(takes_over)
-            }
-            Step::SendAgain => is_lowered || self.last_command.as_ref().is_some_and(takes_over),
+            Step::Send(command) if preempts(command) => true,
+            Step::Together(commands, events) => is_lowered || events.iter().any(comes) || commands.iter().any(preempts),
+            Step::SendAgain => is_lowered || self.last_command.as_ref().is_some_and(preempts),
             Step::Send(Command::Acquire(asked)) if self.outcome == Some(Outcome::Queued) => {
                 is_lowered && endless.iter().all(|request| request.asked.owner != asked.owner)
             }

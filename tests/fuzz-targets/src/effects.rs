@@ -7,7 +7,7 @@
 use command::effect::{decode, encode_hold};
 use command::rdb_codec;
 use lock::testing::checks::check_lock;
-use lock::testing::takeover::ReplicaUnderTest;
+use lock::testing::promotion::ReplicaUnderTest;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::rebuild::ReplicatedEffect;
@@ -52,7 +52,7 @@ pub fn effects(bytes: &[u8]) {
         }
     }
     if !is_near_the_end {
-        replica.take_over(Timestamp::from_ms(NOW_MS));
+        replica.promote(Timestamp::from_ms(NOW_MS));
     }
 }
 

@@ -5,7 +5,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use command::effect::{self, encode_hold};
 use command::rdb_codec;
 use lock::testing::checks::check_lock;
-use lock::testing::takeover::ReplicaUnderTest;
+use lock::testing::promotion::ReplicaUnderTest;
 use lock::value::claim::{LockType, Origin};
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};

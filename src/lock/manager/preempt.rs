@@ -23,7 +23,7 @@ use crate::value::time::{Deadline, Lease, Now};
 
 /// One mutex and its new owner.
 #[derive(Clone, Copy, Debug)]
-pub struct Takeover<'a> {
+pub struct Preemption<'a> {
     /// The name of the key.
     pub name: &'a [u8],
     /// The new owner.
@@ -34,7 +34,7 @@ pub struct Takeover<'a> {
 
 /// The result of a preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenOver {
+pub enum Preempted {
     /// Each owner holds its mutex. These are the fencing tokens of the grants; mutexes without one were already held by
     /// their owners.
     All(Vec<Fence>),
@@ -102,40 +102,40 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// shorter.
     ///
     /// # Errors A key holds something else.
-    pub fn take_mutexes_over(&mut self, db: i32, takeovers: &[Takeover<'_>]) -> Result<TakenOver, LockError> {
+    pub fn preempt_mutexes(&mut self, db: i32, preemptions: &[Preemption<'_>]) -> Result<Preempted, LockError> {
         let (mut free, mut held, mut protected, mut may_be_granted) = (Vec::new(), Vec::new(), None, true);
         // One budget for all keys, because each search for a position takes up to some milliseconds.
         let mut budget = SearchBudget::default();
-        for takeover in takeovers {
-            let key = KeyRef { db, name: takeover.name };
+        for preemption in preemptions {
+            let key = KeyRef { db, name: preemption.name };
             match self.exclusive_holder(key, LockType::Mutex)? {
-                Some(holder) if holder.is_protected_from(takeover.owner.as_bytes()) => {
+                Some(holder) if holder.is_protected_from(preemption.owner.as_bytes()) => {
                     protected = Some((key, holder.owner));
                 }
-                Some(_) => held.push(takeover),
+                Some(_) => held.push(preemption),
                 None => {
-                    may_be_granted &= self.may_be_granted_now(&takeover.of_free(db), &mut budget)?;
-                    free.push(takeover);
+                    may_be_granted &= self.may_be_granted_now(&preemption.of_free(db), &mut budget)?;
+                    free.push(preemption);
                 }
             }
         }
         if let Some((key, holder)) = protected {
             self.record_protected(key, &holder);
-            return Ok(TakenOver::Protected);
+            return Ok(Preempted::Protected);
         }
         if !may_be_granted {
-            return Ok(TakenOver::NotNow);
+            return Ok(Preempted::NotNow);
         }
         let mut grants = Vec::new();
         // Free keys first: once an owner has lost a key, its requests no longer go before a multi-key request that
         // wants this key.
-        for takeover in free {
-            grants.push(self.grant_free(&takeover.of_free(db))?.fence);
+        for preemption in free {
+            grants.push(self.grant_free(&preemption.of_free(db))?.fence);
         }
-        for takeover in held {
-            grants.extend(self.take_held_over(db, takeover)?);
+        for preemption in held {
+            grants.extend(self.preempt_held(db, preemption)?);
         }
-        Ok(TakenOver::All(grants))
+        Ok(Preempted::All(grants))
     }
 
     /// Whether a free key may be granted to a request that does not wait.
@@ -161,13 +161,13 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     }
 
     /// Returns the fencing token, unless the owner already held the mutex.
-    fn take_held_over(&mut self, db: i32, takeover: &Takeover<'_>) -> Result<Option<Fence>, LockError> {
-        let Takeover { name, owner, lease } = *takeover;
+    fn preempt_held(&mut self, db: i32, preemption: &Preemption<'_>) -> Result<Option<Fence>, LockError> {
+        let Preemption { name, owner, lease } = *preemption;
         let mut open = self.reopen(KeyRef { db, name });
         let Some((lock, until)) = open.entry.lock_and_until() else {
             // Cannot happen: a key is removed only by a command or by expiry, and neither can happen during this call.
             drop(open);
-            return Ok(Some(self.grant_free(&takeover.of_free(db))?.fence));
+            return Ok(Some(self.grant_free(&preemption.of_free(db))?.fence));
         };
         if lock.is_held_by(owner.as_bytes()) {
             if lease.is_some() {
@@ -209,7 +209,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-impl<'a> Takeover<'a> {
+impl<'a> Preemption<'a> {
     /// The request for a key that is free.
     fn of_free(&'a self, db: i32) -> AcquireRequest<'a> {
         let lease = self.lease.unwrap_or(Lease::Persist);
@@ -243,16 +243,16 @@ mod tests {
     /// How many were granted; `None` if not now.
     fn take(fixture: &mut Fixture, pairs: &[(&[u8], &str)], lease: Option<Lease>) -> Result<Option<usize>, LockError> {
         let owners: Vec<Owner> = pairs.iter().map(|(_, name)| owner(name)).collect();
-        let takeovers: Vec<_> = pairs
+        let preemptions: Vec<_> = pairs
             .iter()
             .zip(&owners)
-            .map(|((name, _), owner)| Takeover { name, owner: owner.as_ref(), lease })
+            .map(|((name, _), owner)| Preemption { name, owner: owner.as_ref(), lease })
             .collect();
         let now = fixture.server.now();
-        let taken = fixture.manager.with_host(&mut fixture.server.host(&now)).take_mutexes_over(0, &takeovers)?;
+        let taken = fixture.manager.with_host(&mut fixture.server.host(&now)).preempt_mutexes(0, &preemptions)?;
         Ok(match taken {
-            TakenOver::All(fences) => Some(fences.len()),
-            TakenOver::NotNow | TakenOver::Protected => None,
+            Preempted::All(fences) => Some(fences.len()),
+            Preempted::NotNow | Preempted::Protected => None,
         })
     }
 

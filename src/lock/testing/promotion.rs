@@ -51,7 +51,7 @@ impl ReplicaUnderTest {
 
     /// Promotes it, with its wall clock at `now`, and sends new requests until all clients have disconnected. Panics if
     /// a check fails.
-    pub fn take_over(self, now: Timestamp) {
+    pub fn promote(self, now: Timestamp) {
         let mut rules = Rules::new(MAX_WAITERS, 0);
         let keyspace = &mut rules.server.keyspace;
         keyspace.ahead_ms = i64::try_from(now.ms()).unwrap_or(i64::MAX).saturating_sub_unsigned(keyspace.now_ms);
