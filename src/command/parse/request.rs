@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use lock::manager::release::{HoldsOf, Work};
+use lock::manager::release::{HoldsOf, WorkOutcome};
 use lock::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;
@@ -109,7 +109,7 @@ pub struct ReleaseCommand<'a, A> {
     /// How much it releases.
     pub amount: ReleaseAmount,
     /// Failed if FAILED was given.
-    pub work: Work,
+    pub work: WorkOutcome,
 }
 
 impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
@@ -131,7 +131,7 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
             Prefix::Rwlock => ReleaseAmount::ReadWrite(mode.ok_or_else(no_mode)?, options.count()),
             Prefix::Sem => ReleaseAmount::Permits(options.count()),
         };
-        let work = if options.failed { Work::Failed } else { Work::Done };
+        let work = if options.failed { WorkOutcome::Failed } else { WorkOutcome::Done };
         Ok(ReleaseCommand { keys, owner, amount, work })
     }
 }
@@ -398,8 +398,11 @@ mod tests {
 
         #[test]
         fn failed_says_that_the_work_was_not_done() {
-            for (line, work) in [("x k t", Work::Done), ("x k t FAILED", Work::Failed), ("x k t failed", Work::Failed)]
-            {
+            for (line, work) in [
+                ("x k t", WorkOutcome::Done),
+                ("x k t FAILED", WorkOutcome::Failed),
+                ("x k t failed", WorkOutcome::Failed),
+            ] {
                 assert_eq!(
                     ReleaseCommand::parse(Prefix::Lock, &words(line), SETTINGS).expect(line).work,
                     work,

@@ -8,7 +8,7 @@ use lock::key::KeyRef;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::preempt::{ExclusiveHolder, Preempted, Preemption};
-use lock::manager::release::Work;
+use lock::manager::release::WorkOutcome;
 use lock::manager::step::Engine;
 use lock::value::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, ReleaseAmount};
 use lock::value::fence::Fence;
@@ -361,7 +361,7 @@ fn end_at_once<K: Keys, C: Park>(
     if !is_met {
         return Ok(Set::Refused(Some(holder)));
     }
-    manager.with_host(rules).release(key, holder.as_bytes(), &ReleaseAmount::Mutex, Work::Failed)?;
+    manager.with_host(rules).release(key, holder.as_bytes(), &ReleaseAmount::Mutex, WorkOutcome::Failed)?;
     Ok(Set::Done { former: Some(holder), fences: Vec::new() })
 }
 
@@ -571,7 +571,7 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
             manager.with_host(rules).record_protected(key, &holder.owner);
             return Ok(None);
         }
-        manager.with_host(rules).release(key, holder.owner.as_bytes(), &ReleaseAmount::Mutex, Work::Failed)?;
+        manager.with_host(rules).release(key, holder.owner.as_bytes(), &ReleaseAmount::Mutex, WorkOutcome::Failed)?;
         host.count_seen(key.name, LockType::Mutex, |seen| {
             seen.act(Act::Release);
             if is_protected {
@@ -598,7 +598,7 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
     let decided = host.decide(keys, None, |manager, rules| {
         let mut engine = manager.with_host(rules);
         match engine.exclusive_holder(key, LockType::Mutex)? {
-            Some(_) => engine.release(key, token, &ReleaseAmount::Mutex, Work::Done).map(Some),
+            Some(_) => engine.release(key, token, &ReleaseAmount::Mutex, WorkOutcome::Done).map(Some),
             None => Ok(None),
         }
     });

@@ -4,7 +4,7 @@
 use lock::key::KeyRef;
 use lock::manager::counted_holds::{CountChange, Counted};
 use lock::manager::lock_manager::LockError;
-use lock::manager::release::Work;
+use lock::manager::release::WorkOutcome;
 use lock::value::claim::{Count, InvalidClaim, LockType, ReleaseAmount};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;
@@ -126,7 +126,7 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         let holder = engine.exclusive_holder(key, LockType::Reentrant)?;
         let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
         let Some(holder) = holder.filter(|holder| is_named(holder.owner.as_bytes())) else { return Ok(0) };
-        let released = engine.release(key, holder.owner.as_bytes(), &all, Work::Done)?;
+        let released = engine.release(key, holder.owner.as_bytes(), &all, WorkOutcome::Done)?;
         host.count_seen(key.name, LockType::Reentrant, |seen| seen.act(Act::Release));
         Ok(i64::from(released == Released::Gone))
     });

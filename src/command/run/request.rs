@@ -3,7 +3,7 @@
 use lock::key::{ClientId, KeyRef};
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::manager::lock_manager::LockError;
-use lock::manager::release::Work;
+use lock::manager::release::WorkOutcome;
 use lock::manager::session::RenewRequest;
 use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::outcome::Grant;
@@ -175,7 +175,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     keys: KeyArguments<'_, H::Argument>,
     owner: &[u8],
     amount: &ReleaseAmount,
-    work: Work,
+    work: WorkOutcome,
 ) -> Result<(), ErrorReply> {
     let (db, names) = (host.db(), keys.names);
     if let (false, [name]) = (prefix.takes_several_keys(), names) {

@@ -443,11 +443,11 @@ impl Replica {
 
 impl Keys for &mut Keyspace {
     type Entry<'e>
-        = OpenKey<'e>
+        = SimulatedEntry<'e>
     where
         Self: 'e;
 
-    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
+    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> SimulatedEntry<'e> {
         let key = key.to_key();
         let expired = match self.primary.get(&key) {
             Some(Stored::Lock(lock, _)) => lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)),
@@ -456,7 +456,7 @@ impl Keys for &mut Keyspace {
         self.expire(&key);
         self.opened += 1;
         let expired = expired.filter(|_| !self.primary.contains_key(&key));
-        OpenKey { keyspace: self, key, expired }
+        SimulatedEntry { keyspace: self, key, expired }
     }
 
     fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
@@ -468,13 +468,13 @@ impl Keys for &mut Keyspace {
 }
 
 /// An open key of the keyspace.
-pub struct OpenKey<'e> {
+pub struct SimulatedEntry<'e> {
     keyspace: &'e mut Keyspace,
     key: Key,
     expired: Option<(Owner, Fence)>,
 }
 
-impl Entry for OpenKey<'_> {
+impl Entry for SimulatedEntry<'_> {
     fn take_expired(&mut self) -> Option<(Owner, Fence)> {
         self.expired.take()
     }

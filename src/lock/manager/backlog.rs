@@ -36,7 +36,7 @@ pub(super) struct Backlog {
 
 /// An item of work.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum WorkItem {
     /// End a request.
     End(RequestId, PendingRemoval),
     /// Reply to a COALESCE request that a release has completed.
@@ -103,26 +103,26 @@ impl Backlog {
         waits: &mut WaitQueues,
         bindings: &mut Bindings,
         deliveries: &mut Deliveries,
-    ) -> Option<Work> {
+    ) -> Option<WorkItem> {
         if writes == Writes::Refused && !kind.writes_nothing() {
             return None;
         }
         match kind {
-            Kind::Removals => self.pending_removals.take_next().map(|(id, removal)| Work::End(id, removal)),
-            Kind::Replies => waits.next_done().map(Work::Reply),
-            Kind::UndeliveredGrants => deliveries.begin_revocation().map(Work::Revoke),
-            Kind::EndedSessions => bindings.next_ended().map(Work::EndHold),
-            Kind::Queues => self.next_queue().map(Work::Serve),
+            Kind::Removals => self.pending_removals.take_next().map(|(id, removal)| WorkItem::End(id, removal)),
+            Kind::Replies => waits.next_done().map(WorkItem::Reply),
+            Kind::UndeliveredGrants => deliveries.begin_revocation().map(WorkItem::Revoke),
+            Kind::EndedSessions => bindings.next_ended().map(WorkItem::EndHold),
+            Kind::Queues => self.next_queue().map(WorkItem::Serve),
             Kind::Rescans => self.next_visited(waits),
         }
     }
 
     /// Removes and returns a request to reevaluate. Called only if no other work is left for this drain. `None` if
     /// there is none, or if a queue still has to be served.
-    pub fn take_displaced(&mut self, writes: Writes) -> Option<Work> {
+    pub fn take_displaced(&mut self, writes: Writes) -> Option<WorkItem> {
         let may_be = writes == Writes::Accepted && self.queues.is_empty();
         let (position, id, queue) = may_be.then(|| self.displaced.pop_first()).flatten()?;
-        Some(Work::Reevaluate(position, id, queue))
+        Some(WorkItem::Reevaluate(position, id, queue))
     }
 
     /// Where the inspection round continues.
@@ -135,7 +135,7 @@ impl Backlog {
         self.queues.take_next()
     }
 
-    fn next_visited(&mut self, waits: &mut WaitQueues) -> Option<Work> {
+    fn next_visited(&mut self, waits: &mut WaitQueues) -> Option<WorkItem> {
         if self.rescans.is_empty() {
             return None;
         }
@@ -143,7 +143,7 @@ impl Backlog {
         if self.rescans.is_empty() {
             waits.end_rescan();
         }
-        Some(Work::Visit(visited))
+        Some(WorkItem::Visit(visited))
     }
 }
 

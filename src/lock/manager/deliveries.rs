@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::observer::EndedBy;
-use crate::hold::{Hold, HoldParts, HoldRef};
+use crate::hold::{HoldKey, HoldKeyParts, HoldKeyRef};
 use crate::id_map::IdMap;
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
@@ -26,8 +26,8 @@ pub struct GrantInFlight {
 }
 
 impl GrantInFlight {
-    fn holds(&self) -> impl Iterator<Item = Hold> + '_ {
-        self.grants.iter().map(|(key, _)| Hold { key: key.clone(), owner: self.owner.clone() })
+    fn holds(&self) -> impl Iterator<Item = HoldKey> + '_ {
+        self.grants.iter().map(|(key, _)| HoldKey { key: key.clone(), owner: self.owner.clone() })
     }
 }
 
@@ -62,7 +62,7 @@ type GrantNumber = u64;
 /// The grants in flight by hold and by connection.
 #[derive(Clone, Debug, Default)]
 struct Index {
-    by_hold: BTreeMap<Hold, GrantsOfHold>,
+    by_hold: BTreeMap<HoldKey, GrantsOfHold>,
     by_client: BTreeSet<(ClientId, RequestId)>,
 }
 
@@ -79,11 +79,11 @@ impl Index {
 
     fn remove(&mut self, Sent { number, to, grant }: &Sent) {
         for (key, _) in &grant.grants {
-            let hold = HoldRef { key: key.as_ref(), owner: grant.owner.as_bytes() };
-            let Some(grants) = self.by_hold.get_mut(&hold as &dyn HoldParts) else { continue };
+            let hold = HoldKeyRef { key: key.as_ref(), owner: grant.owner.as_bytes() };
+            let Some(grants) = self.by_hold.get_mut(&hold as &dyn HoldKeyParts) else { continue };
             grants.remove(&(*number, grant.request));
             if grants.is_empty() {
-                self.by_hold.remove(&hold as &dyn HoldParts);
+                self.by_hold.remove(&hold as &dyn HoldKeyParts);
             }
         }
         to.iter().for_each(|client| _ = self.by_client.remove(&(*client, grant.request)));
@@ -170,7 +170,7 @@ impl Deliveries {
     /// The grants of a hold, the latest first.
     fn of_hold(&self, key: KeyRef<'_>, owner: &[u8]) -> impl Iterator<Item = (GrantNumber, RequestId)> + '_ {
         let index = self.index.as_ref();
-        let grants = index.and_then(|index| index.by_hold.get(&HoldRef { key, owner } as &dyn HoldParts));
+        let grants = index.and_then(|index| index.by_hold.get(&HoldKeyRef { key, owner } as &dyn HoldKeyParts));
         grants.into_iter().flat_map(|grants| grants.iter().rev().copied())
     }
 

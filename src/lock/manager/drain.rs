@@ -1,6 +1,6 @@
 //! Drains the backlog: each round processes one item of each kind, and the time slice may end after each round.
 
-use super::backlog::{Kind, Work, Writes};
+use super::backlog::{Kind, WorkItem, Writes};
 use super::deliveries::GrantInFlight;
 use super::leave::{dismiss, end_request};
 use super::lock_manager::LockManager;
@@ -52,22 +52,22 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     }
 
     /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
-    fn process(&mut self, work: Work) {
+    fn process(&mut self, work: WorkItem) {
         let clients = &mut self.engine.host.clients;
         let write_check = match work {
-            Work::End(id, removal) => {
+            WorkItem::End(id, removal) => {
                 return end_request(self.engine.manager, clients, self.engine.host.now, id, Phase::Removing(removal));
             }
-            Work::Reply(id) => {
+            WorkItem::Reply(id) => {
                 let phase = self.engine.manager.waits.phase(id, self.engine.host.now);
                 return end_request(self.engine.manager, clients, self.engine.host.now, id, phase);
             }
-            Work::Revoke(grant) => self.revoke(&grant),
-            Work::EndHold(binding) => self.end_bound_hold(&binding),
-            Work::Serve(queue) => self.engine.serve(queue),
-            Work::Visit(None) => return,
-            Work::Visit(Some(queue)) => self.visit(queue),
-            Work::Reevaluate(position, id, queue) => self.reevaluate(position, id, queue),
+            WorkItem::Revoke(grant) => self.revoke(&grant),
+            WorkItem::EndHold(binding) => self.end_bound_hold(&binding),
+            WorkItem::Serve(queue) => self.engine.serve(queue),
+            WorkItem::Visit(None) => return,
+            WorkItem::Visit(Some(queue)) => self.visit(queue),
+            WorkItem::Reevaluate(position, id, queue) => self.reevaluate(position, id, queue),
         };
         if write_check == WriteCheck::Refused {
             self.writes = Writes::Refused;
@@ -204,8 +204,8 @@ mod tests {
     /// a holds l and waits for k and l. After it has lost l, it is ahead of e there until it is reevaluated.
     #[test]
     fn a_request_is_decided_anew_only_when_nothing_else_is_left_to_do() {
-        type Work = fn(&mut Fixture, RequestId);
-        let rows: [(&str, Work); 3] = [
+        type Cause = fn(&mut Fixture, RequestId);
+        let rows: [(&str, Cause); 3] = [
             ("nothing", |_, _| {}),
             ("a request that ends", |fixture, last| fixture.manager.leave_all([last])),
             ("a walk", |fixture, _| fixture.manager.waits.backlog.rescans.begin(Some(1))),

@@ -3,7 +3,7 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::leave::Cancelled;
 use super::lock_manager::{LockError, LockManager};
-use super::release::{HoldsOf, Work};
+use super::release::{HoldsOf, WorkOutcome};
 use super::timers::NextTimer;
 use crate::host::simulated::{SentEffect, SimulatedServer, Stored};
 use crate::key::{ClientId, Key};
@@ -79,7 +79,7 @@ impl Fixture {
             key().as_ref(),
             name.as_bytes(),
             &amount,
-            Work::Done,
+            WorkOutcome::Done,
         )
     }
 

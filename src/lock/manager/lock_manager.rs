@@ -9,7 +9,7 @@ use super::session_bindings::Bindings;
 use super::waits::Waits;
 use crate::host::Keys;
 use crate::key::KeyRef;
-use crate::queue::holders::{EndedHolds, Holders};
+use crate::queue::holders::{EndedHolds, HolderLookup};
 use crate::queue::queues::WaitQueues;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::KeyError;
@@ -89,8 +89,8 @@ impl LockManager {
     }
 
     /// The holders of keys, without holds that have ended with their connections.
-    pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> Holders<'a, K> {
-        Holders::new(keys, self, now.timestamp())
+    pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> HolderLookup<'a, K> {
+        HolderLookup::new(keys, self, now.timestamp())
     }
 
     #[inline]

@@ -27,7 +27,7 @@ use crate::value::owner::Owner;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     /// Its owner releases it.
-    Released { owner: &'a [u8], amount: &'a ReleaseAmount, work: Work },
+    Released { owner: &'a [u8], amount: &'a ReleaseAmount, work: WorkOutcome },
     /// The connection that it was bound to has ended. `by` distinguishes an undelivered grant from others.
     Disconnected { owner: &'a [u8], by: EndedBy },
     /// Its client disconnected before the grant was delivered.
@@ -39,7 +39,7 @@ pub(super) enum End<'a> {
 /// Whether the owner has done the work that it took the lock for. If so, its release of a mutex completes the COALESCE
 /// requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum WorkOutcome {
     /// The work is done.
     Done,
     /// The work is not done: LOCK.RELEASE … FAILED.
@@ -93,7 +93,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         key: KeyRef<'_>,
         owner: &[u8],
         amount: &ReleaseAmount,
-        work: Work,
+        work: WorkOutcome,
     ) -> Result<Released, KeyError> {
         self.end_hold(key, End::Released { owner, amount, work })
     }
@@ -107,7 +107,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         }
         let mut count = 0;
         for name in names {
-            let released = self.release(KeyRef { db, name }, owner, &ReleaseAmount::Mutex, Work::Done)?;
+            let released = self.release(KeyRef { db, name }, owner, &ReleaseAmount::Mutex, WorkOutcome::Done)?;
             count += usize::from(released == Released::Gone);
         }
         Ok(count)
@@ -211,7 +211,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             (HoldsOf::Owner(owner), Gone::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
                 queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, self.key.db, owner));
-                if let End::Released { amount: ReleaseAmount::Mutex, work: Work::Done, .. } = end {
+                if let End::Released { amount: ReleaseAmount::Mutex, work: WorkOutcome::Done, .. } = end {
                     // Before the queue is served, because a request that the release completes must not be granted the
                     // lock.
                     self.queue.into_iter().for_each(|queue| self.manager.waits.queues.end_coalescing(queue, fence));

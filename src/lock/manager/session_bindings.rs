@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::hold::{Hold, HoldParts, HoldRef};
+use crate::hold::{HoldKey, HoldKeyParts, HoldKeyRef};
 use crate::key::{ClientId, Key, KeyRef};
 use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
@@ -37,7 +37,7 @@ pub struct Binding {
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     all: BTreeMap<BindingId, Binding>,
-    by_hold: BTreeMap<Hold, BindingId>,
+    by_hold: BTreeMap<HoldKey, BindingId>,
     /// When a third of each bound lease has elapsed.
     renewals: BTreeSet<(Instant, BindingId)>,
     /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
@@ -74,7 +74,7 @@ impl Bindings {
 
     /// The binding of this hold.
     pub fn binding_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
-        self.by_hold.get(&HoldRef { key, owner } as &dyn HoldParts).copied()
+        self.by_hold.get(&HoldKeyRef { key, owner } as &dyn HoldKeyParts).copied()
     }
 
     /// Whether a hold of this key is bound.
@@ -93,9 +93,9 @@ impl Bindings {
         self.of_key(key).map(|(hold, id)| (hold.owner.clone(), id.client)).collect()
     }
 
-    fn of_key<'a>(&'a self, key: KeyRef<'a>) -> impl Iterator<Item = (&'a Hold, BindingId)> + 'a {
-        let first = HoldRef { key, owner: b"" };
-        let from_first = self.by_hold.range::<dyn HoldParts, _>((Bound::Included(&first as _), Bound::Unbounded));
+    fn of_key<'a>(&'a self, key: KeyRef<'a>) -> impl Iterator<Item = (&'a HoldKey, BindingId)> + 'a {
+        let first = HoldKeyRef { key, owner: b"" };
+        let from_first = self.by_hold.range::<dyn HoldKeyParts, _>((Bound::Included(&first as _), Bound::Unbounded));
         from_first.take_while(move |(hold, _)| hold.key.as_ref() == key).map(|(hold, id)| (hold, *id))
     }
 }
@@ -114,7 +114,7 @@ impl Bindings {
         self.unbind(key, owner.as_bytes());
         self.last += 1;
         let id = BindingId { client, number: self.last };
-        let hold = Hold { key: key.to_key(), owner: owner.to_owner() };
+        let hold = HoldKey { key: key.to_key(), owner: owner.to_owner() };
         let binding = Binding { client, key: hold.key.clone(), owner: hold.owner.clone(), fence, renewal: None };
         self.by_hold.insert(hold, id);
         self.all.insert(id, binding);
@@ -127,7 +127,7 @@ impl Bindings {
         if self.is_empty() {
             return;
         }
-        if let Some(id) = self.by_hold.remove(&HoldRef { key, owner } as &dyn HoldParts) {
+        if let Some(id) = self.by_hold.remove(&HoldKeyRef { key, owner } as &dyn HoldKeyParts) {
             self.renew_at(id, None);
             self.all.remove(&id);
         }

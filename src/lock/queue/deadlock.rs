@@ -10,7 +10,7 @@ mod wait_for_graph;
 
 pub use self::cycle::Edge;
 use self::wait_for_graph::{Doubled, WaitForGraph};
-use super::holders::Holders;
+use super::holders::HolderLookup;
 use super::queues::WaitQueues;
 use super::request::NewRequest;
 use crate::host::Keys;
@@ -68,7 +68,7 @@ impl Search {
     pub fn find<K: Keys>(
         self,
         queues: &WaitQueues,
-        holders: &mut Holders<'_, K>,
+        holders: &mut HolderLookup<'_, K>,
         new: &NewRequest<'_>,
     ) -> Option<Vec<Edge>> {
         if !self.changes_waits && !is_waited_for(queues, holders, new) {
@@ -89,7 +89,7 @@ impl Search {
 /// Whether other requests may wait for the owner of this request, or this request for its own owner: the owner already
 /// waits, holds a waited-for key, or holds permits of the same semaphore. Without this check, each request for one of
 /// thousands of permits would visit all of their holders.
-fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
+fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut HolderLookup<'_, K>, new: &NewRequest<'_>) -> bool {
     let owner = new.owner_id;
     if owner.is_some_and(|owner| queues.of_owner(Some(owner)).waiting().next().is_some()) {
         return true;

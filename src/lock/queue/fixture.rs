@@ -1,7 +1,7 @@
 //! Wait queues with a simulated keyspace, for the tests of this folder.
 
 use super::deadlock;
-use super::holders::{EndedHolds, Holders};
+use super::holders::{EndedHolds, HolderLookup};
 use super::position::{QueuePosition, Rank};
 use super::queues::WaitQueues;
 use super::request::{Arrival, NewRequest};
@@ -94,7 +94,7 @@ impl Fixture {
         let new = NewRequest { db: 0, names: &names(keys), request, owner_id, position, replaces: None };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;
-        let mut holders = Holders::new(&mut keys, &self.ended, now);
+        let mut holders = HolderLookup::new(&mut keys, &self.ended, now);
         let found = deadlock::Search::of(&self.queues, &new).find(&self.queues, &mut holders, &new);
         let is_searched = deadlock::search_for(&self.queues, &new).is_some();
         assert!(is_searched || found.is_none(), "the skipped search would have found a cycle");

@@ -14,7 +14,7 @@ pub trait EndedHolds {
 }
 
 /// The holders of keys: the only place that decides whether an owner holds a key.
-pub struct Holders<'a, K> {
+pub struct HolderLookup<'a, K> {
     keys: &'a mut K,
     ended: &'a dyn EndedHolds,
     now: Timestamp,
@@ -28,10 +28,10 @@ pub(super) enum Under {
     Foreign,
 }
 
-impl<'a, K: Keys> Holders<'a, K> {
+impl<'a, K: Keys> HolderLookup<'a, K> {
     /// The holders of these keys at this time.
-    pub fn new(keys: &'a mut K, ended: &'a dyn EndedHolds, now: Timestamp) -> Holders<'a, K> {
-        Holders { keys, ended, now }
+    pub fn new(keys: &'a mut K, ended: &'a dyn EndedHolds, now: Timestamp) -> HolderLookup<'a, K> {
+        HolderLookup { keys, ended, now }
     }
 
     /// Whether this owner holds the key.

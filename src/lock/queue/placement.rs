@@ -1,6 +1,6 @@
 //! Decides the position of a new request, depending on which owners hold the keys of the multi-key requests ahead.
 
-use super::holders::Holders;
+use super::holders::HolderLookup;
 use super::position::{QueuePosition, Rank};
 use super::queues::WaitQueues;
 use super::request::{NewRequest, QueuedRequest};
@@ -32,7 +32,7 @@ impl SearchBudget {
 /// The position of a request that is about to be queued. `new` has the last position of its rank.
 pub fn new_position<K: Keys>(
     queues: &WaitQueues,
-    holders: &mut Holders<'_, K>,
+    holders: &mut HolderLookup<'_, K>,
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
 ) -> QueuePosition {
@@ -44,7 +44,7 @@ pub fn new_position<K: Keys>(
 /// of the new request.
 fn first_that_wants_held<'q, K: Keys>(
     queues: &'q WaitQueues,
-    holders: &mut Holders<'_, K>,
+    holders: &mut HolderLookup<'_, K>,
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
 ) -> Option<&'q QueuePosition> {
@@ -90,7 +90,7 @@ mod tests {
         let mut keys = &mut fixture.server.keyspace;
         new_position(
             &fixture.queues,
-            &mut Holders::new(&mut keys, &fixture.ended, now),
+            &mut HolderLookup::new(&mut keys, &fixture.ended, now),
             &new,
             &mut SearchBudget::default(),
         )

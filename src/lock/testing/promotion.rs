@@ -6,7 +6,7 @@ use super::rules::Rules;
 use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
 use crate::manager::acquire::{Acquired, Wait};
-use crate::manager::release::{HoldsOf, Work};
+use crate::manager::release::{HoldsOf, WorkOutcome};
 use crate::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
@@ -123,7 +123,7 @@ impl Rules {
                 key.as_ref(),
                 owner.as_bytes(),
                 &amount,
-                Work::Done,
+                WorkOutcome::Done,
             );
         }
         let held = self.server.keyspace.primary.get(key);

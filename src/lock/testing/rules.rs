@@ -16,7 +16,7 @@ use crate::manager::counted_holds::{CountChange, Counted};
 use crate::manager::leave::{Cancelled, Leave};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::preempt::{Preempted, Preemption};
-use crate::manager::release::{HoldsOf, Work};
+use crate::manager::release::{HoldsOf, WorkOutcome};
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
@@ -79,7 +79,7 @@ impl Rules {
                         let now_us = || now.us();
                         let released =
                             self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &amount);
-                        let work = if *failed { Work::Failed } else { Work::Done };
+                        let work = if *failed { WorkOutcome::Failed } else { WorkOutcome::Done };
                         released.unwrap_or_else(|| self.manager.with_host(&mut host).release(key, owner, &amount, work))
                     }
                     _ => {

@@ -15,7 +15,7 @@ use command::errors::ErrorReply;
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, AdoptionCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
-use lock::manager::release::{HoldsOf, Work};
+use lock::manager::release::{HoldsOf, WorkOutcome};
 use lock::value::claim::{Claim, Count, LockType, Mode, ReleaseAmount};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
@@ -334,7 +334,7 @@ fn release(prefix: Prefix, asked: &ReleaseCommand<'_, &[u8]>) -> Printed {
         ReleaseAmount::ReadWrite(mode, count) => (Some(mode), Some(holds(count))),
         ReleaseAmount::Permits(count) => (None, Some(permits(count))),
     };
-    let failed = (*work == Work::Failed).then(|| vec![b"failed".to_vec()]);
+    let failed = (*work == WorkOutcome::Failed).then(|| vec![b"failed".to_vec()]);
     let options = option.into_iter().chain(failed).filter(|option| !option.is_empty()).collect();
     Printed { head: head(prefix, keys, checked(*owner), mode), options, says: says(asked) }
 }

@@ -1,12 +1,12 @@
 use std::num::NonZeroU64;
 
-use crate::host::simulated::{Keyspace, OpenKey, SentEffect, TimeSlices};
+use crate::host::simulated::{Keyspace, SentEffect, SimulatedEntry, TimeSlices};
 use crate::host::{Host, Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::observer::Occurrence;
-use crate::manager::release::Work;
+use crate::manager::release::WorkOutcome;
 use crate::value::claim::{Claim, Count, LockRequest, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Instant, Lease, WaitLimit};
@@ -223,11 +223,11 @@ struct WriteCheckOfL<'a>(&'a mut Keyspace, WriteCheck);
 
 impl Keys for WriteCheckOfL<'_> {
     type Entry<'e>
-        = OpenKey<'e>
+        = SimulatedEntry<'e>
     where
         Self: 'e;
 
-    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
+    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> SimulatedEntry<'e> {
         self.0.open(key)
     }
 
@@ -248,8 +248,12 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         let (now, server) = (fixture.server.now(), &mut fixture.server);
         let keys = WriteCheckOfL(&mut server.keyspace, write_check);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
-        let released =
-            fixture.manager.with_host(&mut host).release(key().as_ref(), b"d", &ReleaseAmount::Mutex, Work::Done);
+        let released = fixture.manager.with_host(&mut host).release(
+            key().as_ref(),
+            b"d",
+            &ReleaseAmount::Mutex,
+            WorkOutcome::Done,
+        );
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if write_check == WriteCheck::Allowed { "b" } else { "" }, "{write_check:?}");
         assert_eq!(fixture.manager.has_due(), write_check == WriteCheck::Refused, "{write_check:?}: later");

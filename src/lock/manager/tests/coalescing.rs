@@ -6,7 +6,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::leave::{Cancelled, Leave};
-use crate::manager::release::{HoldsOf, Work};
+use crate::manager::release::{HoldsOf, WorkOutcome};
 use crate::manager::session::RenewRequest;
 use crate::value::claim::{Claim, Count, LockRequest, LockType, ReleaseAmount};
 use crate::value::fence::Fence;
@@ -50,7 +50,7 @@ fn release_failed(fixture: &mut Fixture, token: &str) {
         key().as_ref(),
         token.as_bytes(),
         &ReleaseAmount::Mutex,
-        Work::Failed,
+        WorkOutcome::Failed,
     );
     assert_eq!(released, Ok(Released::Gone), "{token}");
 }
@@ -275,7 +275,7 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
         l.as_ref(),
         b"a",
         &ReleaseAmount::Mutex,
-        Work::Done,
+        WorkOutcome::Done,
     );
     assert_eq!((released, replies(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
     // The rest of both in later iterations.
@@ -371,7 +371,7 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
         key,
         b"r",
         &ReleaseAmount::Reentrant(one),
-        Work::Done,
+        WorkOutcome::Done,
     );
     assert_eq!(released, Ok(Released::Gone));
     drain_all(&mut fixture);

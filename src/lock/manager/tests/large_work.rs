@@ -5,7 +5,7 @@ use crate::host::simulated::{Stored, TimeSlices};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::release::Work;
+use crate::manager::release::WorkOutcome;
 use crate::queue::lookups;
 use crate::value::claim::{Claim, Count, LockRequest, ReleaseAmount};
 use crate::value::outcome::Released;
@@ -173,7 +173,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
                 key,
                 b"h",
                 &ReleaseAmount::Mutex,
-                Work::Done,
+                WorkOutcome::Done,
             )
         });
         assert_eq!(released, Ok(Released::Gone));

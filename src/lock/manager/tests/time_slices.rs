@@ -10,7 +10,7 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::leave::Leave;
 use crate::manager::pending_removals::PendingRemoval;
-use crate::manager::release::Work;
+use crate::manager::release::WorkOutcome;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::manager::timers::WRITE_RETRY_MS;
 use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, ReleaseAmount};
@@ -311,7 +311,7 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
         name.as_ref(),
         b"a",
         &ReleaseAmount::Mutex,
-        Work::Done,
+        WorkOutcome::Done,
     );
     assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![SentEffect::Delete]));
     drain_all(&mut fixture);

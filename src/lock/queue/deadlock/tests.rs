@@ -569,7 +569,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
             let naive::Expected { is_deadlock: expected, is_old } = naive::expected(fixture, new);
             let now = fixture.server.now().timestamp();
             let (queues, keys) = (&fixture.queues, &mut &mut fixture.server.keyspace);
-            let holders = &mut Holders::new(keys, &fixture.ended, now);
+            let holders = &mut HolderLookup::new(keys, &fixture.ended, now);
             // A request that no other waits for is stuck only behind others that were stuck before, so it may wait.
             let may_close_one = Search::of(queues, new).changes_waits || is_waited_for(queues, holders, new);
             assert!(may_close_one || !expected || is_old, "{seed}");
@@ -616,7 +616,7 @@ fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize
     let now = fixture.server.now().timestamp();
     let before = fixture.server.keyspace.opened + lookups::count();
     let keys = &mut &mut fixture.server.keyspace;
-    let mut holders = Holders::new(keys, &fixture.ended, now);
+    let mut holders = HolderLookup::new(keys, &fixture.ended, now);
     let found = Search::of(&fixture.queues, &new).find(&fixture.queues, &mut holders, &new);
     (fixture.server.keyspace.opened + lookups::count() - before, found)
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::host::Keys;
 use crate::key::{KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::holders::{Holders, Under};
+use crate::queue::holders::{HolderLookup, Under};
 use crate::queue::position::QueuePosition;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{NewRequest, OwnerId, QueueId, QueuedRequest};
@@ -29,7 +29,7 @@ const STEPS_OF_A_NODE: usize = 3;
 
 pub(super) struct WaitForGraph<'a, 'k, K> {
     pub queues: &'a WaitQueues,
-    holders: &'a mut Holders<'k, K>,
+    holders: &'a mut HolderLookup<'k, K>,
     /// The request that is about to be queued.
     pub new: &'a NewRequest<'a>,
     /// Requests wait behind the new one, which may then block other requests of its owner. Otherwise these are added
@@ -116,7 +116,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     /// Builds the graph around the new request.
     pub fn new(
         queues: &'a WaitQueues,
-        holders: &'a mut Holders<'k, K>,
+        holders: &'a mut HolderLookup<'k, K>,
         new: &'a NewRequest<'a>,
         is_ahead: bool,
         doubled: Doubled,
