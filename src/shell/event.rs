@@ -16,11 +16,11 @@ pub enum Event {
     /// Locks were removed from keys of the database; beyond a number of events they are not recorded one by one.
     ManyRemoved(i32),
     /// A lock was removed from a key that no request waits for.
-    LockLeft,
+    LockRemoved,
     /// A lock was removed from the key: its latest holder, the fencing token of that grant, and the reason.
     HoldRemoved(Key, Owner, Fence, LockRemoval),
     /// RESTORE has added a lock to the key.
-    KeyTouched(Key),
+    KeyChanged(Key),
     /// Any key of the database, or of all databases, may have changed.
     DbChanged(Option<i32>),
     /// These slots of the cluster now belong to another node.

@@ -94,13 +94,13 @@ impl State {
         match event {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
             Event::ManyRemoved(db) => manager.many_removed(db),
-            Event::LockLeft => manager.lock_left(),
+            Event::LockRemoved => manager.lock_removed(),
             Event::HoldRemoved(key, owner, fence, why) => manager.hold_removed(now, key.as_ref(), &owner, fence, why),
-            Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
+            Event::KeyChanged(key) => manager.key_changed(key.as_ref()),
             Event::DbChanged(db) => manager.db_changed(db),
             // If the slots are back by now, new requests find them here.
             Event::SlotsLeft(slots) => {
-                manager.slots_left(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
+                manager.slots_moved(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
             }
             Event::ClientGone(client) => {
                 manager.end_session(client);

@@ -254,7 +254,7 @@ fn block_limit(value: &[u8]) -> Result<WaitLimit, ErrorReply> {
     let number = integer(value).ok_or_else(|| errors::not_a_timeout(value))?;
     match u64::try_from(number).map(NonZeroU64::new) {
         Err(_) => Err(errors::negative_timeout(value)),
-        Ok(None) => Ok(WaitLimit::Forever),
+        Ok(None) => Ok(WaitLimit::Unlimited),
         Ok(Some(ms)) if ms.get() > MAX_BLOCK_MS => Err(errors::not_a_timeout(value)),
         Ok(Some(ms)) => Ok(WaitLimit::Ms(ms)),
     }
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn block_has_two_bounds() {
-        assert_eq!(given("BLOCK 0").wait.block, Some(WaitLimit::Forever));
+        assert_eq!(given("BLOCK 0").wait.block, Some(WaitLimit::Unlimited));
         assert_eq!(given("BLOCK 1").wait.block, Some(ms(1)));
         assert_eq!(given("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {

@@ -96,7 +96,7 @@ struct Adopted {
 pub(super) fn return_key<'h, H: CommandHost<'h>>(host: H, key: H::Argument) -> Result<bool, ErrorReply> {
     let now = host.now();
     let adopted = host.read(key, |read| {
-        let ReadLock { lock, until } = read.filter(|read| !read.until.is_over(now.timestamp()))?;
+        let ReadLock { lock, until } = read.filter(|read| !read.until.has_passed(now.timestamp()))?;
         let hold = lock.exclusive_owner().and_then(|owner| lock.hold(owner.as_bytes(), until))?;
         let (token, holds) = (hold.owner.clone(), hold.holds);
         let lock_type = lock.lock_type().filter(|_| hold.origin == Origin::Adopted)?;

@@ -62,7 +62,7 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
     };
     let (told, is_held) = host.read(key, |read| {
         let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
-        let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
+        let hold = hold.filter(|hold| !has_ended && !hold.until.has_passed(now.timestamp()));
         (tell(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
     if is_held && host.has_waiters_or_sessions() {
@@ -92,7 +92,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
 ) -> Result<Option<Holder>, KeyError> {
     let now = host.now();
     let holder = host.read(key, |read| {
-        let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.is_over(now.timestamp())) else {
+        let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.has_passed(now.timestamp())) else {
             return Ok(None);
         };
         match lock.lock_type() {
@@ -221,7 +221,7 @@ impl HolderRow<'_> {
 
 /// Whether a hold counts: its lease has not expired, and its connection is open.
 fn is_live<'a>(manager: &'a LockManager, name: KeyRef<'a>, now: Timestamp) -> impl Fn(&Hold<'_>) -> bool + 'a {
-    move |hold| !hold.until.is_over(now) && !manager.has_ended(name, hold.owner.as_bytes())
+    move |hold| !hold.until.has_passed(now) && !manager.has_ended(name, hold.owner.as_bytes())
 }
 
 /// `LOCK.WAITERS key [COUNT n]`: an array of maps, in queue order.

@@ -78,7 +78,7 @@ impl SimulatedServer {
         for event in events {
             match event {
                 KeyEvent::Removed(key, fence) => manager.key_removed(key.as_ref(), fence),
-                KeyEvent::Touched(key) => manager.key_touched(key.as_ref()),
+                KeyEvent::Changed(key) => manager.key_changed(key.as_ref()),
             }
         }
     }

@@ -180,7 +180,7 @@ pub enum KeyEvent {
     /// The lock with this fencing token was removed from the key.
     Removed(Key, Fence),
     /// The key was changed.
-    Touched(Key),
+    Changed(Key),
 }
 
 /// An effect sent to replicas, without the details of the hold.
@@ -237,32 +237,32 @@ enum Sent {
 impl Sent {
     /// A text that does not depend on the names of types and fields, because it is compared with other versions of the
     /// rules.
-    fn in_words(&self) -> String {
+    fn to_text(&self) -> String {
         match self {
-            Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.lock_type, kind.limit, holder_in_words(holder)),
+            Sent::Hold(kind, holder) => format!("hold {:?} {} {}", kind.lock_type, kind.limit, holder_text(holder)),
             Sent::Drop(owner) => format!("drop {}", String::from_utf8_lossy(owner.as_bytes())),
             Sent::Ended(time) => format!("ended {}", time.ms()),
             Sent::Limit(limit) => format!("limit {limit}"),
             Sent::Clamp => "clamp".into(),
             Sent::Deadline(until) => format!("deadline {:?}", until.timestamp().map(Timestamp::ms)),
-            Sent::Put(stored) => format!("put {}", stored.in_words()),
+            Sent::Put(stored) => format!("put {}", stored.to_text()),
             Sent::Delete => "delete".into(),
         }
     }
 }
 
 impl Stored {
-    /// A text like [`Sent::in_words`].
-    pub(crate) fn in_words(&self) -> String {
+    /// A text like [`Sent::to_text`].
+    pub(crate) fn to_text(&self) -> String {
         let Stored::Lock(lock, until) = self else { return "foreign".into() };
         let kind = lock.lock_type_and_limit().map(|kind| (kind.lock_type, kind.limit));
-        let holders: Vec<_> = lock.holds(*until).iter().map(|hold| holder_in_words(&to_holder(hold))).collect();
+        let holders: Vec<_> = lock.holds(*until).iter().map(|hold| holder_text(&to_holder(hold))).collect();
         let until = until.timestamp().map(Timestamp::ms);
         format!("{kind:?} until {until:?} {:?}: {}", lock.fence(), holders.join(", "))
     }
 }
 
-fn holder_in_words(holder: &Holder) -> String {
+fn holder_text(holder: &Holder) -> String {
     let Holder { owner, fence, lease, until, holds, reads, slot, origin } = holder;
     let (owner, until) = (String::from_utf8_lossy(owner.as_bytes()), until.timestamp().map(Timestamp::ms));
     let slot = slot.map(|slot| slot.number());
@@ -297,7 +297,7 @@ impl Keyspace {
     /// Removes the key if its time to live has expired.
     pub fn expire(&mut self, key: &Key) {
         let now = self.timestamp();
-        if matches!(self.primary.get(key), Some(Stored::Lock(_, until)) if until.is_over(now)) {
+        if matches!(self.primary.get(key), Some(Stored::Lock(_, until)) if until.has_passed(now)) {
             self.delete(key);
         }
     }
@@ -320,7 +320,7 @@ impl Keyspace {
         self.primary.insert(key.clone(), stored.clone());
         self.signal_modified(key);
         self.record_stored(key);
-        self.events.push(KeyEvent::Touched(key.clone()));
+        self.events.push(KeyEvent::Changed(key.clone()));
         self.send(key, Sent::Put(stored));
     }
 
@@ -347,7 +347,7 @@ impl Keyspace {
         let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
         *until = when;
         self.signal_modified(key);
-        self.events.push(KeyEvent::Touched(key.clone()));
+        self.events.push(KeyEvent::Changed(key.clone()));
         self.send(key, Sent::Deadline(when));
     }
 
@@ -370,12 +370,12 @@ impl Keyspace {
         self.stored_by_others = ByLockType::default();
         for key in &keys {
             self.record_stored(key);
-            self.events.push(KeyEvent::Touched(key.clone()));
+            self.events.push(KeyEvent::Changed(key.clone()));
         }
     }
 
     fn send(&mut self, key: &Key, sent: Sent) {
-        record(|| Record::Effect(format!("{} {}", String::from_utf8_lossy(&key.name), sent.in_words())));
+        record(|| Record::Effect(format!("{} {}", String::from_utf8_lossy(&key.name), sent.to_text())));
         if let Some(sent_effects) = &mut self.sent_effects {
             sent_effects.push(SentEffect::from(&sent));
         }

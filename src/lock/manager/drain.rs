@@ -221,7 +221,7 @@ mod tests {
             let is_held = |fixture: &Fixture| fixture.stored_under(&l).is_some();
             fixture.server.keyspace.delete(&l);
             fixture.server.keyspace.events.clear();
-            fixture.manager.key_touched(l.as_ref());
+            fixture.manager.key_changed(l.as_ref());
             fixture.server.time_slices = TimeSlices::Of(1);
             work(&mut fixture, last);
             assert!(!is_held(&fixture) && fixture.manager.has_due(), "{row}");

@@ -38,7 +38,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         let (before, now) = (lock.held_lock_type(), self.now);
         let ended = |holder: Holder| {
             let end = holder.until.timestamp().unwrap_or(now.timestamp());
-            (holder.owner, holder.fence, EndedBy::LeaseEnd(end))
+            (holder.owner, holder.fence, EndedBy::LeaseExpired(end))
         };
         let mut gone: Vec<_> = lock.remove_expired(now.timestamp()).into_iter().map(ended).collect();
         let leases = gone.len();

@@ -101,8 +101,8 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let waited = Waited { request: id, ms: self.host.now.instant().ms_since(queued.since) };
-        let gained = match self.verdict_of_all(queue, &queued, &keys) {
-            VerdictOfAll::Admits(gained) => gained,
+        let newly_held = match self.verdict_of_all(queue, &queued, &keys) {
+            VerdictOfAll::Admits(newly_held) => newly_held,
             VerdictOfAll::Waits(blocking) => {
                 self.manager.waits.queues.set_blocked_on(id, Some(blocking));
                 return Attempt::Stuck;
@@ -129,7 +129,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         if others_of_owner == Others::Some {
             // As for one key: only where it held none. A mutex is held as a whole, so no share is needed.
             let list = |queue: &QueueId| waits.queues.list_reentering(*queue, queued.owner_id, Share::default);
-            gained.iter().for_each(list);
+            newly_held.iter().for_each(list);
         }
         let (first, owner, claim) = (first_of(&grants), queued.owner, queued.claim);
         deliver(self.manager, &mut self.host.clients, waited, first, || {

@@ -19,7 +19,7 @@ use crate::value::time::Now;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRemoval {
     /// The lease had expired, by the length that was granted.
-    LeaseEnd,
+    LeaseExpired,
     /// A command such as DEL or RENAME.
     Command,
     /// The DEL by which an adopted client releases its lock.
@@ -30,20 +30,20 @@ impl LockManager {
     /// A lock with the latest fencing token `last` was removed from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
-        self.lock_left();
-        if let Some(queue) = self.waits.touched(key) {
+        self.lock_removed();
+        if let Some(queue) = self.waits.key_changed(key) {
             self.waits.queues.set_seen(queue, None);
         }
     }
 
     /// Many locks were removed from keys of the database. None of their holds was bound to a connection.
     pub fn many_removed(&mut self, db: i32) {
-        self.lock_left();
-        self.waits.all_touched(Some(db));
+        self.lock_removed();
+        self.waits.db_changed(Some(db));
     }
 
     /// A lock was removed from a key that no request waits for. It may have been moved to a waited-for key.
-    pub fn lock_left(&mut self) {
+    pub fn lock_removed(&mut self) {
         self.waits.queues.lock_may_have_moved();
     }
 
@@ -53,7 +53,7 @@ impl LockManager {
         // The lease expiry is known for a key that requests wait for.
         let waits = &self.waits;
         let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
-            None => why == LockRemoval::LeaseEnd,
+            None => why == LockRemoval::LeaseExpired,
             Some(queue) => queue.lease_end.is_some_and(|end| end <= now.timestamp()),
         };
         if has_expired {
@@ -74,14 +74,14 @@ impl LockManager {
     }
 
     /// The key may have changed.
-    pub fn key_touched(&mut self, key: KeyRef<'_>) {
-        self.waits.touched(key);
+    pub fn key_changed(&mut self, key: KeyRef<'_>) {
+        self.waits.key_changed(key);
     }
 
     /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
-        self.waits.all_touched(db);
+        self.waits.db_changed(db);
     }
 }
 
@@ -196,17 +196,17 @@ mod tests {
     /// knows, and whether a lease expiry is recorded.
     #[test]
     fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
-        use super::LockRemoval::{Command, LeaseEnd};
+        use super::LockRemoval::{Command, LeaseExpired};
         let lease = Lease::from_ms(100).unwrap();
         for (waiter, lease, at_ms, why, has_expired) in [
             ("", lease, 1_101, Command, false),
-            ("", lease, 1_100, LeaseEnd, true),
+            ("", lease, 1_100, LeaseExpired, true),
             ("a kept place", lease, 1_101, Command, false),
-            ("a kept place", lease, 1_100, LeaseEnd, true),
-            ("b", lease, 1_100, LeaseEnd, false),
+            ("a kept place", lease, 1_100, LeaseExpired, true),
+            ("b", lease, 1_100, LeaseExpired, false),
             ("b", lease, 1_101, Command, true),
             ("b", lease, 1_102, Command, true),
-            ("b", Lease::Persist, 9_999, LeaseEnd, false),
+            ("b", Lease::Persist, 9_999, LeaseExpired, false),
         ] {
             let mut fixture = Fixture::default();
             fixture.manager.observer.settings.changes = true;

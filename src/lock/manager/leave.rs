@@ -82,11 +82,11 @@ impl LockManager {
 
     /// Slots of the cluster have moved to another node. Requests for keys in them end with [`WaitOutcome::TryAgain`],
     /// in order of arrival, and so do reserved positions.
-    pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
+    pub fn slots_moved(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues().iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
-        let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
-        let requests = self.waits.queues.requests().filter(|(_, request)| stands_there(request));
+        let is_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
+        let requests = self.waits.queues.requests().filter(|(_, request)| is_there(request));
         self.waits
             .backlog
             .pending_removals
@@ -104,8 +104,8 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         }
         let queues = self.manager.queues();
         let Some(queue) = queues.id_of(key) else { return Ok(Cancelled::Nothing) };
-        let stands_here = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.stands_in(queue));
-        let ids: Vec<_> = queues.of_owner(queues.owner_id(key.db, owner)).requests().filter(stands_here).collect();
+        let is_here = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.is_in(queue));
+        let ids: Vec<_> = queues.of_owner(queues.owner_id(key.db, owner)).requests().filter(is_here).collect();
         let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
         dismiss_all(self.manager, &mut self.host.clients, self.host.now, ids, WaitOutcome::Cancelled);
         Ok(cancelled)
@@ -483,7 +483,7 @@ mod tests {
         let detached = queue(&mut fixture, "c", true);
         leave(&mut fixture, detached, Leave::Detach);
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
-        fixture.manager.slots_left(|key| key.name == b"k");
+        fixture.manager.slots_moved(|key| key.name == b"k");
         fixture.drain();
         let replies = fixture.server.inbox.replies.drain(..).collect::<Vec<_>>();
         assert_eq!(replies, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");

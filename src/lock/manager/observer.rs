@@ -123,7 +123,7 @@ impl Observer {
         let settings = self.settings;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd(_) | EndedBy::Expired => waits.waiters_of(key) > 0,
+            EndedBy::LeaseExpired(_) | EndedBy::Expired => waits.waiters_of(key) > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
         // Reading the clock is only needed for ends that are recorded, which most are not.
@@ -131,7 +131,7 @@ impl Observer {
             return;
         }
         let ended_us = match by {
-            EndedBy::LeaseEnd(end) => end.ms().saturating_mul(1000).min(now.us()),
+            EndedBy::LeaseExpired(end) => end.ms().saturating_mul(1000).min(now.us()),
             _ => now.us(),
         };
         let held_ms = fence.us_before(ended_us) / 1000;
@@ -177,7 +177,7 @@ pub struct Statistics {
     pub max_waiters_refusals: u64,
     /// Requests refused during a grace period.
     pub grace_refusals: u64,
-    given_back: u64,
+    released: u64,
     /// Leases renewed, by a request or because a session's connection is alive.
     pub renewals: u64,
     /// Lease expiries that the lock manager has processed.
@@ -219,7 +219,7 @@ impl Statistics {
 
     /// Releases of all holds or of some, and holds that ended with their connections.
     pub fn releases(&self) -> u64 {
-        self.given_back + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
+        self.released + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
     }
 
     /// By how many the number of keys with a lock has grown since the start, through the lock manager. Negative if
@@ -252,8 +252,8 @@ impl Statistics {
     /// A hold has ended, or a part of it was released.
     pub(super) fn count_end(&mut self, by: EndedBy) {
         match by {
-            EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
-            EndedBy::LeaseEnd(_) | EndedBy::Expired => self.leases_expired += 1,
+            EndedBy::Released | EndedBy::Disconnected => self.released += 1,
+            EndedBy::LeaseExpired(_) | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
             // A grant of multiple keys is counted once, where it is revoked.
             EndedBy::Undelivered => {}
@@ -394,7 +394,7 @@ pub enum EndedBy {
     /// The connection that it was bound to ended.
     Disconnected,
     /// Its lease in a shared lock expired with this millisecond. The lock manager removed the hold then or later.
-    LeaseEnd(Timestamp),
+    LeaseExpired(Timestamp),
     /// Its lease expired, and the server removed the key.
     Expired,
     /// LOCK.BREAK.
@@ -476,9 +476,9 @@ mod tests {
 
     #[test]
     fn every_end_of_a_hold_is_counted_by_its_reason() {
-        use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Undelivered};
+        use EndedBy::{Broken, Disconnected, Expired, LeaseExpired, Released, Undelivered};
         let mut statistics = Statistics::default();
-        let lease_end = LeaseEnd(Timestamp::from_ms(1_000));
+        let lease_end = LeaseExpired(Timestamp::from_ms(1_000));
         for by in [Released, Released, Disconnected, lease_end, lease_end, Expired, Broken, Broken, Undelivered] {
             statistics.count_end(by);
         }

@@ -289,7 +289,7 @@ mod tests {
             fixture.acquire_all("d", &[b"l"], Claim::Mutex, None, Lease::Persist);
             fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
             fixture.server.keyspace.delete(&Key::new(0, b"l"));
-            fixture.manager.key_touched(Key::new(0, b"l").as_ref());
+            fixture.manager.key_changed(Key::new(0, b"l").as_ref());
             if ends {
                 fixture.manager.end_session(CLIENT);
             }

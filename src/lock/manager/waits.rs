@@ -215,7 +215,7 @@ impl Waits {
     }
 
     /// The key may have changed, so its wait queue, if it has one, is due.
-    pub fn touched(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
+    pub fn key_changed(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
         let queue = self.queues.id_of(key)?;
         self.backlog.queues.insert(queue);
         self.queues.holders_may_differ(queue);
@@ -223,7 +223,7 @@ impl Waits {
     }
 
     /// Every key of the database, or of all databases, may have changed.
-    pub fn all_touched(&mut self, db: Option<i32>) {
+    pub fn db_changed(&mut self, db: Option<i32>) {
         self.queues.await_rescan();
         self.backlog.rescans.begin(db);
     }

@@ -58,8 +58,8 @@ fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = Bus
     let requests = std::iter::from_fn(move || oldest.pop()).filter_map(|Reverse((_, id))| queues.request(id));
     let mut seen = BTreeSet::default();
     requests.flat_map(move |request| {
-        let stands_in = request.queues.iter().filter_map(|id| Some((*id, queues.get(*id)?)));
-        let new = stands_in.filter(|(id, queue)| queue.waiters() == waiters && seen.insert(*id));
+        let queues_of_request = request.queues.iter().filter_map(|id| Some((*id, queues.get(*id)?)));
+        let new = queues_of_request.filter(|(id, queue)| queue.waiters() == waiters && seen.insert(*id));
         new.map(|(_, queue)| BusyQueue { queue, since: request.since }).collect::<Vec<_>>()
     })
 }

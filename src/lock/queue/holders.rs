@@ -39,7 +39,7 @@ impl<'a, K: Keys> HolderLookup<'a, K> {
         let now = self.now;
         let mut entry = self.keys.open(key);
         let hold = entry.content().lock().and_then(|lock| lock.hold(owner, Deadline::Never));
-        hold.is_some_and(|hold| !hold.until.is_over(now)) && !self.ended.has_ended(key, owner)
+        hold.is_some_and(|hold| !hold.until.has_passed(now)) && !self.ended.has_ended(key, owner)
     }
 
     /// Visits the holds of the key, in no particular order.

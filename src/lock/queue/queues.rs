@@ -323,9 +323,9 @@ impl WaitQueues {
         self.multi_key -= usize::from(request.has_multiple_keys());
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
-                let standing = queue.requests_mut(request.coalesces);
-                standing.present.remove(&request.position);
-                standing.detached.insert(sequence);
+                let of_request = queue.requests_mut(request.coalesces);
+                of_request.present.remove(&request.position);
+                of_request.detached.insert(sequence);
                 queue.multi_key -= usize::from(request.has_multiple_keys());
                 queue.counted_on.remove(&id);
                 queue.with_other_waits -= usize::from(request.may_have_other_waits);

@@ -152,7 +152,7 @@ impl QueuedRequest {
     }
 
     /// Whether the request is in this queue.
-    pub fn stands_in(&self, queue: QueueId) -> bool {
+    pub fn is_in(&self, queue: QueueId) -> bool {
         self.queues.contains(&queue)
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
         &key,
         "newcomer",
         claim,
-        Some(Wait { limit: WaitLimit::Forever, may_detach: false, coalesces: false, lease_ends: None }),
+        Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None }),
     );
     assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
@@ -118,7 +118,7 @@ impl Rules {
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         let wait =
-            Some(Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: queued.coalesces, lease_ends: None });
+            Some(Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: queued.coalesces, lease_ends: None });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // If no positions are reserved, a request loses its position when its connection ends.

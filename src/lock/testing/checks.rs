@@ -61,7 +61,7 @@ impl Before {
                 .as_ref()
                 .is_some_and(|(broken, whose)| broken == key && whose.is_none_or(|whose| whose == owner.as_bytes()));
             let is_broken = is_broken || taken.contains(key);
-            let is_over = until.is_over(now) || released == Some(owner.as_bytes()) || rules.manager.has_due();
+            let is_over = until.has_passed(now) || released == Some(owner.as_bytes()) || rules.manager.has_due();
             let is_held = || match rules.server.keyspace.primary.get(key) {
                 Some(Stored::Lock(lock, until)) => {
                     lock.hold(owner.as_bytes(), *until).is_some_and(|h| h.fence >= *fence)
@@ -143,8 +143,8 @@ pub(super) fn check_ended_leases_hold_nothing(rules: &Rules) {
     let is_waited_for =
         |key: &Key| rules.manager.queues().of_key(key.as_ref()).is_some_and(|queue| queue.waiters() > 0);
     let waited_for = locks(&keyspace.primary).filter(|(key, ..)| is_waited_for(key));
-    for (key, lock, until) in waited_for.filter(|(.., until)| !until.is_over(now)) {
-        let over = lock.holds(until).into_iter().find(|hold| hold.until.is_over(now));
+    for (key, lock, until) in waited_for.filter(|(.., until)| !until.has_passed(now)) {
+        let over = lock.holds(until).into_iter().find(|hold| hold.until.has_passed(now));
         assert!(over.is_none(), "{key:?} is held though the lease is over: {over:?}");
     }
 }

@@ -116,7 +116,7 @@ impl World {
     fn live(&self, key: Word) -> usize {
         let now = self.simulation.rules.server.keyspace.timestamp();
         let holds = self.lock(key).map(|(lock, until)| lock.holds(until)).unwrap_or_default();
-        holds.iter().filter(|hold| !hold.until.is_over(now)).count()
+        holds.iter().filter(|hold| !hold.until.has_passed(now)).count()
     }
 
     fn lock(&self, key: Word) -> Option<(&Lock, Deadline)> {

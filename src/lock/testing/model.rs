@@ -177,7 +177,7 @@ pub struct Model {
     /// When the grace period began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
     /// The numbers of requests that a smaller LIMIT has made impossible.
-    pub(super) turned_out: Vec<u64>,
+    pub(super) over_limit: Vec<u64>,
     /// Ended connections with holds that have not been removed yet.
     pub(super) gone: Vec<u64>,
     /// Requests of clients that have disconnected, before the server has noticed it.

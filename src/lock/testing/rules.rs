@@ -145,7 +145,7 @@ impl Rules {
         let owner = to_owner(asked.owner);
         let is_absolute = asked.claim == Claim::Adopted { is_absolute: true };
         let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| now.timestamp().plus_ms(lease));
-        let limit = asked.block.map(|block| NonZeroU64::new(block).map_or(WaitLimit::Forever, WaitLimit::Ms));
+        let limit = asked.block.map(|block| NonZeroU64::new(block).map_or(WaitLimit::Unlimited, WaitLimit::Ms));
         let request = AcquireRequest {
             db: 0,
             names: &names(&asked.keys),
@@ -339,7 +339,7 @@ impl Rules {
         let is_alone = self.manager.bindings().has_key(key);
         match (self.rests % 3, self.manager.queues().id_of(key)) {
             (0, Some(_)) if !is_alone => self.manager.many_removed(key.db),
-            (0, None) if !is_alone => self.manager.lock_left(),
+            (0, None) if !is_alone => self.manager.lock_removed(),
             _ => self.manager.key_removed(key, fence),
         }
     }
@@ -351,9 +351,9 @@ impl Rules {
             match event {
                 KeyEvent::Removed(key, fence) => self.removed(key.as_ref(), fence),
                 // An inspection finds a change without an event. RESTORE has an event.
-                KeyEvent::Touched(key) => {
+                KeyEvent::Changed(key) => {
                     if self.rests % 2 == 0 {
-                        self.manager.key_touched(key.as_ref());
+                        self.manager.key_changed(key.as_ref());
                     }
                     let now = self.server.now();
                     self.manager.with_host(&mut self.server.host(&now)).inspect_some(usize::MAX);
@@ -471,8 +471,8 @@ fn claim(claim: Claim) -> value::Claim {
     }
 }
 
-fn amount(given_back: Claim) -> value::ReleaseAmount {
-    match claim(given_back) {
+fn amount(released: Claim) -> value::ReleaseAmount {
+    match claim(released) {
         value::Claim::Mutex | value::Claim::AdoptedMutex => value::ReleaseAmount::Mutex,
         value::Claim::Reentrant(count) | value::Claim::AdoptedReentrant(count) => {
             value::ReleaseAmount::Reentrant(count)

@@ -410,8 +410,9 @@ impl Simulation {
         for key in self.keys.clone() {
             let stored = self.rules.server.keyspace.primary.get(&to_key(key)).cloned();
             let now = self.rules.server.keyspace.timestamp();
-            let live =
-                |lock: &crate::value::lock::Lock, until| !lock.holds(until).iter().all(|hold| hold.until.is_over(now));
+            let live = |lock: &crate::value::lock::Lock, until| {
+                !lock.holds(until).iter().all(|hold| hold.until.has_passed(now))
+            };
             match (
                 stored.filter(|stored| !matches!(stored, Stored::Lock(lock, until) if !live(lock, *until))),
                 self.model.value(key).cloned(),
@@ -419,7 +420,7 @@ impl Simulation {
                 (None, None) | (Some(Stored::Foreign), Some(Value::Foreign)) => {}
                 (Some(Stored::Lock(lock, until)), Some(Value::Lock(expected))) => {
                     let holds = lock.holds(until);
-                    let live: Vec<_> = holds.iter().filter(|hold| !hold.until.is_over(now)).collect();
+                    let live: Vec<_> = holds.iter().filter(|hold| !hold.until.has_passed(now)).collect();
                     if live.len() == holds.len() {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");
                     }

@@ -84,7 +84,7 @@ pub(super) fn record(rules: &Rules, at: At, what: impl FnOnce() -> String) {
             Detail::Iterations => (records.collect(), Vec::new()),
             Detail::Steps => records.partition(|record| matches!(record, Record::Effect(_))),
         };
-        let records = effects.into_iter().chain(replies).map(|record| in_words(rules, record));
+        let records = effects.into_iter().chain(replies).map(|record| to_text(rules, record));
         match (*detail, at) {
             (Detail::Iterations, _) => lines.extend(records),
             (Detail::Steps, At::Iteration) => return of_step.extend(records),
@@ -104,7 +104,7 @@ pub(super) fn record(rules: &Rules, at: At, what: impl FnOnce() -> String) {
     });
 }
 
-fn in_words(rules: &Rules, record: Record) -> String {
+fn to_text(rules: &Rules, record: Record) -> String {
     match record {
         Record::Effect(effect) => format!("    {effect}"),
         Record::Reply(id, outcome) => {
@@ -122,7 +122,7 @@ fn state(rules: &Rules) -> Vec<String> {
     let named = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let stored = rules.server.keyspace.primary.iter();
     let mut lines: Vec<_> =
-        stored.map(|(key, stored)| format!("  {}: {}", named(&key.name), stored.in_words())).collect();
+        stored.map(|(key, stored)| format!("  {}: {}", named(&key.name), stored.to_text())).collect();
     let queues = rules.manager.queues();
     let mut waiting: Vec<_> = queues.iter().map(|(_, queue)| queue).collect();
     waiting.sort_by_key(|queue| &queue.key);

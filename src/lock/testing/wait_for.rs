@@ -16,8 +16,8 @@ impl Model {
         // head.
         if let Some(limit) = claim.limit().filter(|limit| *limit != self.limit(keys[0])) {
             with.set_limit(keys[0], limit);
-            with.turned_out.clear();
-            with.turn_out(keys[0], limit, &requests[new]);
+            with.over_limit.clear();
+            with.refuse_over_limit(keys[0], limit, &requests[new]);
         }
         let mut left = with.left_waiting(Some(*number)).into_iter();
         left.any(|left| left.asked.number == *number || is_ahead && left.asked.owner == *owner)
@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// Waiters that can never fit it, counting what their owner already holds, get an error.
-    fn turn_out(&mut self, key: Word, limit: u32, new: &Request) {
+    fn refuse_over_limit(&mut self, key: Word, limit: u32, new: &Request) {
         let held = |owner: Word| self.value(key).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
         let wanted = |request: &Request| match request.asked.claim.holds() {
             Holds::By(more) => held(request.asked.owner) + more,

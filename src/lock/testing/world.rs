@@ -324,7 +324,7 @@ impl Model {
             } else if let Some(undelivered) = self.undelivered.pop() {
                 self.revoke(&undelivered);
             } else if !self.reevaluate_one() {
-                self.turned_out.clear();
+                self.over_limit.clear();
                 self.record_held();
                 return;
             }
@@ -363,17 +363,17 @@ impl Model {
     pub(super) fn first_impossible(&self, new: Option<u64>) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.detached.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
-            let is_over_limit = self.turned_out.contains(&asked.number);
+            let exceeds_limit = self.over_limit.contains(&asked.number);
             let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
-            let refusal = is_over_limit.then_some(Refusal::Invalid).or_else(|| says.find_map(Result::err));
-            let blocks = || (new != Some(asked.number) && self.blocks_for_ever(index)).then_some(Refusal::Invalid);
+            let refusal = exceeds_limit.then_some(Refusal::Invalid).or_else(|| says.find_map(Result::err));
+            let blocks = || (new != Some(asked.number) && self.is_never_admitted(index)).then_some(Refusal::Invalid);
             refusal.or_else(blocks).map(|refusal| (index, refusal))
         });
         refused.next()
     }
 
     /// Whether the head of a queue exceeds LIMIT together with what its owner holds.
-    fn blocks_for_ever(&self, index: usize) -> bool {
+    fn is_never_admitted(&self, index: usize) -> bool {
         let Acquire { keys, owner, claim, .. } = &self.requests[index].asked;
         let Claim::Permits(_, Holds::By(more)) = claim else { return false };
         let held = self.value(keys[0]).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
@@ -499,8 +499,8 @@ impl Model {
             _ => false,
         };
         let waiters = self.waiters(key).filter(never_fits);
-        let turned_out: Vec<_> = waiters.map(|request| request.asked.number).collect();
-        self.turned_out.extend(turned_out);
+        let over_limit: Vec<_> = waiters.map(|request| request.asked.number).collect();
+        self.over_limit.extend(over_limit);
     }
 
     /// The newest LIMIT counts, for current holders and waiters as well.

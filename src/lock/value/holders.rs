@@ -144,7 +144,7 @@ impl Holders {
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
         let Record { owner, fence, lease, until, holds, reads } = self.all.swap_remove(position);
-        self.give_memory_back();
+        self.shrink();
         let slots = self.index.as_mut().map(|index| &mut index.slots);
         let slot = slots.and_then(|slots| {
             let slot = slots.as_mut()?.remove(position, last);
@@ -169,10 +169,10 @@ impl Holders {
     /// Removes the holders whose leases have expired, and returns them in the order of their expiry.
     pub(super) fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
         let by_until = self.index.iter().flat_map(|index| &index.by_until);
-        let ended = by_until.take_while(|(until, _)| until.is_over(now)).count();
+        let ended = by_until.take_while(|(until, _)| until.has_passed(now)).count();
         let mut gone = Vec::new();
         if ended == 0 || ended < self.len() - ended {
-            while let Some(first) = self.first_to_expire().filter(|first| self.all[*first].until.is_over(now)) {
+            while let Some(first) = self.first_to_expire().filter(|first| self.all[*first].until.has_passed(now)) {
                 gone.push(self.remove(first));
             }
             return gone;
@@ -184,7 +184,7 @@ impl Holders {
         for (position, Record { owner, fence, lease, until, holds, reads }) in all.into_iter().enumerate() {
             let slot = slots.and_then(|slots| slots.at(position));
             let holder = Holder { owner, fence, lease, until, holds, reads, slot, origin: Origin::Native };
-            match until.is_over(now) {
+            match until.has_passed(now) {
                 true => gone.push(holder),
                 false => self.push(holder),
             }
@@ -195,7 +195,7 @@ impl Holders {
 
     /// Called after a removal, because std's vectors never shrink by themselves. The earlier removals have paid for the
     /// work.
-    fn give_memory_back(&mut self) {
+    fn shrink(&mut self) {
         if self.all.capacity() > SMALL && self.all.len() < self.all.capacity() / 8 {
             self.all.shrink_to(self.all.len() * 2);
         }
@@ -376,7 +376,7 @@ mod tests {
             prop_assert_eq!(gone.len() + holders.len(), untils.len());
             for (name, (until, _)) in untils.iter().enumerate() {
                 let bytes = &[name as u8][..];
-                let is_over = Deadline::At(Timestamp::from_ms(*until)).is_over(now);
+                let is_over = Deadline::At(Timestamp::from_ms(*until)).has_passed(now);
                 let found = gone.iter().find(|holder| holder.owner.as_bytes() == bytes);
                 prop_assert_eq!(found.map(|holder| holder.slot), is_over.then_some(slots[name]));
                 prop_assert_eq!(holders.position(bytes).is_none(), is_over);

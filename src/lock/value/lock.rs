@@ -291,7 +291,7 @@ impl Lock {
                 Lease::Ms(ms) => exclusive.fence.us_before(now.us()) / 1000 >= ms.get(),
                 Lease::Persist => false,
             },
-            Lock::Shared(shared) => shared.last_deadline().is_some_and(|last| last.is_over(now.timestamp())),
+            Lock::Shared(shared) => shared.last_deadline().is_some_and(|last| last.has_passed(now.timestamp())),
             Lock::Vacant => false,
         }
     }
@@ -368,12 +368,12 @@ impl Lock {
 
     /// The hold of this owner, unless its lease has expired.
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
-        self.hold(owner, Deadline::Never).filter(|hold| !hold.until.is_over(now))
+        self.hold(owner, Deadline::Never).filter(|hold| !hold.until.has_passed(now))
     }
 
     /// The holds whose leases have not expired, in no particular order.
     pub fn live_holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
-        self.each_hold(Deadline::Never).filter(move |hold| !hold.until.is_over(now))
+        self.each_hold(Deadline::Never).filter(move |hold| !hold.until.has_passed(now))
     }
 
     /// The live holder with the smallest fencing token, and the number of live holders; `None` if there are none.

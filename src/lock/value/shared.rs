@@ -72,7 +72,7 @@ impl Shared {
     /// Whether a holder has an expired lease.
     pub(super) fn has_expired_holders(&self, now: Timestamp) -> bool {
         let first = self.holders.first_to_expire().and_then(|position| self.holders.as_slice().get(position));
-        first.is_some_and(|holder| holder.until.is_over(now))
+        first.is_some_and(|holder| holder.until.has_passed(now))
     }
 
     /// Removes and returns the holders with expired leases.

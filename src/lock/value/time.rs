@@ -167,7 +167,7 @@ pub enum WaitLimit {
     /// That many milliseconds.
     Ms(NonZeroU64),
     /// Until it is granted.
-    Forever,
+    Unlimited,
 }
 
 impl WaitLimit {
@@ -175,7 +175,7 @@ impl WaitLimit {
     pub fn until(self, now: Instant) -> Option<Instant> {
         match self {
             WaitLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
-            WaitLimit::Forever => None,
+            WaitLimit::Unlimited => None,
         }
     }
 }
@@ -191,7 +191,7 @@ pub enum Deadline {
 
 impl Deadline {
     /// Whether it has passed: from the first millisecond after it, as in the server's own expiry (`now > when`).
-    pub fn is_over(self, now: Timestamp) -> bool {
+    pub fn has_passed(self, now: Timestamp) -> bool {
         matches!(self, Deadline::At(timestamp) if now > timestamp)
     }
 
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn a_lease_is_over_one_millisecond_after_its_deadline() {
         let deadline = Lease::from_ms(10).unwrap().from(Timestamp::from_ms(100));
-        assert!(!deadline.is_over(Timestamp::from_ms(110)));
-        assert!(deadline.is_over(Timestamp::from_ms(111)));
-        assert!(!Deadline::Never.is_over(Timestamp::from_ms(u64::MAX)));
+        assert!(!deadline.has_passed(Timestamp::from_ms(110)));
+        assert!(deadline.has_passed(Timestamp::from_ms(111)));
+        assert!(!Deadline::Never.has_passed(Timestamp::from_ms(u64::MAX)));
         assert!(deadline < Deadline::Never);
     }
 
@@ -303,7 +303,7 @@ mod tests {
     fn a_wait_times_out_after_its_limit_or_never() {
         let ms = WaitLimit::Ms(NonZeroU64::new(5).unwrap());
         assert_eq!(ms.until(Instant::from_ms(1_000)), Some(Instant::from_ms(1_005)));
-        assert_eq!(WaitLimit::Forever.until(Instant::from_ms(1_000)), None);
+        assert_eq!(WaitLimit::Unlimited.until(Instant::from_ms(1_000)), None);
     }
 
     #[test]

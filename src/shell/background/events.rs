@@ -77,7 +77,7 @@ pub fn are_many() -> bool {
 pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
     let mut events = MAIN.noted.events.borrow_mut();
     let is_arrival = |event: &Event| match event {
-        Event::KeyTouched(other) => other.as_ref() == key,
+        Event::KeyChanged(other) => other.as_ref() == key,
         _ => false,
     };
     let arrivals = events.iter().rev().take_while(|event| is_arrival(event)).count();

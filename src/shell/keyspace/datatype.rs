@@ -101,7 +101,7 @@ fn is_read(rdb: Rdb, form: c_int) -> bool {
 fn note_loaded(rdb: Rdb) {
     let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING));
     let Some((db, name)) = rdb.key().filter(|_| is_restored && events::has_waiters_or_sessions()) else { return };
-    events::note(Event::KeyTouched(Key::new(db, name.bytes())));
+    events::note(Event::KeyChanged(Key::new(db, name.bytes())));
     timer::wake();
 }
 

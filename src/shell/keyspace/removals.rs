@@ -66,7 +66,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
     } else {
         let removal = match () {
-            () if has_expired => LockRemoval::LeaseEnd,
+            () if has_expired => LockRemoval::LeaseExpired,
             () if is_release => LockRemoval::Release,
             () => LockRemoval::Command,
         };
@@ -93,7 +93,7 @@ pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
     } else if may_be_waited_for() {
         events::note_once(Event::ManyRemoved(db));
     } else {
-        events::note_once(Event::LockLeft);
+        events::note_once(Event::LockRemoved);
     }
     timer::wake();
 }

@@ -153,7 +153,7 @@ impl Reporter<'_> {
     ) {
         let lock = OwnerOnKey(owner, key.as_ref());
         match by {
-            EndedBy::LeaseEnd(_) | EndedBy::Expired if waiters > 0 => {
+            EndedBy::LeaseExpired(_) | EndedBy::Expired if waiters > 0 => {
                 self.add(LogEvent::Expired, key, owner, held_ms, waiters, session);
             }
             EndedBy::Broken => {
@@ -166,7 +166,7 @@ impl Reporter<'_> {
                 self.add(LogEvent::Undelivered, key, owner, held_ms, waiters, None);
                 self.line(LineKind::Undelivered, format_args!("undelivered grant revoked: {lock}"));
             }
-            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd(_) | EndedBy::Expired => {}
+            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseExpired(_) | EndedBy::Expired => {}
         }
     }
 
@@ -204,7 +204,7 @@ impl Reporter<'_> {
 fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     match by {
         EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
-        EndedBy::LeaseEnd(_) => Some(KeyEvent::Expire),
+        EndedBy::LeaseExpired(_) => Some(KeyEvent::Expire),
         EndedBy::Broken => Some(KeyEvent::Break),
         EndedBy::Expired => None,
     }

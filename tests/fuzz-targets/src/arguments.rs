@@ -303,7 +303,7 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
     options.extend(wait.coalesce.then(|| vec![b"Coalesce".to_vec()]));
     options.extend(wait.block.map(|limit| match limit {
         WaitLimit::Ms(ms) => option("BLOCK", ms),
-        WaitLimit::Forever => option("BLOCK", 0),
+        WaitLimit::Unlimited => option("BLOCK", 0),
     }));
     let token = match token {
         Token::Given(owner) => {

@@ -54,7 +54,7 @@ fn use_lock(lock: &Lock) {
     assert!(lock.memory_bytes() >= size_of::<Lock>());
     for now in moments.iter().copied() {
         let until = lock.last_deadline().unwrap_or(Deadline::Never);
-        let live = lock.live(until, |hold| !hold.until.is_over(now)).map_or(0, |live| live.number);
+        let live = lock.live(until, |hold| !hold.until.has_passed(now)).map_or(0, |live| live.number);
         let mut settled = lock.clone();
         settled.clamp(until);
         let gone = settled.remove_expired(now);

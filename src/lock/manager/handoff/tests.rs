@@ -143,7 +143,7 @@ fn in_a_grace_only_holders_are_granted_more() {
     fixture.acquire_all("c", &[b"n"], Claim::Mutex, None, Lease::Persist);
     fixture.server.keyspace.delete(&Key::new(0, b"m"));
     for name in [b"m", b"n"] {
-        fixture.manager.key_touched(Key::new(0, name).as_ref());
+        fixture.manager.key_changed(Key::new(0, name).as_ref());
     }
     fixture.drain();
     assert_eq!((fixture.manager.queues().waiters(), fixture.server.keyspace.primary.len()), (2, 1));

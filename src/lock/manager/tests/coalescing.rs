@@ -136,7 +136,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
         ("LOCK.BREAK OWNER", |fixture| _ = fixture.break_holds(HoldsOf::Owner(b"a")).unwrap()),
         ("DEL", |fixture| {
             fixture.server.keyspace.delete(&key());
-            fixture.manager.key_touched(key().as_ref());
+            fixture.manager.key_changed(key().as_ref());
         }),
         ("end of its lease", |fixture| {
             let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
@@ -352,7 +352,7 @@ fn no_other_outcome_comes_before_the_answer_of_a_release() {
         assert_eq!(replies.len(), if write_check == WriteCheck::SlotMoved { 2 } else { 1 }, "{write_check:?}");
     }
     let (mut fixture, ids, done) = released("BCD");
-    fixture.manager.slots_left(|_| true);
+    fixture.manager.slots_moved(|_| true);
     fixture.manager.demote();
     drain_all(&mut fixture);
     assert_eq!(replies(&mut fixture), [(ids[1], done), (ids[2], done)]);

@@ -116,7 +116,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 1..=10_000 {
         let coalesces = number % ordinary != 0;
-        let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces, lease_ends: None };
+        let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces, lease_ends: None };
         assert!(matches!(ask(&mut fixture, &format!("o{number}"), Some(wait)), Acquired::Queued(_)));
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
@@ -139,7 +139,7 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
     assert_eq!(fixture.manager.queues().waiters(), 1, "the waiter for the other key");
     assert!(matches!(ask(&mut fixture, "newcomer", None), Acquired::Granted(_)), "a newcomer finds the lock free");
     fixture.server.keyspace.delete(&elsewhere);
-    fixture.manager.key_touched(elsewhere.as_ref());
+    fixture.manager.key_changed(elsewhere.as_ref());
     fixture.drain();
     assert!(fixture.manager.has_due(), "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
@@ -153,7 +153,7 @@ fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other
 #[test]
 fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     let mut fixture = ten_thousand_waiters(1);
-    let wait = Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: true, lease_ends: None };
+    let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: true, lease_ends: None };
     fixture.manager.limits.max_waiters += 1;
     assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", ReleaseAmount::Mutex));
@@ -235,13 +235,13 @@ fn a_change_of_the_keys_deadline_visits_no_waiter() {
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
     for _ in 0..3 {
-        fixture.manager.key_touched(key().as_ref());
+        fixture.manager.key_changed(key().as_ref());
         let (iterations, longest) = drain(&mut fixture);
         assert!(iterations == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {iterations} turns");
     }
     // A value of another type is one decision for all waiters. The replies are spread over the next iterations.
     fixture.server.keyspace.put(&key(), Stored::Foreign);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     let (_, longest) = drain(&mut fixture);
     assert!(longest <= most(1) && fixture.manager.queues().is_empty(), "{longest} steps in a turn");
 }
@@ -258,10 +258,10 @@ fn a_hand_off_elsewhere_comes_in_the_next_turn_while_thousands_end() {
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     fixture.drain();
     fixture.server.keyspace.delete(&elsewhere);
-    fixture.manager.key_touched(elsewhere.as_ref());
+    fixture.manager.key_changed(elsewhere.as_ref());
     fixture.drain();
     assert!(fixture.manager.queues().waiters() > 1_000, "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));

@@ -155,7 +155,7 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
         fixture.tick();
         fixture.drain();
         let is_shared = claim == READ;
-        let ended = if is_shared { "a LeaseEnd after 100, 1 wait" } else { "a Expired after 101, 1 wait" };
+        let ended = if is_shared { "a LeaseExpired after 100, 1 wait" } else { "a Expired after 101, 1 wait" };
         assert_eq!(records(&mut fixture), [ended], "{claim:?}");
         assert_eq!(
             fixture.manager.observer.statistics.leases_expired,
@@ -168,11 +168,11 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
 /// Rows: how a hold ends, and whether that is recorded if no request waits for the key, and if one does.
 #[test]
 fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lock() {
-    use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Undelivered};
+    use EndedBy::{Broken, Disconnected, Expired, LeaseExpired, Released, Undelivered};
     for (by, alone, waited_for) in [
         (Released, false, false),
         (Disconnected, false, false),
-        (LeaseEnd(Timestamp::from_ms(1_000)), false, true),
+        (LeaseExpired(Timestamp::from_ms(1_000)), false, true),
         (Expired, false, true),
         (Broken, true, true),
         (Undelivered, true, true),
@@ -194,7 +194,7 @@ fn a_holder_that_is_taken_out_long_after_its_lease_has_held_until_its_end() {
     }
     fixture.server.keyspace.now_ms += 600_000;
     fixture.acquire("c", READ, None, Lease::Persist);
-    assert_eq!(records(&mut fixture)[2..], ["a LeaseEnd after 100, 0 wait", "c granted 1"]);
+    assert_eq!(records(&mut fixture)[2..], ["a LeaseExpired after 100, 0 wait", "c granted 1"]);
 }
 
 #[test]

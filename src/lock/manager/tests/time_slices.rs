@@ -115,7 +115,7 @@ fn the_remaining_requests_are_granted_after_the_key_is_removed() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     fixture.server.keyspace.delete(&key());
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     assert_eq!(ask(&mut fixture, "n", WRITE), Acquired::NotGranted);
     drain_all(&mut fixture);
     assert_eq!(fixture.holders(), "b c");
@@ -142,7 +142,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.time_slices = TimeSlices::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     let ids = waiting(&fixture);
     fixture.drain();
     fixture.drain();
@@ -154,7 +154,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.time_slices = TimeSlices::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     fixture.drain();
     fixture.server.keyspace.delete(&key());
     drain_all(&mut fixture);
@@ -168,12 +168,12 @@ fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     let mut other = Fixture::of(&[("a", MUTEX)]);
     let lock_of_a = other.server.keyspace.take_copy(&key()).unwrap();
     fixture.server.time_slices = TimeSlices::Of(1);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     fixture.drain();
     fixture.drain();
     assert_eq!(replies(&mut fixture), [], "h holds it as before");
     fixture.server.keyspace.put(&key(), lock_of_a);
-    fixture.manager.key_touched(key().as_ref());
+    fixture.manager.key_changed(key().as_ref());
     drain_all(&mut fixture);
     assert!(matches!(replies(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "a holds it already");
     assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
@@ -243,7 +243,7 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let (b, now) = (owner("b"), fixture.server.now());
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
-    let wait = Some(Wait { limit: WaitLimit::Forever, may_detach: true, coalesces: false, lease_ends: None });
+    let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: false, lease_ends: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     let queued = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
@@ -359,9 +359,9 @@ fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
     fixture.acquire_all("y", &[b"l"], MUTEX, None, Lease::Persist);
     let ids = waiting(&fixture);
     fixture.server.time_slices = TimeSlices::Of(1);
-    fixture.manager.slots_left(|key| key.name == b"k");
+    fixture.manager.slots_moved(|key| key.name == b"k");
     fixture.server.keyspace.delete(&Key::new(0, b"l"));
-    fixture.manager.key_touched(Key::new(0, b"l").as_ref());
+    fixture.manager.key_changed(Key::new(0, b"l").as_ref());
     fixture.drain();
     assert_eq!(replies(&mut fixture), [(ids[0], WaitOutcome::TryAgain), (ids[1], WaitOutcome::TryAgain)]);
     fixture.drain();
@@ -399,7 +399,7 @@ fn no_kind_of_work_waits_for_ever_behind_another() {
     fixture.acquire_all("d", &[b"n"], MUTEX, None, Lease::Persist);
     fixture.manager.end_session(ClientId(7));
     fixture.server.keyspace.delete(&Key::new(0, b"n"));
-    fixture.manager.key_touched(Key::new(0, b"n").as_ref());
+    fixture.manager.key_changed(Key::new(0, b"n").as_ref());
     fixture.server.time_slices = TimeSlices::Of(1);
     fixture.drain();
     assert_eq!(fixture.holders(), "b");
@@ -423,7 +423,7 @@ fn a_request_that_has_timed_out_is_not_granted() {
         fixture.server.time_slices = TimeSlices::Of(1);
         fixture.server.keyspace.now_ms += 500;
         fixture.server.keyspace.delete(&key());
-        fixture.manager.key_touched(key().as_ref());
+        fixture.manager.key_changed(key().as_ref());
         for _ in 0..3 {
             fixture.tick();
             fixture.drain();

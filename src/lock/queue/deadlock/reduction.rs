@@ -32,7 +32,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
             while let Some(request) = self.first(key) {
                 match () {
                     () if self.is_next(request) => self.grant(request, &mut keys),
-                    () if self.blocks_for_ever(request, key) => keys.extend(self.end(request)),
+                    () if self.is_never_admitted(request, key) => keys.extend(self.end(request)),
                     () => break,
                 }
             }
@@ -57,7 +57,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     }
 
     /// Whether the first request for a key gets an error. If it is the new one, that one is refused instead.
-    fn blocks_for_ever(&self, request: RequestIndex, key: KeyIndex) -> bool {
+    fn is_never_admitted(&self, request: RequestIndex, key: KeyIndex) -> bool {
         let asked = &self.requests[request];
         let held = self.share(key, asked.owner).holds;
         asked.position != self.new.position && asked.claim.never_fits(held, self.keys[key].limit)

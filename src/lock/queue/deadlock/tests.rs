@@ -421,7 +421,7 @@ impl World {
         (0..world.rng.below(12)).for_each(|_| world.hold());
         (0..world.rng.below(14)).for_each(|_| world.wait());
         (0..world.rng.below(3)).for_each(|_| world.hold());
-        ["s", "t"].into_iter().for_each(|semaphore| world.turn_out_over_limit(semaphore));
+        ["s", "t"].into_iter().for_each(|semaphore| world.refuse_over_limit(semaphore));
         (0..world.rng.below(3)).for_each(|_| world.change());
         world.fixture.server.keyspace.now_ms += 10;
         world
@@ -483,14 +483,14 @@ impl World {
         let rank = self.rank(&owner, keys, &claim);
         let position = self.fixture.queues.last_position(rank);
         let id = self.fixture.wait_at(&owner, &names(keys), claim, position);
-        self.turn_out_over_limit(keys);
+        self.refuse_over_limit(keys);
         if self.rng.once_in(8) {
             self.fixture.queues.reserve_position(id, Instant::from_ms(60_000));
         }
     }
 
     /// As the rules do when a request with another LIMIT is queued. What an owner holds counts too.
-    fn turn_out_over_limit(&mut self, name: &str) {
+    fn refuse_over_limit(&mut self, name: &str) {
         let Fixture { queues, server, .. } = &mut self.fixture;
         let key = KeyRef { db: 0, name: name.as_bytes() };
         let Some(queue) = queues.of_key(key) else { return };

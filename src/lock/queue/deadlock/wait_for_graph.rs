@@ -207,7 +207,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let keys: OneOrMany<_> =
             queues.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), claim)).collect();
         let is_added = keys.iter().any(|key| self.keys[*key].waiting.contains_key(&position));
-        if !is_added && !keys.iter().any(|key| self.is_turned_out(*key, owner, &claim)) {
+        if !is_added && !keys.iter().any(|key| self.exceeds_limit(*key, owner, &claim)) {
             self.add(Request { owner, claim, position, keys, is_served: false });
         }
     }
@@ -327,7 +327,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Whether the request gets an error because it exceeds LIMIT. If LIMIT is new, what its owner holds counts too.
     /// Otherwise that counts only at the head of the queue.
-    fn is_turned_out(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
+    fn exceeds_limit(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
         let WaitedFor { queue, limit, .. } = &self.keys[key];
         let is_new_limit = queue.is_some_and(|(_, queue)| queue.limit != Some(*limit));
         let held = if is_new_limit { self.share(key, owner).holds } else { 0 };

@@ -55,7 +55,7 @@ impl<'q> OfOwner<'q> {
     pub fn all_waiting_in(self, id: QueueId) -> impl Iterator<Item = (RequestId, &'q QueuedRequest)> + 'q {
         let has_multi_key = self.queues.get(id).is_some_and(WaitQueue::has_multi_key_requests);
         let first = if has_multi_key { QueueId::FIRST } else { id };
-        self.waiting_listed(first, id).filter(move |(_, request)| request.stands_in(id))
+        self.waiting_listed(first, id).filter(move |(_, request)| request.is_in(id))
     }
 
     /// Its waiting requests that are listed under these queues.
@@ -91,7 +91,7 @@ impl<'q> OfOwner<'q> {
                     && (request.claim != Claim::AdoptedMutex || !queued.is_present())
                     && queued.queues.len() == names.len()
                     && !waits.is_done(*id, queued)
-                    && queues.iter().all(|queue| queued.stands_in(*queue))
+                    && queues.iter().all(|queue| queued.is_in(*queue))
             })
         };
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
