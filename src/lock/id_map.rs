@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_part_gives_back_the_memory_of_many_values() {
+    fn an_empty_part_frees_the_memory_of_many_values() {
         let mut map = IdMap::default();
         (0..100_000_u64).for_each(|id| _ = map.insert(id, ()));
         (0..100_000).for_each(|id| _ = map.remove(&id));

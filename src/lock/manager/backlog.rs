@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_nothing_is_done_while_writes_are_refused_and_the_undecided_come_last() {
+    fn work_without_writes_is_done_while_writes_are_refused_and_reevaluation_comes_last() {
         let mut backlog = Backlog::default();
         backlog.queues.insert(queue(1));
         backlog.pending_removals.extend([RequestId(1)], PendingRemoval::Disconnected);

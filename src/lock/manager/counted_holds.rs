@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_not_taken() {
+    fn a_waited_for_key_is_not_preempted() {
         let mut fixture = Fixture::of(&[("a", TWICE), ("b", TWICE)]);
         fixture.server.keyspace.delete(&key());
         assert_eq!(change(&mut fixture, "c", CountChange::By(1)), Ok(Counted::NotNow));

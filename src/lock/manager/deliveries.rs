@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn only_grants_that_were_not_received_are_taken_back() {
+    fn only_undelivered_grants_are_revoked() {
         let mut deliveries = Deliveries::default();
         for (number, owner) in [(1, "a"), (2, "b"), (3, "c")] {
             deliveries.sent(CLIENT, delivery(number, owner, "k"));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_found_by_each_of_its_holds_until_it_is_taken_out() {
+    fn a_grant_is_found_by_each_of_its_holds_until_it_is_removed() {
         for when_asked in 0..3 {
             let mut deliveries = Deliveries::default();
             for (number, keys) in [(1, "kl"), (2, "k")] {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_grants_of_one_hold_are_taken_back_latest_first_and_not_while_a_later_one_is_in_flight() {
+    fn undelivered_grants_of_one_hold_are_revoked_latest_first_and_not_while_a_later_one_is_in_flight() {
         let two = || {
             let mut deliveries = Deliveries::default();
             deliveries.sent(CLIENT, delivery(1, "a", "k"));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_to_a_client_is_lost_with_it() {
+    fn grants_in_flight_to_a_disconnected_client_are_undelivered() {
         let mut deliveries = Deliveries::default();
         for (number, client) in [(1, CLIENT), (2, ClientId(8)), (3, CLIENT), (4, CLIENT)] {
             deliveries.sent(client, delivery(number, &number.to_string(), "k"));

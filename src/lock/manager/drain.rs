@@ -188,7 +188,7 @@ mod tests {
     const MUTEX: Claim = Claim::Mutex;
 
     #[test]
-    fn a_grant_to_an_unknown_client_is_taken_back() {
+    fn a_grant_to_an_unknown_client_is_revoked() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
@@ -203,7 +203,7 @@ mod tests {
 
     /// a holds l and waits for k and l. After it has lost l, it is ahead of e there until it is reevaluated.
     #[test]
-    fn a_request_is_decided_anew_only_when_nothing_else_is_left_to_do() {
+    fn a_request_is_reevaluated_only_when_nothing_else_is_left_to_do() {
         type Cause = fn(&mut Fixture, RequestId);
         let rows: [(&str, Cause); 3] = [
             ("nothing", |_, _| {}),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_grant_is_taken_back_when_the_gate_opens() {
+    fn an_undelivered_grant_is_revoked_when_writes_are_accepted() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.replies[0];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_grant_is_not_tried_for_ever_after_its_slot_has_left() {
+    fn an_undelivered_grant_is_not_retried_after_its_slot_has_moved() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", ReleaseAmount::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.replies[0];

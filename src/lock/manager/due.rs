@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_event_makes_the_walk_go_on_and_begin_another_round() {
+    fn a_repeated_event_makes_the_rescan_continue_and_wrap_around() {
         let (fixture, ids) = queues();
         let mut rescans = Rescans::default();
         rescans.begin(None);

@@ -125,7 +125,7 @@ mod tests {
 
     /// Rows: what happens after the lease of a has expired, and the holders that are stored then.
     #[test]
-    fn an_ended_holder_of_several_stays_stored_until_the_lock_is_touched_or_waited_for() {
+    fn an_ended_holder_of_several_stays_stored_until_the_lock_is_accessed_or_waited_for() {
         type Then = fn(&mut Fixture);
         let rows: [(&str, Then, &str); 4] = [
             ("nothing", |_| {}, "a b"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_holders_of_a_waited_for_lock_ends_with_its_lease() {
+    fn one_of_several_holders_of_a_waited_for_lock_is_removed_when_its_lease_expires() {
         let mut fixture = Fixture::default();
         for (name, claim, lease_ms) in [("a", READ, 100), ("b", READ, 900), ("w", WRITE, 900)] {
             fixture.acquire(name, claim, None, Lease::from_ms(lease_ms).unwrap());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_get_one_effect_for_all_leases_that_are_over_and_a_drop_for_each_holder_without_a_connection() {
+    fn replicas_get_one_effect_for_all_expired_leases_and_a_drop_for_each_holder_without_a_connection() {
         let mut fixture = Fixture::default();
         for (name, session, lease_ms) in [("a", None, 100), ("b", None, 200), ("c", None, 900), ("d", Some(7), 900)] {
             fixture.acquire(name, READ, session.map(ClientId), Lease::from_ms(lease_ms).unwrap());

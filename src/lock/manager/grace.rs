@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_grace_is_noticed_once_by_the_timer_also_after_a_request_has_seen_it() {
+    fn the_end_of_a_grace_is_noticed_once_by_the_timer_even_after_a_request_has_seen_it() {
         for is_asked in [false, true] {
             let mut grace = begun(50);
             assert!(grace.take_changed() && !grace.take_changed());

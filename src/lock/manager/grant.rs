@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_share_one_fence() {
+    fn multiple_keys_share_one_fence() {
         let mut fixture = Fixture::default();
         let both = acquire(&mut fixture, &[b"k", b"l"], Claim::Mutex);
         assert_eq!(acquire(&mut fixture, &[b"l", b"k"], Claim::Mutex).fence, both.fence, "a retry");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_can_never_be_granted_uses_no_fence_up() {
+    fn a_claim_that_can_never_be_granted_consumes_no_fence() {
         let mut fixture = Fixture::default();
         let (owner, now) = (owner("a"), fixture.server.now());
         let claim = Claim::Permits { limit: 1, count: Count::Delta(2) };

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_key_loses_its_binding_and_is_handed_over() {
+    fn a_removed_key_loses_its_binding_and_is_handed_off() {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(3_000).unwrap());
         assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), Some(ClientId(7)));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn many_removed_keys_are_handed_over_and_other_holds_stay_bound() {
+    fn many_removed_keys_are_handed_off_and_other_holds_stay_bound() {
         for (db, is_granted) in [(0, true), (1, false)] {
             let mut fixture = Fixture::default();
             fixture.acquire_all("s", &[b"bound"], MUTEX, Some(ClientId(7)), Lease::Persist);
@@ -195,7 +195,7 @@ mod tests {
     /// Rows: what is in the queue of the key, the lease of its holder, when the key is removed, why as far as the host
     /// knows, and whether a lease expiry is recorded.
     #[test]
-    fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
+    fn a_hold_that_is_removed_with_its_key_has_expired_if_a_request_waits_and_its_lease_has_expired() {
         use super::LockRemoval::{Command, LeaseExpired};
         let lease = Lease::from_ms(100).unwrap();
         for (waiter, lease, at_ms, why, has_expired) in [
@@ -236,7 +236,7 @@ mod tests {
 
     /// The holders a and b, and a waiting request. EXPIRE shortens the key's life, but a still expires first.
     #[test]
-    fn a_holder_of_several_ends_no_later_than_the_waited_for_key_would_have_whatever_deadline_follows() {
+    fn one_of_several_holders_expires_no_later_than_the_waited_for_key_whatever_deadline_follows() {
         let mut fixture = Fixture::default();
         let permits = |limit| Claim::Permits { limit, count: Count::Delta(1) };
         for (name, lease_ms) in [("a", 100), ("b", 900), ("c", 100)] {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_leaves_a_key_alone_that_only_kept_places_stand_for() {
+    fn a_round_ignores_a_key_with_only_reserved_positions() {
         for (is_detached, changed) in [(false, 1), (true, 0)] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
             if is_detached {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_comes_to_a_free_key_closes_a_deadlock_before_its_waiters_are_served() {
+    fn a_lock_moved_to_a_free_key_completes_a_deadlock_before_its_waiters_are_served() {
         type Event = fn(&mut Fixture);
         let rows: [(&str, Event); 3] = [
             ("RENAME", |fixture| {
@@ -384,7 +384,7 @@ mod tests {
     /// The hold that leaves the key free belongs to a connection that has ended. A command notices that, and RENAME
     /// stores another lock there before the queue is served.
     #[test]
-    fn a_lock_that_comes_to_a_key_that_a_command_has_just_freed_closes_a_deadlock() {
+    fn a_lock_moved_to_a_key_that_a_command_has_just_freed_completes_a_deadlock() {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
         fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_goes_on_where_it_stopped_until_all_keys_were_inspected() {
+    fn a_round_continues_where_it_stopped_until_all_keys_were_inspected() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"k", b"l", b"m"], MUTEX, None, Lease::Persist);
         for name in [b"l", b"m"] {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_may_come_back_keeps_its_place_for_a_while() {
+    fn the_position_of_a_client_that_may_come_back_is_reserved_for_a_while() {
         let rows = [
             (true, 1_000, Leave::Detach, 1),
             (true, 0, Leave::Detach, 0),
@@ -266,7 +266,7 @@ mod tests {
 
     /// The timer of the first has not fired yet, and the second gets its reply in a later iteration.
     #[test]
-    fn a_release_hands_over_in_one_step_past_requests_that_wait_no_more() {
+    fn a_release_hands_off_in_one_step_past_requests_that_no_longer_wait() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [timed_out, cancelled] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
         fixture.acquire("d", MUTEX, None, Lease::Persist);
@@ -288,7 +288,7 @@ mod tests {
     /// LOCK.CANCEL of thousands of requests replies to some of them in later iterations. A retry in between is a new
     /// request.
     #[test]
-    fn a_retry_finds_no_request_that_is_to_be_answered() {
+    fn a_retry_finds_no_request_whose_reply_is_pending() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let [cancelled, _] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
         fixture
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_places_and_requests_that_are_ending_do_not_wait_for_the_key() {
+    fn reserved_positions_and_requests_that_are_ending_do_not_wait_for_the_key() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let waiters = |fixture: &Fixture| fixture.manager.waiters_for(key().as_ref());
         assert_eq!(waiters(&fixture), 0);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_places_are_kept_than_requests_may_wait() {
+    fn no_more_positions_are_reserved_than_requests_may_wait() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let ids = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
         fixture.manager.limits.max_waiters = 2;
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_places_are_kept_of_a_key_than_requests_may_wait_for_it() {
+    fn no_more_positions_are_reserved_for_a_key_than_requests_may_wait_for_it() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         let elsewhere = queue_for(&mut fixture, "b", &[b"l"], true);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_request_is_answered_and_requests_behind_it_are_served() {
+    fn a_cancelled_request_gets_its_reply_and_requests_behind_it_are_served() {
         let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
         assert_eq!(fixture.cancel("z"), Ok(Cancelled::Nothing));
         assert_eq!(fixture.cancel("a"), Ok(Cancelled::Nothing), "it holds, and waits for nothing");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_was_received_stays() {
+    fn a_delivered_grant_stays() {
         for is_delivered in [true, false] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
             fixture.release("a", ReleaseAmount::Mutex).unwrap();
@@ -431,7 +431,7 @@ mod tests {
     /// Rows: the owner and lock type of the renewal, before or after the grant is known to be undelivered, and whether
     /// b keeps the lock.
     #[test]
-    fn a_lost_grant_stays_if_another_reply_told_its_owner_of_it() {
+    fn an_undelivered_grant_stays_if_another_reply_confirms_it() {
         for is_undelivered_before in [true, false] {
             for (name, lock_type, is_kept) in
                 [("b", LockType::Mutex, true), ("c", LockType::Mutex, false), ("b", LockType::Reentrant, false)]
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_grant_stays_if_a_message_told_its_owner_of_a_later_one() {
+    fn an_undelivered_grant_stays_if_a_message_reported_a_later_one() {
         let once = Claim::Reentrant(Count::Delta(1));
         for is_notified in [true, false] {
             let mut fixture = Fixture::of(&[("a", once), ("b", once)]);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn only_requests_for_a_slot_that_left_are_answered() {
+    fn only_requests_for_a_slot_that_moved_get_replies() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);

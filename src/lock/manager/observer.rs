@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
+    fn unsolicited_ends_are_recorded_up_to_a_limit_in_each_iteration() {
         let mut occurrences = Occurrences::default();
         for _ in 0..2 {
             let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_hold_a_lock_are_counted_by_family_whoever_stored_it() {
+    fn keys_that_hold_a_lock_are_counted_by_lock_type_whatever_stored_it() {
         let mut statistics = Statistics::default();
         *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
         for (before, after) in [
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn every_outcome_of_a_wait_has_a_counter_of_its_own() {
+    fn every_outcome_of_a_wait_has_its_own_counter() {
         let fence = Fence::new(5).unwrap();
         let mut statistics = Statistics::default();
         for (times, outcome) in [

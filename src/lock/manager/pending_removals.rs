@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_replaces_a_departure_and_no_other_outcome() {
+    fn an_outcome_replaces_a_disconnection_and_no_other_outcome() {
         let (left, timed_out) = (PendingRemoval::Disconnected, PendingRemoval::Reply(WaitOutcome::TimedOut));
         let cancelled = PendingRemoval::Reply(WaitOutcome::Cancelled);
         for (first, second, expected) in
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_left_its_queues_ends_no_more() {
+    fn a_request_that_left_its_queues_has_no_pending_removal() {
         let mut pending_removals = PendingRemovals::default();
         pending_removals.remove(RequestId(1));
         pending_removals.extend([1, 2].map(RequestId), PendingRemoval::Disconnected);

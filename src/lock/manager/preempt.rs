@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_takes_a_mutex_over_in_one_effect_with_a_new_fence() {
+    fn another_owner_preempts_a_mutex_in_one_effect_with_a_new_fence() {
         let mut fixture = Fixture::of(&[("a", ADOPTED)]);
         let before = fixture.stored().0.fence();
         assert_eq!(take(&mut fixture, &[(b"k", "b")], Lease::from_ms(50)), Ok(Some(1)));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_key_is_taken_only_where_it_would_be_granted() {
+    fn a_free_key_is_preempted_only_where_it_would_be_granted() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
         fixture.server.keyspace.delete(&key());
         assert_eq!(take(&mut fixture, &[(b"k", "b")], None), Ok(None));
@@ -312,7 +312,7 @@ mod tests {
 
     /// An owner that holds one of its keys goes before a request for both, until it loses that key.
     #[test]
-    fn a_free_key_is_taken_before_an_owner_loses_another_one() {
+    fn a_free_key_is_granted_before_an_owner_loses_another_one() {
         for pairs in [[(&b"k"[..], "u"), (b"l", "t")], [(b"l", "t"), (b"k", "u")]] {
             let mut fixture = Fixture::of(&[("t", ADOPTED)]);
             fixture.acquire_all("z", &[b"k", b"l"], MUTEX, None, Lease::Persist);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_hold_is_not_taken_and_its_owner_renews_it() {
+    fn a_native_hold_is_not_preempted_and_its_owner_renews_it() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("w", MUTEX)]);
         assert_eq!(take(&mut fixture, &[(b"l", "b"), (b"k", "b")], None), Ok(None));
         assert_eq!(fixture.effects(), [], "all or nothing");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_in_a_grace() {
+    fn nothing_is_preempted_in_a_grace() {
         let mut fixture = Fixture::default();
         let instant = fixture.server.now().instant();
         fixture.manager.begin_grace(instant, 500);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_another_family_is_not_taken() {
+    fn a_lock_of_another_type_is_not_preempted() {
         let mut fixture = Fixture::of(&[("a", Claim::Reentrant(crate::value::claim::Count::Delta(1)))]);
         assert!(matches!(take(&mut fixture, &[(b"k", "b")], None), Err(LockError::Key(KeyError::Invalid(_)))));
         assert_eq!(fixture.effects(), []);

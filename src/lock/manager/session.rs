@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_starts_again_for_its_holder_only() {
+    fn a_lease_is_renewed_for_its_holder_only() {
         let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn several_leases_start_again_or_none() {
+    fn all_leases_are_renewed_or_none() {
         let rows: [(&[&[u8]], _, _); 3] = [
             (&[b"k", b"l"], Renewed::All, [Some(2_000), Some(2_000)]),
             (&[b"m", b"k"], Renewed::NotHeld, [Some(1_300), Some(1_300)]),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_connection_takes_its_holds() {
+    fn the_end_of_a_connection_ends_its_holds() {
         let mut fixture = bound();
         fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.manager.end_session(ClientId(8));
@@ -270,7 +270,7 @@ mod tests {
 
     /// The session by which a holds k has ended, and b waits for k, so a may wait for b.
     #[test]
-    fn a_session_that_has_ended_closes_no_deadlock_before_it_is_taken_out() {
+    fn an_ended_session_completes_no_deadlock_before_it_is_removed() {
         let mut fixture = bound();
         fixture.acquire_all("b", &[b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
@@ -283,7 +283,7 @@ mod tests {
 
     /// The request of b waits for k and l; a asks for l, which is free now.
     #[test]
-    fn a_session_that_has_ended_lets_its_owner_pass_no_request_before_it_is_taken_out() {
+    fn an_ended_session_lets_its_owner_overtake_no_request_before_it_is_removed() {
         for (ends, is_granted) in [(false, true), (true, false)] {
             let mut fixture = bound();
             fixture.acquire_all("d", &[b"l"], Claim::Mutex, None, Lease::Persist);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_delays_the_renewal_and_the_end() {
+    fn refused_writes_delay_the_renewal_and_the_end() {
         let mut fixture = bound();
         fixture.server.keyspace.write_check = WriteCheck::Refused;
         fixture.server.keyspace.now_ms = 1_100;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holds_of_a_connection_end_in_the_order_of_their_grants_though_a_closed_gate_delays_them() {
+    fn the_holds_of_a_connection_end_in_the_order_of_their_grants_although_refused_writes_delay_them() {
         let mut fixture = Fixture::default();
         let names: [&[u8]; 3] = [b"m", b"k", b"l"];
         for name in names {

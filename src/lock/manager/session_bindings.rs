@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_before_all_others_is_told_once() {
+    fn a_renewal_before_all_others_is_reported_once() {
         let at = Instant::from_ms;
         let mut bindings = Bindings::default();
         for (name, ms, is_sooner) in [("k", 20, true), ("l", 30, false), ("m", 10, true)] {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lease_is_renewed_while_renewals_are_put_off() {
+    fn no_lease_is_renewed_while_renewals_are_postponed() {
         let at = Instant::from_ms;
         let mut bindings = Bindings::default();
         let id = bind(&mut bindings, 1, 0, "k", "a", 1);

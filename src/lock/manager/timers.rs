@@ -138,7 +138,7 @@ mod tests {
     const MUTEX: Claim = Claim::Mutex;
 
     #[test]
-    fn a_request_for_one_or_several_keys_is_served_when_the_first_lease_ends() {
+    fn a_request_for_one_or_multiple_keys_is_served_when_the_first_lease_expires() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"], &[b"l", b"k"]] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_times_out_is_answered() {
+    fn a_wait_that_times_out_gets_its_reply() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let (owner, now) = (owner("b"), fixture.server.now());
         let request = AcquireRequest {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_handles_as_many_timers_as_it_has_time_for() {
+    fn a_time_slice_processes_as_many_timers_as_it_has_time_for() {
         let mut fixture = Fixture::default();
         for name in [b"k", b"l", b"m"] {
             fixture.acquire_all("a", &[name], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn living_sessions_are_renewed_at_once_when_the_wall_clock_is_set() {
+    fn live_sessions_are_renewed_at_once_when_the_wall_clock_is_set() {
         for (ahead_ms, is_over) in [(250, false), (-250, false), (301, true)] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_told_once_of_timers_of_several_kinds() {
+    fn timers_of_several_kinds_are_reported_to_the_host_once() {
         // All combinations of a grace period, a session, a watched lease and a reserved position.
         for set in 1..16_u32 {
             let has = |kind: u32| set & 1 << kind != 0;

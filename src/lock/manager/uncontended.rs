@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_are_given_back_one_by_one() {
+    fn holds_are_released_one_by_one() {
         let mut fixture = Fixture::default();
         assert!(matches!(acquire(&mut fixture, "a", TWICE), Some(Ok(_))));
         fixture.effects();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_hold_is_renewed_until_it_is_given_back() {
+    fn a_bound_hold_is_renewed_until_it_is_released() {
         let mut fixture = Fixture::default();
         let lease = Lease::from_ms(300).unwrap();
         let granted = acquire_bound(&mut fixture, "a", TWICE, lease, Some(ClientId(7)));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_place_is_no_waiter_and_the_longest_wait_need_not_be_the_first() {
+    fn a_reserved_position_is_no_waiter_and_the_longest_wait_need_not_be_the_first() {
         let mut fixture = Fixture::default();
         fixture.server.keyspace.now_ms = 5;
         let detached = fixture.wait("a", "k", MUTEX);

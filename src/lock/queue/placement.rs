@@ -99,7 +99,7 @@ mod tests {
     /// Columns: the owner and the keys of a request ahead, a key that `a` holds, and whether a new request of `a` for
     /// the key k goes before that request.
     #[test]
-    fn the_request_of_an_owner_stands_before_a_request_for_several_keys_of_which_it_holds_one() {
+    fn the_request_of_an_owner_goes_before_a_multi_key_request_for_a_key_that_it_holds() {
         let rows = [
             ("b", "k", "l", false),
             ("b", "kl", "", false),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_behind_too_many_requests_for_several_keys_takes_the_last_place() {
+    fn an_owner_behind_too_many_multi_key_requests_gets_the_last_position() {
         for (ahead, is_before) in [(100, true), (200, false)] {
             let mut fixture = Fixture::default();
             fixture.hold("a", "l", Claim::Mutex);

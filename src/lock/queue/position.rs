@@ -96,7 +96,7 @@ mod tests {
     /// A position is behind the positions that were assigned earlier before the same request, whatever keys those
     /// requests want.
     #[test]
-    fn places_before_a_request_are_in_the_order_of_their_arrival() {
+    fn positions_before_a_request_are_in_the_order_of_their_arrival() {
         let ten = QueuePosition::last(Rank::Normal, 10);
         let first = ten.before(11).unwrap();
         let second = ten.before(12).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_a_limited_number_of_levels() {
+    fn positions_have_a_limited_number_of_levels() {
         let mut position = QueuePosition::last(Rank::Normal, 1);
         for number in 2..2 + MOST_LEVELS as u64 {
             position = position.before(number).unwrap();

@@ -358,7 +358,7 @@ fn every_schedule_of_a_small_world_does_what_the_contract_says() {
 /// The worlds in which a waiting client sends nothing, in random schedules that are longer than exhaustive schedules
 /// can be. `LOCK_LONG` is the number of schedules.
 #[test]
-fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
+fn in_long_schedules_of_a_small_world_no_request_waits_indefinitely() {
     let (mut refused, mut reevaluated) = (0, 0);
     for world in WORLDS.iter().filter(|world| !world.sends_in_parallel) {
         let steps = (world.steps)(world);
@@ -387,7 +387,7 @@ fn in_long_schedules_of_a_small_world_no_request_waits_for_ever() {
 /// the same key. Whatever times out or ends, no deadlock arises that was not refused. `LOCK_LONG` is the number of
 /// schedules.
 #[test]
-fn parallel_requests_close_no_deadlock_later() {
+fn parallel_requests_complete_no_deadlock_later() {
     let cast = Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &OWNERS };
     let requests = [("o", "a", "abc"), ("p", "b", "ac"), ("q", "c", "ab")];
     let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2), Step::Pass(LEASE / 10)];

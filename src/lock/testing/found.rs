@@ -138,7 +138,7 @@ impl World {
 
 /// W1 waits for Y, which waits for X: a longer cycle than one through a holder of a key of W1. W2 holds one itself.
 #[test]
-fn only_a_holder_of_one_of_its_keys_stands_before_a_request_for_several_keys() {
+fn only_a_holder_of_one_of_its_keys_goes_before_a_multi_key_request() {
     let mut world = World::new();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
         world.hold(key, owner);
@@ -153,7 +153,7 @@ fn only_a_holder_of_one_of_its_keys_stands_before_a_request_for_several_keys() {
 
 /// c goes before f, the first request that wants one of its keys, and therefore also before b.
 #[test]
-fn a_request_stands_before_the_first_that_wants_a_key_which_its_owner_holds() {
+fn a_request_goes_before_the_first_that_wants_a_key_which_its_owner_holds() {
     let mut world = World::new();
     world.hold("k", "d");
     world.hold("j", "c");
@@ -175,7 +175,7 @@ fn a_request_stands_before_the_first_that_wants_a_key_which_its_owner_holds() {
 
 /// p waits for a and b, and holds x, for which q and r wait. When p loses x, it is reevaluated, and r is ahead on a.
 #[test]
-fn an_owner_that_loses_a_key_of_its_request_for_several_keys_gets_another_place() {
+fn an_owner_that_loses_a_key_of_its_multi_key_request_gets_another_position() {
     type Loses = fn(&mut World);
     let rows: [(&str, Loses); 5] = [
         ("release", |world| world.release("x", "p")),
@@ -199,7 +199,7 @@ fn an_owner_that_loses_a_key_of_its_request_for_several_keys_gets_another_place(
 
 /// As above, with a multi-key request ahead of p. x is free after p has lost it.
 #[test]
-fn an_owner_that_loses_a_key_gets_another_place_even_if_the_key_stays_free() {
+fn an_owner_that_loses_a_key_gets_another_position_even_if_the_key_stays_free() {
     let mut world = World::new();
     for (key, owner) in [("b", "o"), ("k", "d"), ("x", "p")] {
         world.hold(key, owner);
@@ -215,7 +215,7 @@ fn an_owner_that_loses_a_key_gets_another_place_even_if_the_key_stays_free() {
 /// r loses a while its request and that of q are detached, so that no holder of a is recorded. When r comes back, it
 /// resumes its position, ahead of the request that r has queued in the meantime.
 #[test]
-fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_back() {
+fn a_key_that_was_lost_while_a_request_was_detached_does_not_count_when_it_resumes() {
     let mut world = World::new();
     world.hold("k", "o");
     world.hold("a", "r");
@@ -230,7 +230,7 @@ fn a_key_that_was_lost_while_a_request_was_away_does_not_count_when_it_comes_bac
 
 /// x waits for k and j, w holds j and waits for a, and p holds a and k. Without k, p would deadlock behind x.
 #[test]
-fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_wait_for_ever() {
+fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_deadlock() {
     let mut world = World::new();
     for (key, owner) in [("a", "p"), ("k", "p"), ("b", "y"), ("j", "w")] {
         world.hold(key, owner);
@@ -243,7 +243,7 @@ fn an_owner_that_loses_a_key_gets_deadlock_if_it_would_wait_for_ever() {
 }
 
 #[test]
-fn a_request_does_not_wait_for_a_key_that_its_owner_holds_already() {
+fn a_request_does_not_wait_for_a_key_that_its_owner_already_holds() {
     let mut world = World::new();
     world.hold("a", "m");
     world.hold("b", "y");
@@ -254,7 +254,7 @@ fn a_request_does_not_wait_for_a_key_that_its_owner_holds_already() {
 }
 
 #[test]
-fn a_request_back_at_its_kept_place_is_waited_for_by_requests_behind_it() {
+fn a_request_that_resumed_its_position_is_waited_for_by_requests_behind_it() {
     type Requests = &'static [(&'static [Word], Word)];
     struct Case {
         title: &'static str,
@@ -320,7 +320,7 @@ fn a_request_back_at_its_kept_place_is_waited_for_by_requests_behind_it() {
 }
 
 #[test]
-fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_place() {
+fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_position() {
     let mut world = World::new();
     world.hold("a", "y");
     world.hold("k", "x");
@@ -331,7 +331,7 @@ fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_place() 
 }
 
 #[test]
-fn a_free_key_that_becomes_another_type_or_family_ends_the_wait_for_it() {
+fn a_free_key_that_becomes_another_type_or_lock_type_ends_the_wait_for_it() {
     let mut world = World::new();
     world.hold("b", "y");
     world.wait(&["a", "b"], "m");
@@ -373,7 +373,7 @@ fn a_lock_renamed_to_a_key_that_its_owner_waits_for_is_a_grant() {
 }
 
 #[test]
-fn a_lock_renamed_to_a_waited_for_key_counts_in_the_deadlock_search() {
+fn a_lock_renamed_to_a_waited_for_key_counts_in_deadlock_detection() {
     let mut world = World::new();
     for (key, owner) in [("k", "y"), ("a", "z"), ("b", "x")] {
         world.hold(key, owner);
@@ -398,7 +398,7 @@ fn a_semaphore_renamed_to_a_key_brings_its_limit() {
 
 /// y would be granted a, and hold it while it waits for b behind m, which waits for a.
 #[test]
-fn a_request_that_comes_back_gets_deadlock_if_another_of_its_owner_would_wait_for_ever() {
+fn a_request_that_resumes_gets_deadlock_if_another_of_its_owner_would_deadlock() {
     let mut world = World::new();
     world.hold("a", "x");
     assert_eq!(world.ask(&["a"], "y", Claim::Mutex, Some(30)), Outcome::Queued);
@@ -427,7 +427,7 @@ fn what_an_owner_will_hold_by_its_adopted_request_counts_in_deadlock_detection()
 }
 
 #[test]
-fn an_adopted_request_resumes_no_position_where_its_grant_would_deadlock_its_owner() {
+fn an_adopted_request_resumes_no_position_if_its_grant_would_deadlock_its_owner() {
     let mut world = World::new();
     let set = Claim::Adopted { is_absolute: false };
     world.hold("a", "x");
@@ -443,7 +443,7 @@ fn an_adopted_request_resumes_no_position_where_its_grant_would_deadlock_its_own
 
 /// c would hold a and wait for d, which waits for a.
 #[test]
-fn a_resumed_position_is_not_granted_at_once_where_that_would_deadlock_its_owner() {
+fn a_resumed_position_is_not_granted_at_once_if_that_would_deadlock_its_owner() {
     let mut world = World::new();
     world.hold("a", "x");
     world.hold("b", "y");
@@ -459,7 +459,7 @@ fn a_resumed_position_is_not_granted_at_once_where_that_would_deadlock_its_owner
 }
 
 #[test]
-fn a_smaller_limit_refuses_waiters_for_a_free_semaphore_too() {
+fn a_smaller_limit_also_refuses_waiters_for_a_free_semaphore() {
     let mut world = World::new();
     world.simulation.play(&Step::Crash(50));
     world.ask(&["s"], "p", Claim::Permits(3, Holds::By(2)), Some(0));
@@ -468,7 +468,7 @@ fn a_smaller_limit_refuses_waiters_for_a_free_semaphore_too() {
 }
 
 #[test]
-fn an_owner_granted_several_keys_reenters_each_of_them() {
+fn an_owner_granted_multiple_keys_reenters_each_of_them() {
     let mut world = World::new();
     world.hold("a", "o");
     world.wait(&["a", "b", "k"], "r");
@@ -480,7 +480,7 @@ fn an_owner_granted_several_keys_reenters_each_of_them() {
 }
 
 #[test]
-fn a_retry_keeps_its_place_among_the_requests_of_its_owner() {
+fn a_retry_keeps_its_position_among_the_requests_of_its_owner() {
     let one = |holds| Claim::Reentrant(holds);
     let mut world = World::new();
     world.ask(&["r"], "p", one(Holds::By(1)), None);
@@ -496,7 +496,7 @@ fn a_retry_keeps_its_place_among_the_requests_of_its_owner() {
 }
 
 #[test]
-fn a_grace_period_that_is_over_stays_over() {
+fn a_grace_period_that_has_ended_stays_ended() {
     let mut world = World::new();
     world.simulation.play(&Step::Crash(50));
     world.pass(60);
@@ -505,7 +505,7 @@ fn a_grace_period_that_is_over_stays_over() {
 }
 
 #[test]
-fn a_release_of_several_keys_ignores_expired_holders_of_another_family() {
+fn a_release_of_multiple_keys_ignores_expired_holders_of_another_lock_type() {
     let permit = Claim::Permits(3, Holds::By(1));
     let mut world = World::new();
     world.ask(&["s"], "o", permit, None);
@@ -590,7 +590,7 @@ fn a_set_clock_moves_leases_and_nothing_else() {
 }
 
 #[test]
-fn one_of_several_holders_ends_also_where_a_renewal_or_expire_has_given_the_key_a_longer_life() {
+fn one_of_several_holders_expires_even_if_a_renewal_or_expire_has_extended_the_key() {
     let mut world = World::new();
     world.share("s", "a", 20);
     world.share("s", "b", 400);
@@ -612,7 +612,7 @@ fn one_of_several_holders_ends_also_where_a_renewal_or_expire_has_given_the_key_
 }
 
 #[test]
-fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_longer() {
+fn a_waiter_is_served_when_the_last_of_several_expires_although_the_key_would_live_longer() {
     for lengthen in [None, Some(5_000)] {
         let mut world = World::new();
         world.share("s", "a", 20);
@@ -628,7 +628,7 @@ fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_lo
 
 /// o waits to write at the head of the queue while it reads.
 #[test]
-fn an_upgrade_of_a_reader_that_has_ended_waits_in_the_order_of_its_arrival() {
+fn an_upgrade_of_an_ended_reader_waits_in_the_order_of_its_arrival() {
     for lengthen in [None, Some(500)] {
         let mut world = World::new();
         for owner in ["r", "o"] {
@@ -645,7 +645,7 @@ fn an_upgrade_of_a_reader_that_has_ended_waits_in_the_order_of_its_arrival() {
 }
 
 #[test]
-fn leases_that_are_over_at_a_takeover_hold_nothing() {
+fn leases_that_have_expired_at_a_failover_hold_nothing() {
     for step in [Step::Failover(0), Step::Crash(0)] {
         let mut world = World::new();
         world.share("s", "a", 20);
@@ -689,7 +689,7 @@ fn a_longer_time_to_live_changes_no_holder_and_the_last_of_a_transaction_counts(
 }
 
 #[test]
-fn a_place_kept_for_a_reader_is_not_used_by_a_writer() {
+fn a_position_reserved_for_a_reader_is_not_resumed_by_a_writer() {
     let mut world = World::new();
     let (read, write) = (Claim::Read(Holds::By(1)), Claim::Write(Holds::By(1)));
     for owner in ["a", "b", "c"] {
@@ -707,7 +707,7 @@ fn a_place_kept_for_a_reader_is_not_used_by_a_writer() {
 }
 
 #[test]
-fn requests_of_one_owner_are_served_in_the_order_of_their_places() {
+fn requests_of_one_owner_are_served_in_the_order_of_their_positions() {
     let mut world = World::new();
     let read = Claim::Read(Holds::By(1));
     let [one, two, by_two] = [Holds::Exactly(1), Holds::Exactly(2), Holds::By(2)].map(Claim::Write);
@@ -748,7 +748,7 @@ fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
 /// Two waits end at the same time, and leave one reserved position too many for a key: the position of the older
 /// request is dropped. A retry is the younger request, although it has the older position.
 #[test]
-fn of_waits_that_end_together_the_older_request_loses_its_kept_place() {
+fn of_waits_that_end_together_the_older_request_loses_its_reserved_position() {
     let mut world = World::new();
     for key in ["a", "b"] {
         world.hold(key, "o");
@@ -780,7 +780,7 @@ fn a_limit_outlives_a_failover() {
 /// The owner of the head has come to hold as much as LIMIT allows: the request at the head gets an error, and the next
 /// one is served when a permit is free.
 #[test]
-fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
+fn a_head_that_can_never_fit_blocks_no_other_permit() {
     let permits = |count| Claim::Permits(3, Holds::By(count));
     let mut world = World::new();
     world.ask(&["s"], "z", permits(2), None);
@@ -793,7 +793,7 @@ fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
 
 /// q's request gets its error only at the head of the queue. Ahead of it, p would deadlock with q.
 #[test]
-fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock() {
+fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_completes_a_deadlock() {
     let one = |limit| Claim::Permits(limit, Holds::By(1));
     let mut world = World::new();
     world.ask(&["s"], "o", one(2), None);
@@ -807,7 +807,7 @@ fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock
 /// A copy of a lock has the same fencing token, but another LIMIT. The previous LIMIT must not refuse q's request,
 /// which fits only the LIMIT of the copy, although a rescan has yet to reach the key.
 #[test]
-fn a_copy_brings_its_limit_where_a_walk_has_not_come_to_the_key_yet() {
+fn a_copy_brings_its_limit_before_a_rescan_has_reached_the_key() {
     let mut world = World::new();
     let asked = |client, key, owner, claim, lease, block, session| {
         let keys = vec![key];

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_adds_or_sets_and_never_takes_away() {
+    fn a_claimed_count_adds_or_sets_and_never_reduces() {
         let cases = [
             (Count::Delta(2), 3, Ok(5)),
             (Count::Delta(1), u32::MAX, Err(InvalidClaim::TooManyHolds)),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_takes_away_or_sets_and_never_adds() {
+    fn a_released_count_reduces_or_sets_and_never_adds() {
         let cases = [
             (Count::Delta(2), 3, Ok(1)),
             (Count::Delta(3), 3, Ok(0)),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_and_a_portion_have_family_mode_and_count() {
+    fn a_claim_and_a_release_amount_have_lock_type_mode_and_count() {
         let count = Count::Delta(2);
         let rows = [
             (Claim::Mutex, ReleaseAmount::Mutex, LockType::Mutex, "mutex", "exclusive", Count::Exactly(1)),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_grow_when_the_clock_stands_or_steps_back() {
+    fn fences_increase_when_the_clock_stops_or_steps_back() {
         let mut clock = FenceClock::default();
         let mut last = 0;
         for now_us in [50, 50, 51, 10, 0, 52, 1000] {

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_when_holders_leave() {
+    fn memory_is_freed_when_holders_are_removed() {
         let mut holders = Holders::default();
         let owner = |n: u16| Owner::new(&n.to_be_bytes()).unwrap();
         (0..10_000).for_each(|n| holders.push(Holder { owner: owner(n), ..holder(0, 1) }));
@@ -547,7 +547,7 @@ mod tests {
     /// The vector is reallocated when more than seven of eight elements are free, and keeps room for as many holders
     /// again.
     #[test]
-    fn memory_is_given_back_in_few_steps_with_room_for_as_many_again() {
+    fn memory_is_freed_in_few_steps_with_room_for_as_many_again() {
         let mut holders = Holders::default();
         (0..10_000u16)
             .for_each(|n| holders.push(Holder { owner: Owner::new(&n.to_be_bytes()).unwrap(), ..holder(0, 1) }));

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_has_its_limits() {
+    fn every_lock_type_has_its_limits() {
         let rows = [(LockType::Mutex, 1), (LockType::Reentrant, 1), (LockType::ReadWrite, 0), (LockType::Semaphore, 7)];
         for (lock_type, limit) in rows {
             let kind = LockTypeAndLimit { lock_type, limit };

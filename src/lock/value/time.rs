@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_over_one_millisecond_after_its_deadline() {
+    fn a_lease_has_expired_one_millisecond_after_its_deadline() {
         let deadline = Lease::from_ms(10).unwrap().from(Timestamp::from_ms(100));
         assert!(!deadline.has_passed(Timestamp::from_ms(110)));
         assert!(deadline.has_passed(Timestamp::from_ms(111)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_over_when_the_host_says_so() {
+    fn a_time_slice_is_spent_when_the_host_says_so() {
         // The short slice ends as if its host read the clock only after every third unit.
         let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units % 3 == 0));
         assert!((0..9).all(|_| !endless.charge_budget()));

@@ -36,14 +36,14 @@ fn a_holder_that_asks_for_more_permits_overtakes_no_waiter() {
 }
 
 #[test]
-fn a_holder_of_one_of_several_keys_passes_the_waiters_for_it() {
+fn a_holder_of_one_of_multiple_keys_overtakes_the_waiters_for_it() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     assert!(is_granted(&ask(&mut fixture, "a", &[b"k", b"l"], MUTEX)), "b waits for a itself");
     assert_eq!(fixture.manager.queues().waiters(), 1);
 }
 
 #[test]
-fn one_waiter_more_than_the_maximum_is_refused_and_a_retry_is_not() {
+fn one_waiter_more_than_the_maximum_is_refused_but_a_retry_is_not() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.manager.limits.max_waiters = 2;
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
@@ -73,7 +73,7 @@ fn one_waiter_more_than_the_maximum_of_a_key_is_refused_and_other_keys_are_not_a
 }
 
 #[test]
-fn a_request_that_would_close_a_deadlock_is_refused() {
+fn a_request_that_would_deadlock_is_refused() {
     for wants in [&[b"k".as_slice()][..], &[b"k", b"m"]] {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         assert!(is_granted(&ask(&mut fixture, "b", &[b"l"], MUTEX)));
@@ -117,7 +117,7 @@ fn only_a_changed_limit_serves_the_queue() {
 
 /// Rows: the rank of the earlier request, whether its client still waits, the rank of the new one, and the position.
 #[test]
-fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_rank_does() {
+fn a_retry_keeps_its_position_and_a_reserved_position_of_the_other_rank_counts_as_the_new_rank_does() {
     let (upgrade, normal) = (Rank::Upgrade, Rank::Normal);
     for (before, is_present, rank, expected) in [
         (normal, true, normal, "the same"),

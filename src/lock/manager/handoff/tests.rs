@@ -17,7 +17,7 @@ const GIVE_READ: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Read, Count::Del
 const GIVE_WRITE: ReleaseAmount = ReleaseAmount::ReadWrite(Mode::Write, Count::Delta(1));
 
 #[test]
-fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits_for_it() {
+fn the_request_of_a_holder_goes_before_the_multi_key_request_that_waits_for_it() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
@@ -29,7 +29,7 @@ fn the_request_of_a_holder_stands_before_the_request_for_several_keys_that_waits
 /// p waits for m and l, and k, which it holds. The wait of q for k has timed out when p releases k, so k is free for a
 /// moment. Then p has the last position, behind r on m.
 #[test]
-fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_has_timed_out() {
+fn an_owner_that_has_lost_a_key_gets_another_position_although_the_head_of_its_queue_has_timed_out() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
     fixture.acquire_all("o", &[b"l"], Claim::Mutex, None, Lease::Persist);
     let (q, now) = (owner("q"), fixture.server.now());
@@ -53,7 +53,7 @@ fn an_owner_that_has_lost_a_key_gets_another_place_though_the_head_of_its_queue_
 
 /// x waits for k and z, w holds z and waits for n, and p holds n and k. Without k, p would deadlock behind x.
 #[test]
-fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_wait_for_ever() {
+fn an_owner_that_has_lost_a_key_gets_deadlock_if_it_would_deadlock() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
     let mut asked = Vec::new();
     for (name, names) in
@@ -111,7 +111,7 @@ fn a_grant_leaves_requests_of_its_owner_for_other_keys_queued() {
 /// The request gets its reply, nothing is granted or replicated for it, and the next request is served in the same
 /// step.
 #[test]
-fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
+fn a_request_that_is_no_longer_permitted_gets_its_reply_and_is_skipped() {
     let mut fixture = Fixture::of(&[("z", Claim::Mutex)]);
     let mut queue =
         |name: &str, names: &[&[u8]]| match fixture.acquire_all(name, names, Claim::Mutex, None, Lease::Persist) {
@@ -155,7 +155,7 @@ fn in_a_grace_only_holders_are_granted_more() {
 }
 
 #[test]
-fn a_request_for_several_keys_overtakes_no_request_on_any_of_them() {
+fn a_multi_key_request_overtakes_no_request_on_any_of_its_keys() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("x", &[b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("c", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
@@ -165,7 +165,7 @@ fn a_request_for_several_keys_overtakes_no_request_on_any_of_them() {
 }
 
 #[test]
-fn a_grant_of_several_keys_lets_its_owner_reenter_from_the_queues_of_all() {
+fn a_grant_of_multiple_keys_lets_its_owner_reenter_from_the_queues_of_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
@@ -195,7 +195,7 @@ fn waiters_for_the_other_keys_of_a_grant_are_served_when_its_lease_ends() {
 }
 
 #[test]
-fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
+fn an_undelivered_grant_of_multiple_keys_is_revoked_from_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
@@ -207,7 +207,7 @@ fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
 }
 
 #[test]
-fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
+fn a_key_with_only_reserved_positions_is_deleted_and_not_handed_off() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
@@ -241,7 +241,7 @@ impl Keys for WriteCheckOfL<'_> {
 }
 
 #[test]
-fn several_keys_are_granted_if_the_gate_is_open_for_all() {
+fn multiple_keys_are_granted_if_writes_are_accepted_for_all() {
     for write_check in [WriteCheck::Allowed, WriteCheck::Refused, WriteCheck::SlotMoved] {
         let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
         fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
@@ -264,7 +264,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
 
 /// A request that no longer waits is granted nothing, although it is removed from its queue only in a later iteration.
 #[test]
-fn a_request_that_is_over_is_not_served() {
+fn a_request_that_no_longer_waits_is_not_served() {
     let limit_ms = 10;
     for (passed_ms, has_left, is_granted) in [(9, false, true), (10, false, false), (9, true, false)] {
         let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
@@ -302,7 +302,7 @@ fn a_queue_without_waiters_is_not_served() {
 }
 
 #[test]
-fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
+fn multi_key_requests_that_are_not_permitted_get_replies_over_several_iterations() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     for name in ["a", "b", "c"] {
         fixture.acquire_all(name, &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
@@ -319,7 +319,7 @@ fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
 
 /// When an owner's requests are tried again, removing an ended hold of the key is also a write.
 #[test]
-fn nothing_ends_before_the_gate_opens_when_an_owner_is_tried_again() {
+fn nothing_ends_before_writes_are_accepted_when_an_owner_is_tried_again() {
     let mut fixture = Fixture::default();
     fixture.acquire("s", READ, Some(ClientId(7)), Lease::Persist);
     fixture.acquire("o", READ, None, Lease::Persist);

@@ -69,7 +69,7 @@ fn a_release_leaves_what_the_table_says() {
 }
 
 #[test]
-fn a_closed_gate_delays_the_hand_off() {
+fn refused_writes_delay_the_hand_off() {
     for (claim, amount) in
         [(MUTEX, ReleaseAmount::Mutex), (WRITE, ReleaseAmount::ReadWrite(Mode::Write, Count::Delta(1)))]
     {
@@ -88,7 +88,7 @@ fn a_closed_gate_delays_the_hand_off() {
 }
 
 #[test]
-fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
+fn waiters_for_a_key_that_moves_get_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     assert_eq!(fixture.release("c", ReleaseAmount::Mutex), Ok(Released::NotHeld));
@@ -129,7 +129,7 @@ fn a_release_unbinds_and_a_hold_that_has_ended_is_not_held() {
 }
 
 #[test]
-fn the_holds_of_an_ended_connection_are_over_before_a_command_is_decided() {
+fn the_holds_of_an_ended_connection_end_before_a_command_is_decided() {
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     fixture.manager.end_session(ClientId(7));
@@ -146,7 +146,7 @@ fn the_holds_of_an_ended_connection_are_over_before_a_command_is_decided() {
 }
 
 #[test]
-fn a_release_hands_over_to_a_request_for_several_keys() {
+fn a_release_hands_off_to_a_multi_key_request() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     let queued = fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
     assert!(matches!(queued, Acquired::Queued(_)));
@@ -156,7 +156,7 @@ fn a_release_hands_over_to_a_request_for_several_keys() {
 }
 
 #[test]
-fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
+fn a_failed_delivery_and_an_ended_connection_hand_off_as_a_release_does() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.release("a", ReleaseAmount::Mutex).unwrap();
     let (granted, _) = fixture.server.inbox.replies[0];
@@ -174,7 +174,7 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
 }
 
 #[test]
-fn a_key_is_checked_for_its_family_and_a_free_one_for_that_of_its_queue() {
+fn a_key_is_checked_for_its_lock_type_and_a_free_one_for_that_of_its_queue() {
     let wrong_lock_type = |lock_type| Err(KeyError::Invalid(InvalidClaim::WrongLockType(lock_type)));
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
@@ -196,7 +196,7 @@ fn a_key_is_checked_for_its_family_and_a_free_one_for_that_of_its_queue() {
 }
 
 #[test]
-fn several_mutexes_are_released_or_none() {
+fn all_mutexes_are_released_or_none() {
     let wrong_lock_type = Err(KeyError::Invalid(InvalidClaim::WrongLockType(LockType::Reentrant)));
     let rows: [(&[&[u8]], _, _); 4] = [
         (&[b"k", b"r"], wrong_lock_type, "a"),
@@ -215,7 +215,7 @@ fn several_mutexes_are_released_or_none() {
 }
 
 #[test]
-fn a_kept_place_keeps_no_family() {
+fn a_reserved_position_keeps_no_lock_type() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
@@ -227,7 +227,7 @@ fn a_kept_place_keeps_no_family() {
 /// Rows: the requests that are granted or queued, the target of the break, how many owners lose the lock, the holders
 /// afterwards, and the effects on replicas.
 #[test]
-fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
+fn a_break_ends_all_holds_of_its_target_and_hands_off_once() {
     let (hold, dropped) = (|name: &str| SentEffect::Hold(owner(name)), |name: &str| SentEffect::Drop(owner(name)));
     let (all_owners, a) = (HoldsOf::AllOwners, HoldsOf::Owner(b"a"));
     let rows = [
@@ -279,7 +279,7 @@ fn a_broken_hold_is_bound_to_no_connection() {
 }
 
 #[test]
-fn a_closed_gate_delays_the_hand_off_of_a_broken_lock() {
+fn refused_writes_delay_the_hand_off_of_a_broken_lock() {
     for claim in [MUTEX, WRITE] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.write_check = WriteCheck::Refused;

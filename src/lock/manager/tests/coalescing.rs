@@ -82,7 +82,7 @@ fn assert_no_waiters(fixture: &mut Fixture) {
 }
 
 #[test]
-fn a_release_answers_all_requests_with_coalesce_and_grants_the_first_without() {
+fn a_release_completes_all_requests_with_coalesce_and_grants_the_first_without() {
     let (mut fixture, ids) = waiting("BcDe");
     let released = fence(&fixture);
     release(&mut fixture, "a");
@@ -119,7 +119,7 @@ fn requests_with_and_without_coalesce_share_one_queue_order() {
 }
 
 #[test]
-fn a_release_by_an_owner_that_does_not_hold_the_lock_answers_no_request() {
+fn a_release_by_an_owner_that_does_not_hold_the_lock_completes_no_request() {
     let (mut fixture, _) = waiting("B");
     for token in ["z", "B"] {
         assert_eq!(fixture.release(token, ReleaseAmount::Mutex), Ok(Released::NotHeld));
@@ -128,7 +128,7 @@ fn a_release_by_an_owner_that_does_not_hold_the_lock_answers_no_request() {
 }
 
 #[test]
-fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
+fn any_other_end_of_the_hold_grants_the_head_and_completes_no_other_request() {
     type End = fn(&mut Fixture);
     let ends: [(&str, End); 5] = [
         ("FAILED", |fixture| release_failed(fixture, "a")),
@@ -167,7 +167,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
 }
 
 #[test]
-fn a_release_answers_requests_even_if_the_grant_it_ended_was_not_received() {
+fn a_release_completes_requests_even_if_the_grant_it_ended_was_not_delivered() {
     let (mut fixture, ids) = waiting("bC");
     release_failed(&mut fixture, "a");
     let released = fence(&fixture);
@@ -179,7 +179,7 @@ fn a_release_answers_requests_even_if_the_grant_it_ended_was_not_received() {
 }
 
 #[test]
-fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
+fn a_release_ends_a_reserved_position_with_coalesce_and_a_failed_release_does_not() {
     for (is_failed, kept) in [(false, 0), (true, 1)] {
         let (mut fixture, ids) = waiting("B");
         let now = fixture.server.now();
@@ -199,7 +199,7 @@ fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
 }
 
 #[test]
-fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() {
+fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_detached() {
     for (coalesced, coalesces, is_detached) in
         [(false, true, false), (true, false, false), (false, true, true), (true, false, true)]
     {
@@ -224,7 +224,7 @@ fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() 
 }
 
 #[test]
-fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_hold() {
+fn mutexes_that_are_released_together_reply_each_with_the_fence_of_its_hold() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
     let fences = [&b"k"[..], b"l"].map(|name| fixture.stored_under(&Key::new(0, name)).unwrap().0.fence().unwrap());
@@ -248,7 +248,7 @@ fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
 }
 
 #[test]
-fn requests_answered_over_several_turns_get_the_fence_of_their_own_release() {
+fn requests_completed_over_several_iterations_get_the_fence_of_their_own_release() {
     let (mut fixture, mut ids, first) = released("BCD");
     assert!(matches!(ask_for(&mut fixture, b"k", "e", true), Acquired::Granted(_)), "the mutex is free");
     let second = WaitOutcome::Done { fence: fence(&fixture) };
@@ -263,7 +263,7 @@ fn requests_answered_over_several_turns_get_the_fence_of_their_own_release() {
 }
 
 #[test]
-fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
+fn a_release_replies_to_its_own_request_although_another_key_has_replies_left() {
     let (mut fixture, ids, done) = released("BCDEFG");
     fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
     let own: Vec<_> = ["x", "y", "z"].map(|token| ask_for(&mut fixture, b"l", token, true)).into();
@@ -286,7 +286,7 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
 }
 
 #[test]
-fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
+fn a_completed_request_is_no_waiter_before_its_reply_is_sent() {
     let (mut fixture, ids, done) = released("BCDEFG");
     let queues = fixture.manager.queues();
     assert_eq!((queues.waiters(), queues.requests().count(), queues.is_empty()), (0, 0, true));
@@ -307,7 +307,7 @@ fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
 }
 
 #[test]
-fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
+fn a_completed_request_is_no_waiter_among_requests_that_wait() {
     let (mut fixture, ids) = waiting("BCDEfg");
     fixture.acquire_all("D", &[b"x"], MUTEX, None, Lease::Persist);
     let first = WaitOutcome::Done { fence: fence(&fixture) };
@@ -328,7 +328,7 @@ fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
 }
 
 #[test]
-fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
+fn a_completed_request_completes_no_deadlock_before_its_reply_is_sent() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.acquire_all("d", &[b"x"], MUTEX, None, Lease::Persist);
     ["b", "c", "d"].iter().for_each(|token| _ = queue(&mut fixture, token, true));
@@ -340,7 +340,7 @@ fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
 }
 
 #[test]
-fn no_other_outcome_comes_before_the_answer_of_a_release() {
+fn no_other_outcome_precedes_the_reply_of_a_release() {
     for write_check in [WriteCheck::SlotMoved, WriteCheck::Refused] {
         let (mut fixture, ids) = waiting("Bc");
         let done = WaitOutcome::Done { fence: fence(&fixture) };
@@ -359,7 +359,7 @@ fn no_other_outcome_comes_before_the_answer_of_a_release() {
 }
 
 #[test]
-fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
+fn the_release_of_another_lock_type_under_the_key_is_no_release_of_the_mutex() {
     let (mut fixture, ids) = waiting("B");
     let one = Count::Delta(1);
     fixture.acquire_all("r", &[b"r"], Claim::Reentrant(one), None, Lease::Persist);
@@ -379,7 +379,7 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
 }
 
 #[test]
-fn one_turn_ends_requests_of_both_kinds_as_far_as_it_goes() {
+fn one_time_slice_ends_requests_of_both_kinds_until_it_is_spent() {
     let (mut fixture, _) = waiting("BCDE");
     ask_for(&mut fixture, b"l", "a", false);
     let left = ["f", "g", "h"].map(|token| match ask_for(&mut fixture, b"l", token, false) {

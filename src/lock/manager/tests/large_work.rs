@@ -69,7 +69,7 @@ fn multi_key_requests(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, V
 }
 
 #[test]
-fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
+fn thousands_of_requests_of_one_owner_are_granted_over_several_iterations() {
     const REQUESTS: usize = 1_000;
     let times = |holds| Claim::Reentrant(Count::Exactly(holds));
     let one = Claim::Reentrant(Count::Delta(1));
@@ -90,7 +90,7 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
 
 /// They have one key in common.
 #[test]
-fn thousands_of_requests_for_several_keys_of_one_owner_are_listed_once() {
+fn thousands_of_multi_key_requests_of_one_owner_are_listed_once() {
     const REQUESTS: usize = 1_000;
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     for name in names(REQUESTS) {
@@ -124,7 +124,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
 }
 
 #[test]
-fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other_key() {
+fn ten_thousand_waiters_with_coalesce_get_replies_over_several_iterations_and_delay_no_other_key() {
     let mut fixture = ten_thousand_waiters(5_000);
     let elsewhere = Key::new(0, b"elsewhere");
     fixture.acquire_all("a", &[&elsewhere.name], MUTEX, None, Lease::Persist);
@@ -186,7 +186,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
 }
 
 #[test]
-fn requests_for_a_hundred_keys_end_over_turns_when_their_connection_does() {
+fn requests_for_a_hundred_keys_end_over_several_iterations_when_their_connection_does() {
     const KEYS: usize = 100;
     let (mut fixture, _, ids) = multi_key_requests(KEYS, 50);
     let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.leave_all(ids));
@@ -211,7 +211,7 @@ fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
 }
 
 #[test]
-fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
+fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_iterations() {
     const KEYS: usize = 2_000;
     let (mut fixture, names) = (Fixture::default(), names(KEYS));
     for owner in ["a", "b"] {
@@ -247,7 +247,7 @@ fn a_change_of_the_keys_deadline_visits_no_waiter() {
 }
 
 #[test]
-fn a_hand_off_elsewhere_comes_in_the_next_turn_while_thousands_end() {
+fn a_hand_off_elsewhere_comes_in_the_next_iteration_while_thousands_end() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 0..2_000 {
         fixture.acquire(&format!("o{number}"), MUTEX, None, Lease::Persist);

@@ -92,7 +92,7 @@ fn a_request_that_is_not_granted_is_counted() {
 }
 
 #[test]
-fn a_grant_tells_how_many_other_requests_wait_for_the_key() {
+fn a_grant_reports_how_many_other_requests_wait_for_the_key() {
     let mut fixture = observed();
     for name in ["a", "b", "c"] {
         fixture.acquire(name, MUTEX, None, Lease::Persist);
@@ -107,7 +107,7 @@ fn a_grant_tells_how_many_other_requests_wait_for_the_key() {
 }
 
 #[test]
-fn a_request_sent_again_is_recorded_if_it_changes_something() {
+fn a_repeated_request_is_recorded_if_it_changes_something() {
     let mut fixture = observed();
     let lease = |ms| Lease::from_ms(ms).unwrap();
     for (lease, expected) in [
@@ -141,7 +141,7 @@ fn growing_and_shrinking_holds_are_recorded() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock() {
+fn a_lease_expiry_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock() {
     for claim in [MUTEX, READ] {
         let mut fixture = Fixture::default();
         fixture.acquire("a", claim, None, Lease::from_ms(100).unwrap());
@@ -167,7 +167,7 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
 
 /// Rows: how a hold ends, and whether that is recorded if no request waits for the key, and if one does.
 #[test]
-fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lock() {
+fn an_unsolicited_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lock() {
     use EndedBy::{Broken, Disconnected, Expired, LeaseExpired, Released, Undelivered};
     for (by, alone, waited_for) in [
         (Released, false, false),
@@ -187,7 +187,7 @@ fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lo
 }
 
 #[test]
-fn a_holder_that_is_taken_out_long_after_its_lease_has_held_until_its_end() {
+fn a_holder_removed_long_after_its_lease_expired_has_held_until_the_expiry() {
     let mut fixture = observed();
     for (name, lease_ms) in [("a", 100), ("b", 900_000)] {
         fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
@@ -198,7 +198,7 @@ fn a_holder_that_is_taken_out_long_after_its_lease_has_held_until_its_end() {
 }
 
 #[test]
-fn the_end_of_a_lease_with_its_key_tells_how_long_the_hold_lasted() {
+fn the_expiry_of_a_key_reports_how_long_the_hold_lasted() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let fence = fixture.stored().0.fence().unwrap();
     fixture.server.keyspace.now_ms += 70;
@@ -248,7 +248,7 @@ fn rare_occurrences_are_always_recorded() {
 }
 
 #[test]
-fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
+fn an_undelivered_grant_is_recorded_as_such_whatever_ends_it_first() {
     type Lost = fn(&mut Fixture, RequestId);
     let rows: [(&str, Option<ClientId>, Lost); 4] = [
         ("no session", None, |fixture, request| fixture.manager.undelivered(request)),

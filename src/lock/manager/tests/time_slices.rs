@@ -61,7 +61,7 @@ fn waiting(fixture: &Fixture) -> Vec<RequestId> {
 }
 
 #[test]
-fn a_release_does_its_share_and_the_next_turns_go_on_in_the_order_of_the_queue() {
+fn a_release_does_its_share_and_the_next_iterations_continue_in_the_order_of_the_queue() {
     let mut fixture = readers(&["a", "b", "c", "d", "e"], 2);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b".into(), true));
@@ -75,7 +75,7 @@ fn a_release_does_its_share_and_the_next_turns_go_on_in_the_order_of_the_queue()
 }
 
 #[test]
-fn a_newcomer_waits_behind_requests_that_are_granted_in_the_next_turns() {
+fn a_new_request_waits_behind_requests_that_are_granted_in_the_next_iterations() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "a");
@@ -87,7 +87,7 @@ fn a_newcomer_waits_behind_requests_that_are_granted_in_the_next_turns() {
 }
 
 #[test]
-fn a_holder_reenters_between_two_turns() {
+fn a_holder_reenters_between_two_iterations() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     assert!(matches!(ask(&mut fixture, "a", READ), Acquired::Granted(grant) if grant.holds == 2));
@@ -122,7 +122,7 @@ fn the_remaining_requests_are_granted_after_the_key_is_removed() {
 }
 
 #[test]
-fn between_turns_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_place() {
+fn between_iterations_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_position() {
     let mut fixture = readers(&["a", "b", "c", "d", "e"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     let now = fixture.server.now();
@@ -138,7 +138,7 @@ fn between_turns_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_plac
 }
 
 #[test]
-fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
+fn waiters_of_a_key_that_became_another_type_get_replies_over_several_iterations() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.time_slices = TimeSlices::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
@@ -163,7 +163,7 @@ fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
 
 /// The key k is accessed but unchanged, and then gets a lock of a: its queue is inspected again from the head.
 #[test]
-fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
+fn a_key_that_changes_between_iterations_is_inspected_again_from_the_head() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     let mut other = Fixture::of(&[("a", MUTEX)]);
     let lock_of_a = other.server.keyspace.take_copy(&key()).unwrap();
@@ -211,7 +211,7 @@ fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() 
 /// A release forgets the requests that could reenter, so they do not delay the next waiter. With short time slices, a
 /// multi-key request of b has still to be tried when b releases the key.
 #[test]
-fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
+fn a_release_hands_off_although_the_owner_has_just_been_granted_the_key() {
     for time_slices in [TimeSlices::Endless, TimeSlices::Of(1)] {
         let mut fixture = Fixture::of(&[("h", MUTEX)]);
         fixture.acquire_all("h", &[b"l"], MUTEX, None, Lease::Persist);
@@ -229,7 +229,7 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
 
 /// The first request at the head is one of many of a connection that has ended.
 #[test]
-fn a_release_passes_over_the_requests_of_an_ended_connection() {
+fn a_release_skips_the_requests_of_an_ended_connection() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
     let gone = waiting(&fixture);
     fixture.manager.waits.backlog.pending_removals.extend(gone[..2].iter().copied(), PendingRemoval::Disconnected);
@@ -239,7 +239,7 @@ fn a_release_passes_over_the_requests_of_an_ended_connection() {
 
 /// The connection of a request has ended, and the request is retried before an iteration has recorded that.
 #[test]
-fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
+fn a_grant_without_waiting_ends_the_position_of_a_connection_that_has_just_ended() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let (b, now) = (owner("b"), fixture.server.now());
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
@@ -267,7 +267,7 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
 }
 
 #[test]
-fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place() {
+fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_next_to_a_reserved_position() {
     let permits = |limit| Claim::Permits { limit, count: Count::Delta(1) };
     let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
     fixture.manager.waits.queues.reserve_position(waiting(&fixture)[0], Instant::from_ms(60_000));
@@ -329,7 +329,7 @@ fn a_hold_bound_to_a_connection_after_its_end_is_known_ends_too() {
 }
 
 #[test]
-fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
+fn one_write_check_serves_all_renewals_while_writes_are_refused() {
     let mut fixture = session();
     let retry_ms = 1_100 + WRITE_RETRY_MS;
     fixture.server.keyspace.write_check = WriteCheck::Refused;
@@ -353,7 +353,7 @@ fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
 }
 
 #[test]
-fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
+fn requests_for_a_slot_that_moved_get_replies_before_others_are_served() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.acquire_all("x", &[b"l"], MUTEX, None, Lease::Persist);
     fixture.acquire_all("y", &[b"l"], MUTEX, None, Lease::Persist);
@@ -393,7 +393,7 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
 /// A time slice that is spent at once still allows one item of each kind: an undelivered grant, a session's hold, a
 /// queue, a request that is tried again.
 #[test]
-fn no_kind_of_work_waits_for_ever_behind_another() {
+fn no_kind_of_work_starves_behind_another() {
     let mut fixture = session();
     fixture.acquire_all("c", &[b"n"], MUTEX, None, Lease::Persist);
     fixture.acquire_all("d", &[b"n"], MUTEX, None, Lease::Persist);

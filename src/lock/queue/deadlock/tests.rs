@@ -344,7 +344,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn a_cycle_is_found_and_nothing_else_is_taken_for_one() {
+fn a_cycle_is_found_and_nothing_else_is_mistaken_for_one() {
     for case in CASES {
         let mut fixture = Fixture::default();
         for (owner, keys, claim) in case.held {
@@ -359,7 +359,7 @@ fn a_cycle_is_found_and_nothing_else_is_taken_for_one() {
 }
 
 #[test]
-fn a_kept_place_waits_for_no_owner() {
+fn a_reserved_position_waits_for_no_owner() {
     let mut fixture = Fixture::default();
     fixture.hold("a", "k", MUTEX);
     fixture.hold("b", "l", MUTEX);
@@ -370,7 +370,7 @@ fn a_kept_place_waits_for_no_owner() {
 
 /// o waits until p has read, and r waits until o has written: p waits for r on v.
 #[test]
-fn a_request_at_a_kept_place_blocks_the_requests_behind_it() {
+fn a_request_at_a_reserved_position_blocks_the_requests_behind_it() {
     let mut fixture = Fixture::default();
     fixture.hold("q", "w", WRITE);
     fixture.hold("r", "v", WRITE);
@@ -551,7 +551,7 @@ impl World {
 
 /// Compares the search with the definition.
 #[test]
-fn the_search_finds_requests_that_would_wait_for_ever() {
+fn the_search_finds_requests_that_would_deadlock() {
     let (mut cycles, mut none) = (0, 0);
     let from = crate::testing::search::setting("LOCK_SEED").unwrap_or(0);
     let worlds = crate::testing::search::setting("LOCK_WORLDS").unwrap_or(20_000);

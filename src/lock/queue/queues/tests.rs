@@ -51,7 +51,7 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
+fn a_lease_expiry_is_watched_once_at_the_earliest_known_time() {
     let mut fixture = Fixture::default();
     let id = fixture.wait("a", "k", MUTEX);
     let (queues, at) = (&mut fixture.queues, Timestamp::from_ms);
@@ -74,7 +74,7 @@ fn the_end_of_a_lease_is_watched_no_later_than_it_was_told_and_once() {
 }
 
 #[test]
-fn a_wait_ends_once_and_a_kept_place_in_its_stead() {
+fn a_wait_times_out_once_and_a_reserved_position_ends_instead() {
     let mut fixture = Fixture::default();
     let id = fixture.wait("a", "k", MUTEX);
     let (queues, at) = (&mut fixture.queues, Instant::from_ms);
@@ -122,7 +122,7 @@ fn the_head_is_the_earliest_request_and_upgrades_are_ahead_of_all() {
 }
 
 #[test]
-fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
+fn a_reserved_position_is_no_waiter_and_is_resumed() {
     let mut fixture = Fixture::default();
     let kept = fixture.wait("a", "kl", MUTEX);
     let other = fixture.wait("b", "l", MUTEX);
@@ -141,7 +141,7 @@ fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
 }
 
 #[test]
-fn the_request_that_is_away_longest_is_found_first() {
+fn the_oldest_reserved_position_is_found_first() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     for index in [1, 0, 2] {
@@ -168,7 +168,7 @@ fn no_state_is_left_of_requests_that_left() {
 }
 
 #[test]
-fn a_queue_of_kept_places_takes_the_family_of_a_new_request() {
+fn a_queue_of_reserved_positions_takes_the_lock_type_of_a_new_request() {
     let mut fixture = Fixture::default();
     let kept = fixture.wait("a", "k", permits(3, 1));
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.lock_type, queue.limit)), {
@@ -222,7 +222,7 @@ fn after_a_hand_off_no_request_waits_for_the_former_holder() {
 
 /// The owner holds the key before or after its request is queued.
 #[test]
-fn a_request_for_several_keys_counts_on_a_key_until_its_owner_loses_it_or_it_waits_no_more() {
+fn a_multi_key_request_counts_on_a_key_until_its_owner_loses_it_or_it_no_longer_waits() {
     for (is_first_held, how_it_ends) in [(true, 0), (false, 0), (true, 1), (true, 2), (false, 1), (false, 2)] {
         let mut fixture = Fixture::default();
         fixture.hold("b", "kl", MUTEX);
@@ -275,7 +275,7 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
 }
 
 #[test]
-fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
+fn a_queue_knows_whether_a_waiter_also_wants_other_keys() {
     let knows = |fixture: &Fixture| {
         ["k", "l"].map(|name| fixture.queues.of_key(key(name).as_ref()).unwrap().has_multi_key_requests())
     };
@@ -298,7 +298,7 @@ fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
 }
 
 #[test]
-fn a_request_that_was_moved_to_the_last_place_is_ahead_of_later_ones() {
+fn a_request_that_was_moved_to_the_last_position_is_ahead_of_later_ones() {
     let mut fixture = Fixture::default();
     let [a, b] = ["a", "b"].map(|owner| fixture.wait(owner, "kl", MUTEX));
     fixture.queues.move_to(a, fixture.queues.last_position(Rank::Normal));
@@ -310,7 +310,7 @@ fn a_request_that_was_moved_to_the_last_place_is_ahead_of_later_ones() {
 }
 
 #[test]
-fn every_place_but_the_last_has_a_waiter_behind_it() {
+fn every_position_but_the_last_has_a_waiter_behind_it() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     let positions = ids.map(|id| fixture.queues.request(id).unwrap().position.clone());
@@ -363,7 +363,7 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
 }
 
 #[test]
-fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_left() {
+fn after_a_flush_holders_are_unknown_until_the_rescan_has_ended_or_no_queue_is_left() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
     let is_unknown = |fixture: &Fixture| fixture.may_be_waited_for("anybody");
@@ -412,7 +412,7 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
 }
 
 #[test]
-fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
+fn only_waiters_count_as_multi_key_requests_or_with_other_waits() {
     let counts = |fixture: &Fixture| {
         let queue = fixture.queues.of_key(key("l").as_ref()).unwrap();
         (fixture.queues.has_multi_key_requests(), queue.multi_key, queue.with_other_waits)
@@ -441,7 +441,7 @@ fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
 }
 
 #[test]
-fn a_key_without_waiters_takes_over_the_family_but_not_a_limit_of_its_own_family() {
+fn a_key_without_waiters_takes_the_new_lock_type_but_no_limit_of_its_old_one() {
     for (present, claim, limit) in [(true, MUTEX, Some(3)), (false, MUTEX, None), (false, permits(5, 1), Some(5))] {
         let mut fixture = Fixture::default();
         let first = fixture.wait("a", "k", permits(3, 1));
@@ -505,7 +505,7 @@ fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestI
 }
 
 #[test]
-fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on() {
+fn completed_requests_of_several_keys_get_replies_in_rotation_and_others_keep_waiting() {
     let mut fixture = Fixture::default();
     let of_k = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
     let of_l = ["c", "d"].map(|owner| wait_with_coalesce(&mut fixture, owner, "l"));
@@ -521,7 +521,7 @@ fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on()
 }
 
 #[test]
-fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
+fn completed_requests_do_not_touch_an_emptied_queue_that_is_used_again() {
     let mut fixture = Fixture::default();
     let done = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
     ["a", "b"].iter().for_each(|owner| _ = fixture.wait(owner, "m", MUTEX));
@@ -536,7 +536,7 @@ fn answered_requests_leave_an_emptied_queue_that_is_used_again_alone() {
 
 /// Rows: the claims of an owner that wait, what it comes to hold, and which of them are served before the head.
 #[test]
-fn requests_that_reenter_come_before_the_head_until_their_owner_holds_the_key_no_more() {
+fn requests_that_reenter_come_before_the_head_while_their_owner_holds_the_key() {
     let permits = |count| Claim::Permits { limit: 3, count };
     let share = |holds, has_slot| Share { holds, reads: 0, has_slot };
     let of_semaphore = [permits(Count::Exactly(2)), permits(Count::Delta(1)), permits(Count::Exactly(1))];

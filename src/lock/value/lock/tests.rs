@@ -143,7 +143,7 @@ fn admission_follows_the_state_table() {
 }
 
 #[test]
-fn a_hold_whose_lease_is_over_is_not_live() {
+fn a_hold_whose_lease_has_expired_is_not_live() {
     let readers = lock_with_leases(&[("a", read(Delta(1)), 10), ("b", read(Delta(1)), 20)]);
     let live = |now| {
         let live = readers.live_holds(timestamp(now)).map(|hold| format!("{:?}", hold.owner));
@@ -192,7 +192,7 @@ fn a_grant_never_ends_a_lease_earlier() {
 
 /// Rows: earlier grants, the claim granted to `a`, and the result of revoking that grant.
 #[test]
-fn taking_a_grant_back_restores_the_earlier_holds() {
+fn revoking_a_grant_restores_the_earlier_holds() {
     let rows = [
         (vec![], MUTEX, Released::Gone),
         (vec![("a", MUTEX)], MUTEX, Released::Same(1)),
@@ -271,7 +271,7 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
 }
 
 #[test]
-fn a_release_gives_back_the_portion_it_names() {
+fn a_release_removes_the_named_amount() {
     let rows = [
         (vec![("a", MUTEX)], "a", ReleaseAmount::Mutex, Ok(Released::Gone)),
         (vec![("a", MUTEX)], "b", ReleaseAmount::Mutex, Ok(Released::NotHeld)),
@@ -299,7 +299,7 @@ fn a_release_gives_back_the_portion_it_names() {
 }
 
 #[test]
-fn an_eviction_takes_every_hold_of_one_owner() {
+fn an_eviction_removes_every_hold_of_one_owner() {
     for claim in [MUTEX, reentrant(Delta(3)), write(Delta(2)), permits(3, Delta(3))] {
         let mut lock = lock(&[("a", claim)]);
         assert_eq!(lock.evict(b"b"), Released::NotHeld, "{claim:?}");
@@ -313,7 +313,7 @@ fn an_eviction_takes_every_hold_of_one_owner() {
 }
 
 #[test]
-fn a_renewal_starts_the_lease_of_one_owner_again() {
+fn a_renewal_restarts_the_lease_of_one_owner() {
     for claim in [MUTEX, reentrant(Delta(1)), write(Delta(1)), permits(2, Delta(1))] {
         let mut lock = lock_with_leases(&[("a", claim, 10)]);
         assert_eq!(lock.renew(b"b", None, timestamp(5)), None, "{claim:?}");
@@ -328,7 +328,7 @@ fn a_renewal_starts_the_lease_of_one_owner_again() {
 }
 
 #[test]
-fn a_changed_deadline_of_the_key_ends_holders_earlier() {
+fn a_changed_deadline_of_the_key_expires_holders_earlier() {
     let ends = |lock: &Lock| lock.stored_holds().iter().map(|hold| hold.until).collect::<Vec<_>>();
     // A single holder expires with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
@@ -353,7 +353,7 @@ fn expired_at(lock: &mut Lock, ms: u64) -> Vec<Owner> {
 }
 
 #[test]
-fn settling_removes_holders_with_expired_leases() {
+fn holders_with_expired_leases_are_removed() {
     let grants = [("a", permits(3, Delta(1)), 10), ("b", permits(3, Delta(1)), 20), ("c", permits(3, Delta(1)), -1)];
     let mut semaphore = lock_with_leases(&grants);
     assert_eq!(semaphore.first_deadline(Deadline::Never), until(11));
@@ -370,7 +370,7 @@ fn settling_removes_holders_with_expired_leases() {
 /// Rows: grants, the deadline of the key, when the first holder expires, and whether one of several is stored with a
 /// later deadline than the key.
 #[test]
-fn several_holders_end_by_themselves_and_one_with_its_key() {
+fn several_holders_expire_by_themselves_and_one_with_its_key() {
     let never = Deadline::Never;
     let (a, b) = (("a", read(Delta(1)), 10), ("b", read(Delta(1)), 20));
     let rows = [
@@ -391,7 +391,7 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
 }
 
 #[test]
-fn a_lock_reports_family_limit_fence_owner_and_memory() {
+fn a_lock_reports_lock_type_limit_fence_owner_and_memory() {
     let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Record>();
     let rows = [
         (lock(&[]), None, None, None, "", size_of::<Lock>()),
@@ -425,7 +425,7 @@ fn the_owners_of_a_lock_are_listed_and_counted() {
 }
 
 #[test]
-fn the_first_live_holder_is_that_of_the_smallest_fence_wherever_it_stands() {
+fn the_first_live_holder_has_the_smallest_fence_wherever_it_is_stored() {
     for (released, expected) in [("a", ("b", 3)), ("b", ("a", 3)), ("d", ("a", 3)), ("", ("a", 4))] {
         let mut lock = lock(&["a", "b", "c", "d"].map(|name| (name, permits(9, Delta(1)))));
         _ = lock.release(released.as_bytes(), &ReleaseAmount::Permits(Delta(1)));
