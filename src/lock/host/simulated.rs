@@ -388,7 +388,7 @@ impl Keyspace {
     fn send_hold(&mut self, key: &Key, owner: &[u8]) {
         let Some(Stored::Lock(lock, until)) = self.primary.get(key) else { panic!("an effect of a key with no lock") };
         let hold = lock.hold(owner, *until).expect("an effect is sent of a hold that is there");
-        let kind = lock.lock_type_and_limit().expect("somebody holds it");
+        let kind = lock.lock_type_and_limit().expect("a holder exists");
         let sent = Sent::Hold(kind, to_holder(&hold));
         self.send(key, sent);
     }

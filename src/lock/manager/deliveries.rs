@@ -310,11 +310,11 @@ mod tests {
             deliveries.sent(CLIENT, delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
             deliveries.undelivered(RequestId(1));
-            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "on its way: {db} {names:?} {owner}");
+            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "in flight: {db} {names:?} {owner}");
             deliveries.clear();
             deliveries.not_sent(delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
-            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "lost: {db} {names:?} {owner}");
+            assert_eq!(deliveries.has_undelivered(), !is_confirmed, "undelivered: {db} {names:?} {owner}");
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(undelivered(&mut deliveries), ["a 2", "a 1"]);
         let mut deliveries = two();
         deliveries.delivered(RequestId(2));
-        assert!(deliveries.is_empty() && deliveries.index.is_none(), "a was told of both");
+        assert!(deliveries.is_empty() && deliveries.index.is_none(), "both are confirmed to a");
         // They are ordered by grant: an older request may have waited longer.
         deliveries = Deliveries::default();
         deliveries.sent(CLIENT, delivery(9, "a", "k"));

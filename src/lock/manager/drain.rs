@@ -208,7 +208,7 @@ mod tests {
         let rows: [(&str, Cause); 3] = [
             ("nothing", |_, _| {}),
             ("a request that ends", |fixture, last| fixture.manager.leave_all([last])),
-            ("a walk", |fixture, _| fixture.manager.waits.backlog.rescans.begin(Some(1))),
+            ("a rescan", |fixture, _| fixture.manager.waits.backlog.rescans.begin(Some(1))),
         ];
         for (row, work) in rows {
             let mut fixture = Fixture::of(&[("d", MUTEX)]);

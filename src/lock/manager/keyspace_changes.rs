@@ -201,8 +201,8 @@ mod tests {
         for (waiter, lease, at_ms, why, has_expired) in [
             ("", lease, 1_101, Command, false),
             ("", lease, 1_100, LeaseExpired, true),
-            ("a kept place", lease, 1_101, Command, false),
-            ("a kept place", lease, 1_100, LeaseExpired, true),
+            ("a reserved position", lease, 1_101, Command, false),
+            ("a reserved position", lease, 1_100, LeaseExpired, true),
             ("b", lease, 1_100, LeaseExpired, false),
             ("b", lease, 1_101, Command, true),
             ("b", lease, 1_102, Command, true),
@@ -215,7 +215,7 @@ mod tests {
             if !waiter.is_empty() {
                 fixture.acquire("b", MUTEX, None, Lease::Persist);
             }
-            if waiter == "a kept place" {
+            if waiter == "a reserved position" {
                 reserve_positions(&mut fixture);
             }
             fixture.server.keyspace.now_ms = at_ms;

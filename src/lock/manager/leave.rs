@@ -356,7 +356,7 @@ mod tests {
             leave(&mut fixture, id, Leave::Detach);
         }
         let kept = ids.map(|id| fixture.manager.queues().request(id).is_some());
-        assert_eq!(kept, [false, true, true], "the oldest place ends");
+        assert_eq!(kept, [false, true, true], "the oldest reserved position ends");
     }
 
     #[test]
@@ -375,8 +375,8 @@ mod tests {
         leave(&mut fixture, ids[1], Leave::Detach);
         assert_eq!((is_kept(&fixture, elsewhere), is_kept(&fixture, of_both)), (true, false), "three of k, one of l");
         leave(&mut fixture, ids[2], Leave::Detach);
-        assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the oldest place ends");
-        assert!(is_kept(&fixture, elsewhere), "it is a place of another key");
+        assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the oldest reserved position ends");
+        assert!(is_kept(&fixture, elsewhere), "it is a position of another key");
     }
 
     #[test]

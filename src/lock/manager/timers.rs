@@ -273,7 +273,7 @@ mod tests {
                 fixture.acquire(name, claim, session, short);
             }
             assert_eq!(fixture.manager.take_sooner(), is_needed, "{row}");
-            assert!(!fixture.manager.take_sooner(), "{row}: the host was told");
+            assert!(!fixture.manager.take_sooner(), "{row}: the host was notified");
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
                 fixture.manager.begin_grace(fixture.server.now().instant(), 1);
             }
             assert!(fixture.manager.take_sooner(), "{set:03b}");
-            assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was told");
+            assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was notified");
         }
     }
 

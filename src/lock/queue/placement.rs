@@ -116,7 +116,7 @@ mod tests {
             let row = format!("{ahead} waits for {waits_for}, a holds {held}");
             assert_eq!(position(&mut fixture, "a", "k") < there, is_before, "{row}");
             fixture.queues.reserve_position(id, Instant::from_ms(60_000));
-            assert!(position(&mut fixture, "a", "k") > there, "{row}: a request that is away does not count");
+            assert!(position(&mut fixture, "a", "k") > there, "{row}: a detached request does not count");
         }
     }
 

@@ -137,7 +137,7 @@ impl Rules {
                 let QueuePosition { arrival, .. } = self.position(id);
                 // The owner may have become a reader: an upgrade is ahead of all others.
                 let is_kept = arrival == position.arrival || self.position(id) < *position;
-                assert!(is_kept || !has_position, "a retry keeps its place");
+                assert!(is_kept || !has_position, "a retry keeps its position");
             }
             Ok(Acquired::Granted(_)) | Err(_) => {}
             Ok(Acquired::NotGranted) => panic!("a retry waits"),

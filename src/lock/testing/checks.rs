@@ -82,8 +82,8 @@ fn locks(keys: &BTreeMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Dea
 
 /// Panics unless requests could have produced this lock.
 pub fn check_lock(lock: &Lock) {
-    let kind = lock.lock_type_and_limit().expect("a lock has a family and a limit");
-    assert!(LockTypeAndLimit::new(kind.lock_type, kind.limit).is_some(), "a limit invalid for the family: {kind:?}");
+    let kind = lock.lock_type_and_limit().expect("a lock has a lock type and a limit");
+    assert!(LockTypeAndLimit::new(kind.lock_type, kind.limit).is_some(), "a limit invalid for the lock type: {kind:?}");
     let (fence, holds) = (lock.fence().expect("a stored lock is not vacant"), lock.stored_holds());
     assert!(!holds.is_empty() && !lock.is_vacant(), "a stored lock without a holder");
     assert_eq!((holds.len(), lock.owners().count()), (lock.holders(), lock.holders()), "holders");
@@ -108,7 +108,7 @@ pub fn check_lock(lock: &Lock) {
         LockType::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
         LockType::Reentrant => assert_eq!((holds.len(), holds[0].fence), (1, fence)),
         LockType::ReadWrite => {
-            assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer beside another holder")
+            assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer next to another holder")
         }
         LockType::Semaphore => {}
     }

@@ -379,7 +379,7 @@ fn in_long_schedules_of_a_small_world_no_request_waits_indefinitely() {
             reevaluated += here.model.reevaluated();
         }
     }
-    println!("{refused} refused, {reevaluated} decided anew");
+    println!("{refused} refused, {reevaluated} reevaluated");
     assert!(refused > 0 && reevaluated > 0);
 }
 

@@ -284,7 +284,7 @@ fn a_request_that_resumed_its_position_is_waited_for_by_requests_behind_it() {
             outcome: deadlock,
         },
         Case {
-            title: "another request is ahead of the place of Y",
+            title: "another request is ahead of the position of Y",
             held: &[("k", "H"), ("a", "G"), ("j", "W")],
             ahead: &[(&["k"], "Z")],
             keys: &["k", "a"],
@@ -597,7 +597,7 @@ fn one_of_several_holders_expires_even_if_a_renewal_or_expire_has_extended_the_k
     world.pass(20);
     assert_eq!(world.live("s"), 2);
     world.pass(1);
-    assert_eq!((world.live("s"), world.stored("s")), (1, 2), "no command has touched it");
+    assert_eq!((world.live("s"), world.stored("s")), (1, 2), "no command has accessed it");
     world.share("s", "c", 30);
     assert_eq!(world.stored("s"), 2);
     world.send(Command::Renew { keys: vec!["s"], owner: "b", kind: Kind::Semaphore, lease: Some(None) });
@@ -717,7 +717,7 @@ fn requests_of_one_owner_are_served_in_the_order_of_their_positions() {
     for claim in [two, by_two, two] {
         assert_eq!(world.ask(&["w"], "o", claim, Some(0)), Outcome::Queued);
     }
-    assert_eq!(world.replies(), [WaitReply::Superseded], "the last one has the place of the first");
+    assert_eq!(world.replies(), [WaitReply::Superseded], "the last one has the position of the first");
     world.happen(Event::Renamed("v", "w"));
     assert!(matches!(world.ask(&["w"], "o", one, Some(0)), Outcome::Granted(..)));
     assert!(world.replies()[1..].iter().all(|reply| matches!(reply, WaitReply::Granted(..))));
@@ -733,7 +733,7 @@ fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
     assert!(matches!(world.ask(&["t"], "o", by(3), None), Outcome::Granted(..)));
     assert_eq!(world.ask(&["t"], "p", by(1), Some(50)), Outcome::Queued);
     world.pass(60);
-    assert_eq!(world.replies(), [WaitReply::TimedOut], "its place is kept");
+    assert_eq!(world.replies(), [WaitReply::TimedOut], "its position is reserved");
     for claim in [exactly(2, 2), exactly(2, 1)] {
         assert_eq!(world.ask(&["t"], "p", claim, Some(300)), Outcome::Queued, "{claim:?}");
     }

@@ -364,7 +364,7 @@ impl Rules {
         for (id, outcome) in std::mem::take(&mut self.server.inbox.replies) {
             assert!(
                 self.manager.queues().request(id).is_none_or(|request| !request.is_present()),
-                "answered, still queued"
+                "replied, still queued"
             );
             self.outcomes.iter_mut().for_each(|outcomes| outcomes.push((id, outcome)));
             let number = self.numbers[&id];

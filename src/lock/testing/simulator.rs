@@ -383,7 +383,7 @@ impl Simulation {
             number == other && is_same
         };
         let are_same = replies.len() == expected.len() && replies.iter().zip(&expected).all(|(a, b)| is_same(a, b));
-        assert!(are_same, "told {replies:x?}, but the contract says {expected:x?}");
+        assert!(are_same, "replied {replies:x?}, but the contract says {expected:x?}");
         let granted = expected.iter().filter(|(_, reply)| matches!(reply, WaitReply::Granted(..)));
         let granted: Vec<_> = granted.filter_map(|(number, _)| self.owners.get(number).copied()).collect();
         for ((number, reply), (_, expected)) in replies.iter().zip(&expected) {
@@ -424,7 +424,7 @@ impl Simulation {
                     if live.len() == holds.len() {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");
                     }
-                    assert_eq!(lock.lock_type(), Some(lock_type(expected.kind)), "family of {key}");
+                    assert_eq!(lock.lock_type(), Some(lock_type(expected.kind)), "lock type of {key}");
                     let is_native = expected.holders.iter().any(|holder| holder.is_native);
                     assert!(live.is_empty() || lock.is_held_natively() == is_native, "native holds of {key}");
                     assert!(lock.semaphore_limit().is_none_or(|limit| limit == expected.limit), "limit of {key}");
@@ -441,7 +441,7 @@ impl Simulation {
             assert_eq!(waiters, expected.collect::<Vec<_>>(), "the queue of {key}, and since when its requests wait");
         }
         let detached = self.model.requests().iter().filter(|request| request.detached.is_some()).count();
-        assert_eq!(self.rules.manager.queues().reserved_positions(), detached, "kept places");
+        assert_eq!(self.rules.manager.queues().reserved_positions(), detached, "reserved positions");
         self.at_once.clear();
         self.fences.end_step();
     }

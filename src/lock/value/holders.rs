@@ -468,10 +468,7 @@ mod tests {
         many.for_each(|holder| holders.push(holder));
         holders.push(Holder { slot: holders.free_slot(), ..holder(30, 1) });
         let bytes = holders.slots().map(Slots::heap_bytes);
-        assert!(
-            bytes.is_some_and(|bytes| bytes < 100),
-            "one slot beside many holders costs no table of all: {bytes:?}"
-        );
+        assert!(bytes.is_some_and(|bytes| bytes < 100), "one slot among many holders costs no table of all: {bytes:?}");
     }
 
     #[test]

@@ -215,7 +215,7 @@ fn a_key_with_only_reserved_positions_is_deleted_and_not_handed_off() {
     fixture.server.keyspace.write_check = WriteCheck::Refused;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
     assert_eq!(fixture.effects(), [SentEffect::Delete]);
-    assert!(!fixture.manager.has_due(), "nothing waits for the gate");
+    assert!(!fixture.manager.has_due(), "nothing waits for writes to be accepted");
 }
 
 /// The keyspace, with another result of the write check for the key l.
@@ -312,7 +312,7 @@ fn multi_key_requests_that_are_not_permitted_get_replies_over_several_iterations
     assert_eq!(fixture.release("d", ReleaseAmount::Mutex), Ok(Released::Gone));
     for replied in 1..=3 {
         assert_eq!(fixture.server.inbox.replies.len(), replied);
-        assert_eq!(fixture.manager.has_due(), replied < 3, "the rest is left to the next turn");
+        assert_eq!(fixture.manager.has_due(), replied < 3, "the rest is left to the next iteration");
         fixture.drain();
     }
 }

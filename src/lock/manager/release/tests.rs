@@ -92,7 +92,7 @@ fn waiters_for_a_key_that_moves_get_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.server.keyspace.write_check = WriteCheck::SlotMoved;
     assert_eq!(fixture.release("c", ReleaseAmount::Mutex), Ok(Released::NotHeld));
-    assert!(fixture.server.inbox.replies.is_empty(), "a release that ends no hold answers no waiter");
+    assert!(fixture.server.inbox.replies.is_empty(), "a release that ends no hold completes no waiter");
     assert_eq!(fixture.release("a", ReleaseAmount::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert!(matches!(fixture.server.inbox.replies[..], [(_, WaitOutcome::TryAgain)]));

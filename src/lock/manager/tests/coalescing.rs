@@ -213,7 +213,11 @@ fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_detache
         }
         let retry = queue(&mut fixture, "b", coalesces);
         let present = fixture.manager.queues().of_key(key().as_ref()).unwrap().present();
-        assert_eq!(present.map(|(_, id)| id).collect::<Vec<_>>(), [retry, behind], "{row}: the retry keeps the place");
+        assert_eq!(
+            present.map(|(_, id)| id).collect::<Vec<_>>(),
+            [retry, behind],
+            "{row}: the retry keeps the position"
+        );
         replies(&mut fixture);
         release(&mut fixture, "a");
         assert_eq!(fixture.holders(), if coalesces { "c" } else { "b" }, "{row}");
@@ -314,12 +318,12 @@ fn a_completed_request_is_no_waiter_among_requests_that_wait() {
     fixture.server.time_slices = TimeSlices::Of(1);
     release(&mut fixture, "a");
     let second = WaitOutcome::Done { fence: fence(&fixture) };
-    assert_eq!((fixture.holders(), replies(&mut fixture).len()), ("f".into(), 2), "one grant, one of four answers");
+    assert_eq!((fixture.holders(), replies(&mut fixture).len()), ("f".into(), 2), "one grant, one of four replies");
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
     assert!(matches!(ask_for(&mut fixture, b"x", "f", false), Acquired::Queued(_)), "D does not wait for f");
     let retry = queue(&mut fixture, "C", true);
     assert_eq!(replies(&mut fixture), [], "the older request is not superseded");
-    assert!(!fixture.manager.is_being_removed(retry), "no release has answered it yet");
+    assert!(!fixture.manager.is_being_removed(retry), "no release has completed it yet");
     release(&mut fixture, "f");
     fixture.server.time_slices = TimeSlices::Endless;
     drain_all(&mut fixture);

@@ -84,8 +84,8 @@ fn thousands_of_requests_of_one_owner_are_granted_over_several_iterations() {
     assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
     let (iterations, longest) = drain(&mut fixture);
     // Two passes, each over all requests of the owner.
-    assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
-    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
+    assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in one iteration");
+    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} iterations");
 }
 
 /// They have one key in common.
@@ -100,8 +100,8 @@ fn thousands_of_multi_key_requests_of_one_owner_are_listed_once() {
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", ReleaseAmount::Mutex));
     assert!(released == Ok(Released::Gone) && steps <= most(2) + REQUESTS, "the release: {steps} steps");
     let (iterations, longest) = drain(&mut fixture);
-    assert!(longest <= most(2), "{longest} steps in a turn");
-    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
+    assert!(longest <= most(2), "{longest} steps in one iteration");
+    assert!(iterations >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} iterations");
 }
 
 fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
@@ -143,10 +143,10 @@ fn ten_thousand_waiters_with_coalesce_get_replies_over_several_iterations_and_de
     fixture.drain();
     assert!(fixture.manager.has_due(), "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
-    assert_eq!(holder, Some(true), "a hand-off elsewhere is in the next turn");
+    assert_eq!(holder, Some(true), "a hand-off elsewhere is in the next iteration");
     let (iterations, longest) = drain(&mut fixture);
-    assert!(longest <= most(1), "{longest} steps in a turn");
-    assert!((10_000 / UNITS as usize - 4..10_000).contains(&iterations), "{iterations} turns");
+    assert!(longest <= most(1), "{longest} steps in one iteration");
+    assert!((10_000 / UNITS as usize - 4..10_000).contains(&iterations), "{iterations} iterations");
     assert_eq!(fixture.manager.observer.statistics.coalesced, 9_998);
 }
 
@@ -180,7 +180,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
         assert!(steps <= most(KEYS), "{steps} steps");
     }
     let (_, longest) = drain(&mut fixture);
-    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    assert!(longest <= most(KEYS), "{longest} steps in one iteration");
     let stored = fixture.stored_under(&Key::new(0, b"k0")).map(|(lock, _)| lock.is_held_by(b"o0"));
     assert_eq!((stored, fixture.manager.queues().waiters()), (Some(true), 49));
 }
@@ -192,7 +192,7 @@ fn requests_for_a_hundred_keys_end_over_several_iterations_when_their_connection
     let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.leave_all(ids));
     assert_eq!(steps, 0);
     let (_, longest) = drain(&mut fixture);
-    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    assert!(longest <= most(KEYS), "{longest} steps in one iteration");
     assert!(fixture.manager.queues().is_empty());
 }
 
@@ -206,7 +206,7 @@ fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
     });
     assert!(steps <= most(KEYS), "{steps} steps");
     let (_, longest) = drain(&mut fixture);
-    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    assert!(longest <= most(KEYS), "{longest} steps in one iteration");
     assert_eq!(fixture.manager.queues().waiters(), 49);
 }
 
@@ -222,8 +222,8 @@ fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_iterations() {
     let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.db_changed(None));
     assert!(steps <= 1, "the flush: {steps} steps");
     let (iterations, longest) = drain(&mut fixture);
-    assert!(longest <= most(1), "{longest} steps in a turn");
-    assert!(iterations >= KEYS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} turns");
+    assert!(longest <= most(1), "{longest} steps in one iteration");
+    assert!(iterations >= KEYS / UNITS as usize && fixture.manager.queues().is_empty(), "{iterations} iterations");
 }
 
 #[test]
@@ -237,13 +237,13 @@ fn a_change_of_the_keys_deadline_visits_no_waiter() {
     for _ in 0..3 {
         fixture.manager.key_changed(key().as_ref());
         let (iterations, longest) = drain(&mut fixture);
-        assert!(iterations == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {iterations} turns");
+        assert!(iterations == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {iterations} iterations");
     }
     // A value of another type is one decision for all waiters. The replies are spread over the next iterations.
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_changed(key().as_ref());
     let (_, longest) = drain(&mut fixture);
-    assert!(longest <= most(1) && fixture.manager.queues().is_empty(), "{longest} steps in a turn");
+    assert!(longest <= most(1) && fixture.manager.queues().is_empty(), "{longest} steps in one iteration");
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn an_undelivered_grant_is_recorded_as_such_whatever_ends_it_first() {
     type Lost = fn(&mut Fixture, RequestId);
     let rows: [(&str, Option<ClientId>, Lost); 4] = [
         ("no session", None, |fixture, request| fixture.manager.undelivered(request)),
-        ("known to be lost when its connection ends", Some(ClientId(7)), |fixture, request| {
+        ("known to be undelivered when its connection ends", Some(ClientId(7)), |fixture, request| {
             fixture.manager.undelivered(request);
             fixture.manager.end_session(ClientId(7));
         }),
@@ -261,7 +261,7 @@ fn an_undelivered_grant_is_recorded_as_such_whatever_ends_it_first() {
             fixture.manager.end_session(ClientId(7));
             fixture.acquire("c", MUTEX, None, Lease::Persist);
         }),
-        ("known to be lost later", Some(ClientId(7)), |fixture, request| {
+        ("known to be undelivered later", Some(ClientId(7)), |fixture, request| {
             fixture.manager.end_session(ClientId(7));
             fixture.drain();
             fixture.manager.undelivered(request);

@@ -71,7 +71,7 @@ fn a_release_does_its_share_and_the_next_iterations_continue_in_the_order_of_the
     assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b c d e".into(), false));
     let holds = |name: &str| SentEffect::Hold(owner(name));
     let effects = [SentEffect::Drop(owner("w")), holds("a"), holds("b"), holds("c"), holds("d"), holds("e")];
-    assert_eq!(fixture.effects(), effects, "replicas are told in the order of the grants");
+    assert_eq!(fixture.effects(), effects, "replicas get the effects in the order of the grants");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn waiters_of_a_key_that_became_another_type_get_replies_over_several_iterations
     let ids = waiting(&fixture);
     fixture.drain();
     fixture.drain();
-    assert_eq!(waiting(&fixture).len(), 2, "one is answered in each turn");
+    assert_eq!(waiting(&fixture).len(), 2, "one gets its reply in each iteration");
     drain_all(&mut fixture);
     let replied_in_order: Vec<_> = replies(&mut fixture).iter().map(|(id, _)| *id).collect();
     assert_eq!((replied_in_order, fixture.manager.queues().is_empty()), (ids, true));
@@ -251,7 +251,7 @@ fn a_grant_without_waiting_ends_the_position_of_a_connection_that_has_just_ended
     fixture.server.keyspace.delete(&key());
     assert!(matches!(ask(&mut fixture, "b", MUTEX), Acquired::Granted(_)));
     drain_all(&mut fixture);
-    assert!(fixture.manager.queues().is_empty(), "no place is kept");
+    assert!(fixture.manager.queues().is_empty(), "no position is reserved");
 }
 
 #[test]
@@ -385,7 +385,11 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
         assert!(replies.iter().all(|(_, outcome)| matches!(outcome, WaitOutcome::Impossible(_))), "{replies:?}");
         replies.iter().map(|(id, _)| *id).collect()
     };
-    assert_eq!(refused(&mut fixture), ids[..2], "one of those to be ended in this turn, and the head of the queue");
+    assert_eq!(
+        refused(&mut fixture),
+        ids[..2],
+        "one of the requests to end in this iteration, and the head of the queue"
+    );
     drain_all(&mut fixture);
     assert_eq!((refused(&mut fixture), waiting(&fixture).len()), (ids[2..].to_vec(), 1));
 }

@@ -58,7 +58,7 @@ const CASES: &[Case] = &[
         cycle: None,
     },
     Case {
-        title: "three owners over three families",
+        title: "three owners over three lock types",
         held: &[("a", "k", MUTEX), ("b", "w", WRITE), ("c", "s", permits(1, 1))],
         waiting: &[("a", "w", READ), ("b", "s", permits(1, 1))],
         new: ("c", "k", MUTEX),
@@ -224,7 +224,7 @@ const CASES: &[Case] = &[
         cycle: Some("d@s a@t"),
     },
     Case {
-        title: "over two families, no part is a deadlock without the others",
+        title: "over two lock types, no part is a deadlock without the others",
         held: &[
             ("b", "s", permits(2, 1)),
             ("e", "s", permits(2, 1)),

@@ -130,13 +130,13 @@ fn a_reserved_position_is_no_waiter_and_is_resumed() {
     queues.reserve_position(kept, Instant::from_ms(60_000));
     queues.reserve_position(kept, Instant::from_ms(60_000));
     assert_eq!((queues.waiters(), queues.reserved_positions(), queues.oldest_reserved()), (1, 1, Some(kept)));
-    assert_eq!(queues.of_key(key("l").as_ref()).unwrap().head().map(|(_, id)| id), Some(other), "it is passed over");
+    assert_eq!(queues.of_key(key("l").as_ref()).unwrap().head().map(|(_, id)| id), Some(other), "it is skipped");
     assert_eq!(queues.of_key(key("k").as_ref()).unwrap().waiters(), 0);
     assert_eq!(retried(queues, "a", "kl", MUTEX), Some(kept), "a retry finds it");
     let position = queues.leave(kept).unwrap().0.position;
     let back = fixture.wait("a", "l", MUTEX);
     assert!(position < fixture.queues.request(other).unwrap().position);
-    assert!(position < fixture.queues.request(back).unwrap().position, "a new request gets another place");
+    assert!(position < fixture.queues.request(back).unwrap().position, "a new request gets another position");
     assert!(fixture.queues.id_of(key("k").as_ref()).is_none());
 }
 
@@ -203,7 +203,7 @@ fn an_owner_that_can_be_waited_for_holds_or_waits() {
     assert!(fixture.may_be_waited_for("b"), "it waits");
     assert!(!fixture.queues.may_be_waited_for(1, b"a", None) && !fixture.may_be_waited_for("c"));
     fixture.queues.reserve_position(waiter, Instant::from_ms(60_000));
-    assert!(!fixture.may_be_waited_for("b"), "it is away");
+    assert!(!fixture.may_be_waited_for("b"), "its client has left");
     fixture.queues.leave(waiter);
     assert!(!fixture.may_be_waited_for("a"), "no request waits for the key any more");
 }
@@ -289,7 +289,7 @@ fn a_queue_knows_whether_a_waiter_also_wants_other_keys() {
     fixture.queues.leave(multi_key[0]);
     assert_eq!(knows(&fixture), [true, true]);
     fixture.queues.reserve_position(multi_key[1], Instant::from_ms(60_000));
-    assert_eq!(knows(&fixture), [false, false], "it is away");
+    assert_eq!(knows(&fixture), [false, false], "its client has left");
     fixture.queues.leave(multi_key[1]);
     let again = fixture.wait("e", "kl", MUTEX);
     assert_eq!(knows(&fixture), [true, true]);
@@ -320,7 +320,7 @@ fn every_position_but_the_last_has_a_waiter_behind_it() {
     };
     assert_eq!(behind(&fixture.queues), [true, true, false]);
     fixture.queues.reserve_position(ids[2], Instant::from_ms(60_000));
-    assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
+    assert_eq!(behind(&fixture.queues), [true, false, false], "a reserved position is no waiter");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
     let ahead = &QueuePosition::last(Rank::Normal, 0);
     for (row, name, owner, position, claim, is_covered) in [
         ("behind its own request", "k", "a", behind, MUTEX, true),
-        ("at the place of its own request", "k", "a", position, MUTEX, false),
+        ("at the position of its own request", "k", "a", position, MUTEX, false),
         ("ahead of its own request", "k", "a", ahead, MUTEX, false),
         ("behind another owner's request", "k", "b", behind, MUTEX, false),
         ("the earlier one is for several keys", "k", "c", behind, MUTEX, false),
@@ -426,7 +426,7 @@ fn only_waiters_count_as_multi_key_requests_or_with_other_waits() {
     let third = fixture.wait("a", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 2));
     fixture.queues.leave(both[0]);
-    assert_eq!(counts(&fixture), (false, 0, 2), "a kept place was counted no more");
+    assert_eq!(counts(&fixture), (false, 0, 2), "a reserved position was no longer counted");
     fixture.queues.leave(both[1]);
     fixture.queues.leave(third);
     assert_eq!(counts(&fixture), (false, 0, 0));
@@ -483,7 +483,7 @@ fn a_table_with_an_entry_is_not_clean() {
         ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
         ("ends", WaitQueues { ends: of_one().ends, ..empty() }),
         ("lease_ends", WaitQueues { lease_ends: of_one().lease_ends, ..empty() }),
-        ("away", WaitQueues { detached: of_one().detached, ..empty() }),
+        ("detached", WaitQueues { detached: of_one().detached, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
         ("holdings", WaitQueues { holdings: of_one().holdings, ..empty() }),
