@@ -38,7 +38,7 @@ COMPILED = r"cargo install --path \S+"
 ELSEWHERE: List[Tuple[str, str]] = [
     # The command line.
     (r"redis-lock: not shown: .*", "cli/tests/cli/missing.rs: fn the_locks_of_the_living_shards_are_shown"),
-    (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_are_what_is_printed"),
+    (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_match_the_output"),
     (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_put_itself"),
     (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
     (r"ExecStart=\S+/redis-lock run .*|Environment=REDIS_LOCK_URL=.*",
@@ -47,10 +47,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"(OnCalendar|AccuracySec|WantedBy)=.*", "no: systemd's own"),
     (r"curl --fail --header .Fence: .*", "no: a program of the reader, which reads the fence"),
     # Loading: each line and file, rewritten and restarted.
-    (r"loadmodule \S+", "tests/it/rewriting.rs: fn no_page_or_script_tells_another_way"),
-    (r"grep -q .* >>/etc/redis/redis.conf", "tests/it/rewriting.rs: fn the_line_of_the_page_is_written_once"),
+    (r"loadmodule \S+", "tests/it/rewriting.rs: fn no_page_or_script_documents_another_way"),
+    (r"grep -q .* >>/etc/redis/redis.conf", "tests/it/rewriting.rs: fn the_pages_line_is_written_once"),
     (r"redis-server (.* )?--loadmodule .*", "tests/it/rewriting.rs: fn a_server_without_a_file"),
-    (r"maxmemory-policy noeviction|appendonly yes", "tests/it/readme.rs: fn a_server_starts_on_the_example"),
+    (r"maxmemory-policy noeviction|appendonly yes", "tests/it/readme.rs: fn a_server_starts_with_the_example"),
     # Packages.
     (r"(apt|apt-get) install (redis-server )?\./target/debian/.*", "tests/it/package.rs: package.install()"),
     (r"(systemctl restart|systemctl enable --now) redis\S*", "no: needs systemd; test_images starts the unit"),

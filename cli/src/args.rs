@@ -516,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_has_whole_milliseconds_and_no_time_wraps() {
+    fn leases_are_whole_milliseconds_and_times_do_not_overflow() {
         let lease = |text: &str| parse_lease(text).map(|time| time.as_nanos());
         assert_eq!(lease("1ms"), Ok(1_000_000));
         assert_eq!(lease("1ms 1ns"), Ok(2_000_000));
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn claps_own_rules_for_this_command_line_hold() {
+    fn the_command_line_passes_clap_debug_assert() {
         CommandLine::command().debug_assert();
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn misconf_names_the_file_that_cannot_be_written() {
+    fn misconf_names_the_unwritable_file() {
         let told = |aof: &str| sentences(&format!("lock_acquires_refused:MISCONF\naof_last_write_status:err\n{aof}"));
         assert!(told("aof_enabled:1")[0].contains("append-only file"));
         // Redis keeps the status of a file that is no longer in use.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_has_what_the_server_shows_of_it() {
+    fn a_pause_shows_what_the_server_reports() {
         let info = "lock_acquires_refused:PAUSED\r\npaused_reason:client_pause\r\npaused_timeout_milliseconds:1993\r\n";
         assert_eq!(sentences(info), ["grants nothing for another 1.9s: it is paused (client_pause)"]);
         assert_eq!(
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_of_a_newer_module_is_shown_as_it_is() {
+    fn an_unknown_code_of_a_newer_module_is_shown_verbatim() {
         assert_eq!(
             sentences("lock_acquires_refused:LATER"),
             ["grants nothing: LATER, it refuses writes (see its log)"]

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_time_is_cut_to_the_unit_that_fits() {
+    fn times_are_shown_in_the_unit_that_fits() {
         let shown = [0, 999, 1_000, 1_999, 59_999, 60_000, 61_500, 3_599_999, 3_600_000, 86_399_999, 86_400_000];
         let texts = shown.map(human);
         let expected =
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_a_word() {
+    fn missing_times_are_shown_as_words() {
         assert_eq!([left(-1), left(-2), left(1500)], ["no deadline", "free", "1.5s"]);
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_command_of_the_module_that_is_unknown_says_that_the_module_is_missing() {
+    fn only_an_unknown_module_command_means_that_the_module_is_missing() {
         let exit_code = |reply: &[u8]| {
             let reply = redis::parse_redis_value(reply).and_then(redis::Value::extract_error);
             Error::of_command("here", reply.unwrap_err()).exit_code()

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_by_what_the_terminal_shows() {
+    fn columns_are_aligned_by_display_width() {
         let mut table = Table::new(&[("KEY", Align::Whole), ("N", Align::Right), ("OWNER", Align::Name)]);
         table.row(["東京".into(), "5".into(), "a".into()]);
         table.row(["longer".into(), "1234".into(), "bb".into()]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_where_a_variation_selector_widens_a_character() {
+    fn truncation_accounts_for_variation_selectors() {
         for hearts in 0..6 {
             let mut table = Table::new(&[("N", Align::Right), ("OWNER", Align::Name)]);
             table.row(["5".into(), "o".repeat(hearts) + &"\u{2764}\u{fe0f}".repeat(10)]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_that_is_to_be_copied_has_a_line_of_its_own_and_another_one_is_cut() {
+    fn long_names_to_copy_get_a_separate_line_and_others_are_truncated() {
         let mut table = Table::new(&[("KEY", Align::Whole), ("N", Align::Right), ("OWNER", Align::Name)]);
         table.row(["k".repeat(30), "5".into(), "owner-with-a-long-name".into()]);
         table.row(["k".into(), "5".into(), "o".into()]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_too_wide_is_folded_and_none_of_it_is_lost() {
+    fn a_row_that_is_too_wide_is_folded_completely() {
         let expected = "\
 TIME                      MS  KEY
   OWNER         CLIENT  ADDRESS
@@ -208,7 +208,7 @@ kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk
     }
 
     #[test]
-    fn no_line_but_a_key_is_wider_than_the_terminal() {
+    fn only_a_key_may_be_wider_than_the_terminal() {
         let table = of_log();
         for terminal in 24..120 {
             let text = table.text(Some(terminal));

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_drive_the_terminal_is_escaped() {
+    fn terminal_control_characters_are_escaped() {
         let shown = |bytes: &[u8]| Text(bytes.to_vec()).to_string();
         assert_eq!(shown("zürich 東京 \"a\"".as_bytes()), "zürich 東京 \"a\"");
         assert_eq!(shown(b"\x1b[2Ja\nb\tc\\"), "\\x1b[2Ja\\nb\\tc\\\\");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read_again() {
+    fn printed_names_can_be_parsed_back() {
         let all_bytes: Vec<u8> = (0..=255).collect();
         let names = [&all_bytes[..], "zürich \u{202e} 東京".as_bytes(), b"caf\xe9", b"a\\xe9b", b"\\", b"-k", b"\0"];
         for bytes in all_bytes.chunks(1).chain(names) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_string_or_base64() {
+    fn json_contains_a_string_or_base64() {
         let json = |bytes: &[u8]| serde_json::to_string(&Text(bytes.to_vec())).expect("it is written");
         assert_eq!(json("a\"b\u{1b}é".as_bytes()), "\"a\\\"b\\u001bé\"");
         assert_eq!(json(b"\xff\0"), "{\"base64\":\"/wA=\"}");

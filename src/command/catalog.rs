@@ -394,13 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn only_lock_exec_has_keys_of_another_command() {
+    fn only_lock_exec_has_the_keys_of_another_command() {
         let of_another: Vec<_> = CATALOG.iter().filter(|command| command.action.has_keys_of_another()).collect();
         assert!(matches!(of_another[..], [exec] if exec.action == Action::Exec));
     }
 
     #[test]
-    fn every_command_is_hinted_as_the_contract_has_it() {
+    fn every_hint_matches_the_documented_syntax() {
         let lease = "[EX seconds|PX milliseconds|PERSIST]";
         let wait = "[BLOCK milliseconds [NOTIFY channel]] [SESSION]";
         let hints = [
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arity_is_that_of_the_arguments() {
+    fn the_arity_matches_the_arguments() {
         for command in CATALOG.iter().filter(|command| command.action != Action::Apply) {
             let least = 1 + command.args.iter().map(Arg::least_words).sum::<i32>();
             let is_open = command.args.iter().any(Arg::is_open);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_accepts_what_its_arity_says() {
+    fn a_command_accepts_the_arguments_its_arity_allows() {
         let accepted = |action| (0..9).filter(|arguments| of_action(action).accepts(*arguments)).collect::<Vec<_>>();
         assert_eq!(accepted(Action::Held), [3]);
         assert_eq!(accepted(Action::Info), [2, 3, 4, 5, 6, 7, 8]);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn only_mlock_takes_several_keys() {
+    fn only_mlock_takes_multiple_keys() {
         for command in CATALOG {
             assert_eq!(command.action.takes_several_keys(), command.name.starts_with("MLOCK."), "{}", command.name);
         }

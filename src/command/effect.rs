@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_hold_fills_the_room() {
+    fn the_longest_hold_exactly_fits_the_buffer() {
         let holder = Holder {
             owner: Owner::new(&[b' '; MAX_OWNER]).unwrap(),
             fence: Fence::new((1 << 53) - 1).unwrap(),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_reads_so() {
+    fn a_hold_has_the_documented_text() {
         let rows = [
             (LockType::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),
             (LockType::Mutex, 1, 1, 0, None, "a 1763778000000000 30000 1763778030000 worker 7"),
@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_is_applied(held in held()) {
+        fn sent_effects_are_applied_unchanged(held in held()) {
             let bytes = encoded(&held);
             match decode(&[&bytes]) {
                 Some(ReplicatedEffect::Hold(kind, holder)) => {
@@ -279,13 +279,13 @@ mod tests {
 
         /// Whatever decodes is a valid hold in its only encoding.
         #[test]
-        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..7usize) {
+        fn arbitrary_bytes_do_not_crash_it(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..7usize) {
             let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();
             prop_assert!(encoded_again(&bytes).is_none_or(|again| again == bytes));
         }
 
         #[test]
-        fn no_change_of_a_good_one_brings_it_down(
+        fn mutations_of_a_valid_input_do_not_crash_it(
             held in held(), position in 0..2000usize, to in "[0-9 amrhwsn-]|[\\x00-\\xff]", cut in 0..2000usize,
         ) {
             let mut bytes = encoded(&held);
@@ -296,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn no_words_bring_it_down(words in prop::collection::vec(
+        fn arbitrary_words_do_not_crash_it(words in prop::collection::vec(
             prop_oneof![Just("DROP"), Just("ENDED"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"),
                 Just("2"), Just("m 1 1 1 a")],
             0..5,
@@ -311,7 +311,7 @@ mod tests {
     /// Primaries and append-only files of 1.0.0 contain these effects. They must be applied and sent unchanged as long
     /// as the format version is 1.
     #[test]
-    fn holds_of_form_1_are_what_they_were() {
+    fn holds_of_format_version_1_are_unchanged() {
         assert_eq!(FORM, 1);
         for hold in [
             "m 11 500 1500 a b",
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_in_words_are_decoded() {
+    fn effects_with_keywords_are_decoded() {
         let rows: [(&[&str], ReplicatedEffect<'_>); 5] = [
             (&["DROP", "a b"], ReplicatedEffect::Drop(OwnerRef::new(b"a b").unwrap())),
             (&["ENDED", "5"], ReplicatedEffect::Ended(Timestamp::from_ms(5))),
@@ -343,7 +343,7 @@ mod tests {
 
     /// Each one differs from a valid effect in a single respect.
     #[test]
-    fn what_no_lock_can_be_is_not_decoded() {
+    fn impossible_holds_are_not_decoded() {
         for good in [
             "m 9 9 9 a",
             "r 9 9 9 1 a",
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_of_a_later_form_is_not_decoded_and_tells_its_number() {
+    fn an_effect_of_a_later_format_version_is_not_decoded_and_returns_its_number() {
         for (words, form) in [
             (&["2 m 9 9 9 a"][..], Some(2)),
             (&["2", "DROP", "a"], Some(2)),

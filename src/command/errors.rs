@@ -333,7 +333,7 @@ mod tests {
     use lock::value::owner::Owner;
 
     #[test]
-    fn the_words_are_api() {
+    fn the_error_codes_and_messages_are_stable() {
         let words = [
             (INVALID_CURSOR, "ERR invalid cursor"),
             (NO_SCAN, "ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_redis_words_says_where_it_is() {
+    fn an_error_with_redis_wording_shows_its_position() {
         let long = [b'x'; 49];
         let cases = [
             (syntax_at(b"BLOK", "unknown option"), "ERR syntax error at 'BLOK': unknown option".to_string()),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_words_about_modules_are_replaced() {
+    fn server_messages_meant_for_modules_are_replaced() {
         let cases = [
             (
                 "ERR acl verification failed, can't run this command or subcommand.",
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_a_key_has_its_words() {
+    fn every_key_error_has_its_message() {
         assert_eq!(ErrorReply::from(KeyError::WrongType), WRONG_TYPE);
         assert_eq!(ErrorReply::from(KeyError::NoFence), NO_FENCE);
         let invalid = |invalid| ErrorReply::from(KeyError::Invalid(invalid));
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_another_family_names_the_commands_to_use() {
+    fn a_lock_of_another_type_names_the_commands_to_use() {
         let cases = [
             (LockType::Mutex, "WRONGKIND the key is a mutex: use the LOCK. commands"),
             (LockType::Reentrant, "WRONGKIND the key is a reentrant mutex: use the RLOCK. commands"),
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_a_request_has_its_words() {
+    fn every_request_error_has_its_message() {
         assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
         assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
         let limits = [
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_quoted_escaped_and_cut() {
+    fn names_are_quoted_escaped_and_truncated() {
         let quoted = |name: &[u8]| Quoted(name).to_string();
         assert_eq!(quoted(b""), "''");
         assert_eq!(quoted(b"a\0b\r\n'\xff"), r"'a\x00b\r\n\'\xff'");
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_is_told_from_its_beginning_back_to_it() {
+    fn a_deadlock_lists_the_whole_cycle() {
         let cases = [
             (1, "DEADLOCK this request would deadlock: '0' waits for '0' on 'a'"),
             (2, "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '1' waits for '0' on 'b'"),
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_names_eight_edges_and_counts_the_others() {
+    fn a_deadlock_lists_eight_edges_and_counts_the_others() {
         let seven = "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '1' waits for '2' on 'b', \
                      '2' waits for '3' on 'c', '3' waits for '4' on 'd', '4' waits for '5' on 'e', \
                      '5' waits for '6' on 'f', '6' waits for '7' on 'g'";
@@ -547,7 +547,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_deadlock_counts_the_edges_on_keys_that_may_not_be_read_and_names_none_of_their_owners() {
+    fn a_deadlock_only_counts_edges_on_unreadable_keys() {
         let eight = "DEADLOCK this request would deadlock: '0' waits for '1' on 'a', '3' waits for '4' on 'd', \
                      '4' waits for '5' on 'e', '5' waits for '6' on 'f', '6' waits for '7' on 'g', \
                      '7' waits for '8' on 'h', '8' waits for '9' on 'i', '9' waits for ':' on 'j'";

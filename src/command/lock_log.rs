@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_entries_are_kept_and_ids_go_on() {
+    fn the_newest_entries_are_kept_and_ids_keep_increasing() {
         let mut log = LockLog::default();
         (0..4).for_each(|_| add(&mut log, b"k", 3));
         assert_eq!((ids(&log), log.entries().len()), (vec![3, 2, 1], 3));
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_as_slowlog_does() {
+    fn a_long_name_is_truncated_as_in_slowlog() {
         assert_eq!(cut(&[b'k'; 1024]), [b'k'; 1024].into());
         let cut = cut(&[b'k'; 1027]);
         assert_eq!(cut.split_at(1024), ([b'k'; 1024].as_slice(), b"... (3 more bytes)".as_slice()));
     }
 
     #[test]
-    fn each_event_has_its_word() {
+    fn each_event_has_its_name() {
         let events = [
             (LogEvent::Hold, "hold"),
             (LogEvent::Wait, "wait"),

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_prefix_has_its_name_its_family_and_its_first_key() {
+    fn each_prefix_has_its_name_lock_type_and_first_key() {
         let cases = [
             (Prefix::Lock, "lock.acquire", LockType::Mutex, false, 1),
             (Prefix::Rlock, "rlock.acquire", LockType::Reentrant, false, 1),

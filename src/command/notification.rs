@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_told_with_its_fence_and_holds() {
+    fn a_grant_contains_its_fence_and_holds() {
         let fence = Fence::new((1 << 53) - 1).unwrap();
         let outcome = WaitOutcome::Granted { fence, holds: 3, slot: None };
         assert_eq!(
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_done_is_told_with_the_fence_of_the_hold() {
+    fn completed_work_contains_the_fence_of_the_hold() {
         let outcome = WaitOutcome::Done { fence: Fence::new(7).unwrap() };
         assert_eq!(text(b"k", b"t", outcome), r#"{"key":"k","token":"t","outcome":"done","fence":7}"#);
     }
 
     #[test]
-    fn every_other_outcome_has_its_word_and_no_fence() {
+    fn every_other_outcome_has_its_name_and_no_fence() {
         let impossible = |error: KeyError| WaitOutcome::Impossible(error);
         let cases = [
             (WaitOutcome::TimedOut, "timeout"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_utf_8_are_told_in_base64() {
+    fn bytes_that_are_not_utf_8_are_encoded_as_base64() {
         assert_eq!(
             text(b"\xff\xfe\xfd\xfc", "\u{e9}\"\n".as_bytes(), WaitOutcome::TimedOut),
             "{\"key\":{\"base64\":\"//79/A==\"},\"token\":\"\u{e9}\\\"\\n\",\"outcome\":\"timeout\"}"

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_comes_back_as_it_was() {
+    fn every_lock_type_is_restored_unchanged() {
         let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
         for lock in [
             lock(Claim::Mutex, 1),
@@ -207,7 +207,7 @@ mod tests {
 
     /// Files of 1.0.0 contain these bytes. They must be read and written unchanged as long as the format version is 1.
     #[test]
-    fn stored_form_1_is_what_it_was() {
+    fn stored_format_version_1_is_unchanged() {
         assert_eq!(FORM, 1);
         for hex in [
             // Type, limit, fencing token, number of holders; for each: owner, fencing token, lease, deadline, holds,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_the_server_cannot_store_is_refused() {
+    fn a_deadline_that_the_server_cannot_store_is_rejected() {
         let decoded = |until| {
             let stored = StoredHolder { owner: b"a", fence: 1, lease: 500, until, holds: 1, reads: 0 };
             decode_holder(&stored, None, Origin::Native)
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_no_semaphore_can_have_are_refused() {
+    fn impossible_slots_are_rejected() {
         assert!(with_slots_stored(&[Some(0), None, Some(1)]).is_some());
         assert!(with_slots_stored(&[Some(999_999), None, None]).is_some(), "LIMIT may have been larger");
         for bad in [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_semaphore_with_slots_has_bytes_for_them() {
+    fn only_a_semaphore_with_slots_stores_them() {
         let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
         assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredFamily::Semaphore as u8);
         let mut semaphore = with_and_without_slots();
@@ -292,7 +292,7 @@ mod tests {
 
     /// Only a bug can leave such a lock; the file that contains it must still load.
     #[test]
-    fn a_lock_without_holders_is_saved_as_nothing_and_can_be_loaded() {
+    fn a_lock_without_holders_is_saved_as_empty_and_can_be_loaded() {
         let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Delta(2)), 2);
         for owner in readers.owners().cloned().collect::<Vec<_>>() {
             readers.evict(owner.as_bytes());
@@ -305,14 +305,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_crash_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(lock) = decode(&bytes) {
                 prop_assert_eq!(lock.is_vacant(), bytes.is_empty());
             }
         }
 
         #[test]
-        fn no_change_of_a_good_one_brings_it_down(
+        fn mutations_of_a_valid_input_do_not_crash_it(
             has_slots in any::<bool>(), position in 0usize..2000, to in any::<u8>(), cut in 0usize..2000,
         ) {
             let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_tells_owner_and_fence_and_the_holds_of_all_but_a_mutex() {
+    fn a_grant_contains_owner_fence_and_except_for_a_mutex_the_holds() {
         for lock_type in FAMILIES {
             assert_eq!(
                 record(|out| grant(out, lock_type, owner(), fence(), 3, None)),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_told_behind_its_permit() {
+    fn a_slot_follows_its_permit() {
         let told = |fence: i64, holds: i64, slot: i64| {
             [Written::Array(4), "t".into(), fence.into(), holds.into(), slot.into()]
         };
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_granted_is_told_like_a_grant() {
+    fn a_granted_wait_has_the_reply_of_a_grant() {
         for lock_type in FAMILIES {
             let outcome = WaitOutcome::Granted { fence: fence(), holds: 3, slot: None };
             assert_eq!(
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_a_release_answers_is_nil_with_the_fence_of_the_hold() {
+    fn a_wait_completed_by_a_release_is_nil_with_the_fence_of_the_hold() {
         let written = record(|out| wait_outcome(out, LockType::Mutex, owner(), WaitOutcome::Done { fence: fence() }));
         assert_eq!(written, [Written::Array(2), Written::Null, 7.into()]);
     }
 
     #[test]
-    fn a_wait_that_ran_out_is_nil() {
+    fn a_wait_that_timed_out_is_nil() {
         assert_eq!(record(|out| wait_outcome(out, LockType::Mutex, owner(), WaitOutcome::TimedOut)), [Written::Null]);
     }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutex_is_released_or_not_and_others_tell_what_remains() {
+    fn a_mutex_is_released_or_not_and_others_return_what_remains() {
         let cases = [
             (LockType::Mutex, Released::Gone, 1),
             (LockType::Mutex, Released::NotHeld, 0),
@@ -299,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_told_as_yes_or_no() {
+    fn a_renewal_returns_1_or_0() {
         assert_eq!(record(|out| renewed(out, Renewed::All)), [Written::Integer(1)]);
         assert_eq!(record(|out| renewed(out, Renewed::NotHeld)), [Written::Integer(0)]);
     }
 
     #[test]
-    fn a_cancellation_is_told_as_yes_or_no() {
+    fn a_cancellation_returns_1_or_0() {
         assert_eq!(record(|out| cancelled(out, Cancelled::Some)), [Written::Integer(1)]);
         assert_eq!(record(|out| cancelled(out, Cancelled::Nothing)), [Written::Integer(0)]);
     }

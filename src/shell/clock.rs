@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_has_what_the_turns_before_it_left_and_a_pause_made_up_for() {
+    fn a_slice_has_what_earlier_slices_left_plus_what_a_pause_earned() {
         // Columns: time used before the pause, the pause, locks removed by the server during it; then the time left,
         // and the time that counts as used.
         let rows = [

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_gathered_is_forgotten_after_one_to_two_minutes() {
+    fn samples_are_forgotten_after_one_to_two_minutes() {
         let of_both = |windows: &mut Windows<u64>, ms| windows.both(Instant::from_ms(ms)).map(|number| *number);
         let mut windows = Windows::new(0, 0);
         for (number, ms) in [(7, 500_001), (9, 539_999), (5, 540_000), (6, 540_001)] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_what_was_gathered() {
+    fn percentiles_are_computed_from_the_samples() {
         let mut durations = Durations::new();
         let now = Instant::from_ms(1);
         assert_eq!(durations.percentiles(now), Percentiles::default());

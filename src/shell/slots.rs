@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_the_slots_that_were_added_and_no_others() {
+    fn a_set_contains_exactly_the_added_slots() {
         let added = [0, 63, 64, 7_629, 16_383];
         let mut slots = Slots::none();
         added.into_iter().chain([16_384, u16::MAX]).for_each(|slot| slots.add(slot));

@@ -138,7 +138,7 @@ mod tests {
     static MAIN_THREAD: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn callbacks_note_everything_after_a_turn_that_panicked_until_the_next_is_over() {
+    fn after_a_pass_panicked_callbacks_record_everything_until_the_next_completes() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         borrow(|_, _| ());
         assert!(!events::has_waiters_or_sessions(), "no request waits");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_in_use_during_a_turn_and_not_before_the_first() {
+    fn it_is_in_use_during_a_pass_and_not_before_the_first() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(STATE.borrow().is_none() && !is_in_use(), "nothing has run yet");
         let turn = STATE.borrow_mut();

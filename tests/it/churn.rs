@@ -28,7 +28,7 @@ const SLACK: i64 = 512 * 1024;
 const REMEMBERED_GRANTS: i64 = 10_000 * 64;
 
 #[test]
-fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
+fn ten_thousand_random_clients_leave_nothing_behind() {
     let seconds = setting("REDIS_LOCK_CHURN_SECONDS");
     let at_once = setting("REDIS_LOCK_CHURN_AT_ONCE").unwrap_or(500);
     let seed = setting("REDIS_LOCK_CHURN_SEED").unwrap_or_else(|| u64::from(std::process::id()) * 7919 + 1);
@@ -80,7 +80,7 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
 
 /// The memory of many requests is freed when they are gone, including tables that grew for them.
 #[test]
-fn what_nine_thousand_requests_needed_is_given_back() {
+fn the_memory_of_nine_thousand_requests_is_freed() {
     let server = Server::start();
     let mut client = server.client();
     assert_eq!(client.run("CONFIG SET lock.keep-place 0"), Reply::ok());
@@ -105,7 +105,7 @@ fn what_nine_thousand_requests_needed_is_given_back() {
 
 /// Includes the memory of requests for 128 keys each, when they are gone with their connection.
 #[test]
-fn what_requests_for_many_keys_needed_is_given_back_when_their_connection_ends() {
+fn the_memory_of_requests_for_many_keys_is_freed_when_their_connection_closes() {
     let server = Server::start();
     let mut client = server.client();
     assert_eq!(client.run("CONFIG SET lock.keep-place 0"), Reply::ok());

@@ -40,7 +40,7 @@ fn since_1970() -> Duration {
 }
 
 #[test]
-fn fences_and_leases_are_by_the_servers_clock() {
+fn fences_and_leases_use_the_servers_clock() {
     if skips_shifted_clock() {
         return;
     }
@@ -57,7 +57,7 @@ fn fences_and_leases_are_by_the_servers_clock() {
 
 /// A timer is armed for the expiry of k's lease, although no request may wait for it.
 #[test]
-fn set_forward_it_delays_no_request() {
+fn setting_it_forward_delays_no_request() {
     if skips_shifted_clock() {
         return;
     }
@@ -80,7 +80,7 @@ fn set_forward_it_delays_no_request() {
 
 /// With multiple leases, only the module can end one: the key stays, so the server itself triggers no hand-off.
 #[test]
-fn set_forward_it_ends_leases_without_a_command() {
+fn setting_it_forward_ends_leases_without_a_command() {
     if skips_shifted_clock() {
         return;
     }
@@ -98,7 +98,7 @@ fn set_forward_it_ends_leases_without_a_command() {
 }
 
 #[test]
-fn set_back_and_forward_again_it_delays_no_hand_off() {
+fn setting_it_back_and_forward_delays_no_hand_off() {
     if skips_shifted_clock() {
         return;
     }
@@ -113,7 +113,7 @@ fn set_back_and_forward_again_it_delays_no_hand_off() {
 }
 
 #[test]
-fn it_makes_no_wait_longer_or_shorter() {
+fn waits_do_not_depend_on_the_wall_clock() {
     if skips_shifted_clock() {
         return;
     }
@@ -132,7 +132,7 @@ fn it_makes_no_wait_longer_or_shorter() {
 }
 
 #[test]
-fn it_makes_no_kept_place_last_longer_or_shorter() {
+fn reserved_positions_do_not_depend_on_the_wall_clock() {
     if skips_shifted_clock() {
         return;
     }
@@ -151,7 +151,7 @@ fn it_makes_no_kept_place_last_longer_or_shorter() {
 }
 
 #[test]
-fn it_makes_no_grace_last_longer_or_shorter() {
+fn grace_periods_do_not_depend_on_the_wall_clock() {
     if skips_shifted_clock() {
         return;
     }
@@ -169,7 +169,7 @@ fn it_makes_no_grace_last_longer_or_shorter() {
 
 /// At least two thirds of a live session's lease are left at any time: no smaller step ends it, nor do many.
 #[test]
-fn a_living_session_is_renewed_at_once() {
+fn a_live_session_is_renewed_at_once() {
     if skips_shifted_clock() {
         return;
     }
@@ -194,7 +194,7 @@ fn a_living_session_is_renewed_at_once() {
 }
 
 #[test]
-fn set_back_it_stops_no_renewal() {
+fn setting_it_back_stops_no_renewal() {
     if skips_shifted_clock() {
         return;
     }
@@ -211,7 +211,7 @@ fn set_back_it_stops_no_renewal() {
 
 /// Like every TTL, it has expired if it is past its deadline by the server's clock.
 #[test]
-fn set_beyond_its_lease_it_ends_also_a_session() {
+fn setting_it_beyond_the_lease_ends_a_session() {
     if skips_shifted_clock() {
         return;
     }
@@ -227,7 +227,7 @@ fn set_beyond_its_lease_it_ends_also_a_session() {
 /// The server reads the clock once for all timers that are due. If the clock is set back before the module arms its
 /// next timer, that one is due by the old reading, again and again. The steps come at every phase of the inspections.
 #[test]
-fn set_back_while_the_timer_runs_it_stops_no_server() {
+fn setting_it_back_during_a_timer_does_not_hang_the_server() {
     if skips_shifted_clock() {
         return;
     }
@@ -247,7 +247,7 @@ fn set_back_while_the_timer_runs_it_stops_no_server() {
 
 /// The server's cron does not notice it, but the timer armed at that moment fires an hour late.
 #[test]
-fn ahead_for_a_moment_it_delays_no_request() {
+fn a_clock_briefly_ahead_delays_no_request() {
     if skips_shifted_clock() {
         return;
     }

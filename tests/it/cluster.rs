@@ -16,7 +16,7 @@ mod several_keys {
     }
 
     #[test]
-    fn of_several_slots_are_refused_in_the_servers_words() {
+    fn of_multiple_slots_are_refused_with_the_servers_message() {
         let server = single_node();
         let mut client = server.client();
         assert_eq!(client.run("MGET x y"), Reply::Error(CROSS_SLOT.into()));
@@ -42,7 +42,7 @@ mod several_keys {
     }
 
     #[test]
-    fn of_one_slot_are_taken_in_scripts_and_transactions() {
+    fn of_one_slot_are_acquired_in_scripts_and_transactions() {
         let server = single_node();
         let mut client = server.client();
         let replies = multi(&mut client, &["MLOCK.ACQUIRE 2 {t}x {t}y a", "MLOCK.RELEASE 2 {t}x {t}y a"]);
@@ -67,7 +67,7 @@ mod several_keys {
     }
 
     #[test]
-    fn are_all_in_the_permissions() {
+    fn are_all_checked_for_permission() {
         let server = single_node();
         let mut client = server.client();
         client.run("ACL SETUSER limited on nopass +@all ~{t}x ~{t}y*");
@@ -85,7 +85,7 @@ mod several_keys {
 
     /// Valkey asks for the keys on its I/O threads.
     #[test]
-    fn are_taken_by_many_clients_of_a_server_with_io_threads() {
+    fn are_acquired_by_many_clients_of_a_server_with_io_threads() {
         let mut server = single_node_of(with_io_threads());
         let pairs = |number: usize| {
             let mut pipeline = Pipeline::default();
@@ -150,7 +150,7 @@ mod after_a_call_for_several_slots {
     }
 
     #[test]
-    fn a_request_for_several_keys_is_granted_them() {
+    fn an_mlock_request_is_granted() {
         let server = single_node();
         let mut client = server.client();
         hold(&mut client, "{t}x", "a");

@@ -51,7 +51,7 @@ fn keys_that_the_caller_may_not_read_are_not_named_nor_their_owners() {
 }
 
 #[test]
-fn a_long_cycle_is_found() {
+fn a_long_cycle_is_detected() {
     let server = quiet().start();
     let mut client = server.client();
     let owners: Vec<String> = (0..30).map(|n| format!("owner-{n}.")).collect();
@@ -65,7 +65,7 @@ fn a_long_cycle_is_found() {
 }
 
 #[test]
-fn names_in_the_error_are_quoted_and_cut() {
+fn names_in_the_error_are_quoted_and_truncated() {
     let server = quiet().start();
     let mut client = server.client();
     let long = "x".repeat(1024);
@@ -88,7 +88,7 @@ fn names_in_the_error_are_quoted_and_cut() {
 }
 
 #[test]
-fn among_a_thousand_waiters_a_deadlock_is_found_and_a_chain_is_not_taken_for_one() {
+fn among_a_thousand_waiters_a_deadlock_is_detected_and_a_chain_is_not() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "holder");
@@ -108,7 +108,7 @@ mod each_family {
     use crate::support::families::{wait_for, WAYS};
 
     #[test]
-    fn a_deadlock_over_any_two_families_is_refused_and_affects_no_other_request() {
+    fn a_deadlock_across_any_two_lock_types_fails_and_affects_no_other_request() {
         let server = quiet().start();
         let mut client = server.client();
         for one in WAYS {
@@ -132,7 +132,7 @@ mod each_family {
     }
 
     #[test]
-    fn a_deadlock_through_all_families_is_found_and_named() {
+    fn a_deadlock_across_all_lock_types_is_detected_and_listed() {
         let server = quiet().start();
         let mut client = server.client();
         let owners = ["alice", "bob", "carol", "dora", "eve"];
@@ -165,7 +165,7 @@ fn a_session_that_has_ended_closes_no_deadlock() {
 
 /// b waits for x and y, both free for a moment. a held y by a session that has ended, which gives it no precedence.
 #[test]
-fn a_session_that_has_ended_lets_its_owner_pass_no_request() {
+fn a_session_that_has_ended_gives_its_owner_no_precedence() {
     let server = quiet().start();
     let mut client = server.client();
     let mut session = server.client();

@@ -13,7 +13,7 @@ use crate::support::{built_caller, until, Client, Rng, Server};
 const CLIENTS: usize = 24;
 
 #[test]
-fn commands_of_every_kind_at_random_end_no_server_and_leave_no_client_behind() {
+fn random_commands_of_every_kind_crash_no_server_and_forget_no_client() {
     let steps = std::env::var("REDIS_LOCK_DISORDER_STEPS").map_or(20_000, |steps| steps.parse().expect("a number"));
     let mut rng = Rng::new(2211);
     let seed = rng.seed();

@@ -107,7 +107,7 @@ fn flags(client: &mut Client, command: &str) -> Vec<String> {
 
 /// The Debian package is covered in `tests/it/package.rs`, the changelog in `tests/it/readme.rs`.
 #[test]
-fn the_module_is_called_lock_and_tells_its_version() {
+fn the_module_is_named_lock_and_reports_its_version() {
     let server = Server::start();
     let list = server.client().run("MODULE LIST");
     // Some servers load other modules by default.
@@ -125,7 +125,7 @@ fn the_module_is_called_lock_and_tells_its_version() {
 }
 
 #[test]
-fn commands_are_documented_since_the_version_that_brought_them() {
+fn commands_are_documented_with_the_version_that_introduced_them() {
     let server = Server::start();
     let mut client = server.client();
     for (_, name, _) in all_commands() {
@@ -327,7 +327,7 @@ fn settings_change_while_the_server_runs() {
 /// From every source. The effects of the other settings are covered by the tests of waiting, reserved positions and
 /// grace.
 #[test]
-fn leases_go_by_the_settings_of_leases() {
+fn leases_follow_the_lease_settings() {
     let server = Server::builder().module_args("max-lease 20000").config("lock.default-lease 10000").start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
@@ -359,7 +359,7 @@ fn each_of(client: &mut Client, check: impl Fn(&mut Client, &str)) {
 }
 
 #[test]
-fn a_default_lease_above_the_longest_counts_as_that() {
+fn a_default_lease_above_the_longest_is_capped() {
     let in_the_file = |builder: Builder| builder.config("lock.default-lease 50000").config("lock.max-lease 20000");
     let on_the_line = |builder: Builder| builder.module_args("default-lease 50000 max-lease 20000");
     let in_both = |builder: Builder| builder.module_args("max-lease 20000").config("lock.default-lease 50000");
@@ -383,7 +383,7 @@ fn a_default_lease_above_the_longest_counts_as_that() {
 }
 
 #[test]
-fn wrong_settings_are_refused_and_change_nothing() {
+fn invalid_settings_are_rejected_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     for (name, _, _, wrong) in SETTINGS {
@@ -397,7 +397,7 @@ fn wrong_settings_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_wrong_loadmodule_line_is_refused_and_the_log_says_so() {
+fn an_invalid_loadmodule_line_is_rejected_and_logged() {
     for args in [
         "default-lease",
         "default-lease soon",
@@ -412,7 +412,7 @@ fn a_wrong_loadmodule_line_is_refused_and_the_log_says_so() {
 }
 
 #[test]
-fn without_memory_nothing_is_granted_and_everything_can_be_renewed_and_given_back() {
+fn out_of_memory_nothing_is_granted_but_locks_can_be_renewed_and_released() {
     each_way(Server::builder, |way, _, client| {
         way.hold(client, "k", "a");
         client.run("CONFIG SET maxmemory 1");

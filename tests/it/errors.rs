@@ -32,7 +32,7 @@ fn the_page_has_every_reply_of_the_module() {
 }
 
 #[test]
-fn the_page_has_what_a_load_and_its_settings_say() {
+fn the_page_has_the_messages_of_loading_and_settings() {
     let mut expected = BTreeSet::new();
     for file in ["src/shell/start.rs", "src/shell/settings.rs", "src/shell/adopt/mod.rs"] {
         let is_text = |literal: &Literal| {

@@ -7,7 +7,7 @@ use crate::support::{until, Reply, Server};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_newcomer_finds_the_queue_first_when_a_lease_has_just_ended() {
+fn a_new_request_queues_behind_waiters_when_a_lease_has_just_expired() {
     each_way(quiet, |way, server, client| {
         for round in 0..5 {
             let key = format!("k{round}");
@@ -52,7 +52,7 @@ fn inside_multi_and_scripts_block_is_ignored_and_session_and_notify_are_errors_i
 }
 
 #[test]
-fn a_hundred_holders_and_waiters_are_listed_or_as_many_as_count_says() {
+fn a_hundred_holders_and_waiters_or_as_many_as_count_says_are_listed() {
     let server = Server::start();
     let mut client = server.client();
     let owners = |name: &str| (0..120).map(|number| format!("{name}{number:03}")).collect::<Vec<_>>();
@@ -138,7 +138,7 @@ fn requests_that_wait_reach_neither_replicas_nor_the_aof() {
 }
 
 #[test]
-fn two_thousand_readers_are_granted_together() {
+fn two_thousand_readers_are_granted_at_once() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("RWLOCK.ACQUIRE k a WRITE PX 60000").fence();
@@ -152,7 +152,7 @@ fn two_thousand_readers_are_granted_together() {
 }
 
 #[test]
-fn leases_of_many_holders_end_one_by_one() {
+fn leases_of_many_holders_expire_one_by_one() {
     let server = quiet().start();
     let mut client = server.client();
     // Many more than the module searches linearly, with deadlines in random order.

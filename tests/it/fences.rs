@@ -16,7 +16,7 @@ fn next_fence(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn fences_grow_over_keys_families_databases_and_releases() {
+fn fences_grow_across_keys_lock_types_databases_and_releases() {
     let server = Server::start();
     let mut client = server.client();
     let mut last = 0;
@@ -76,7 +76,7 @@ fn fences_grow_within_one_transaction_and_one_script() {
 }
 
 #[test]
-fn fences_grow_over_a_restart_without_any_persistence() {
+fn fences_grow_across_a_restart_without_any_persistence() {
     let mut server = Server::start();
     let last = (0..GRANTS).map(|_| next_fence(&mut server.client())).max().expect("some grants");
     server.stop();
@@ -85,7 +85,7 @@ fn fences_grow_over_a_restart_without_any_persistence() {
 }
 
 #[test]
-fn fences_grow_over_a_power_cut() {
+fn fences_grow_across_a_power_failure() {
     for config in ["appendonly no", "appendonly yes"] {
         let mut server = Server::builder().config(config).start();
         let last = (0..GRANTS).map(|_| next_fence(&mut server.client())).max().expect("some grants");
@@ -99,7 +99,7 @@ fn fences_grow_over_a_power_cut() {
 }
 
 #[test]
-fn fences_grow_over_the_promotion_of_a_replica() {
+fn fences_grow_across_the_promotion_of_a_replica() {
     let mut master = Server::start();
     let replica = Server::builder().replica_of(&master).start();
     let last = (0..GRANTS).map(|_| next_fence(&mut master.client())).max().expect("some grants");
@@ -133,7 +133,7 @@ mod restore {
     }
 
     #[test]
-    fn an_older_lock_takes_no_fence_back() {
+    fn an_older_lock_lowers_no_fence() {
         let server = Server::start();
         let mut client = server.client();
         let (payload, older) = lock_from(&mut client, -30 * 24);
@@ -145,7 +145,7 @@ mod restore {
     }
 
     #[test]
-    fn a_newer_lock_raises_what_follows() {
+    fn a_newer_lock_raises_later_fences() {
         for hours in [6, 23] {
             let server = Server::start();
             let mut client = server.client();
@@ -159,7 +159,7 @@ mod restore {
     }
 
     #[test]
-    fn a_fence_more_than_a_day_ahead_is_refused() {
+    fn a_fence_more_than_a_day_ahead_is_rejected() {
         for hours in [25, 48] {
             let server = Server::start();
             let mut client = server.client();
@@ -220,21 +220,21 @@ mod ahead_of_the_clock {
     }
 
     #[test]
-    fn fences_grow_over_a_restart_from_an_rdb() {
+    fn fences_grow_across_a_restart_from_an_rdb() {
         for lock_is_held in [true, false] {
             assert_fences_grow(Server::start(), lock_is_held, save_rdb);
         }
     }
 
     #[test]
-    fn fences_grow_over_a_restart_from_an_aof() {
+    fn fences_grow_across_a_restart_from_an_aof() {
         for lock_is_held in [true, false] {
             assert_fences_grow(Server::builder().appendonly().start(), lock_is_held, |_| {});
         }
     }
 
     #[test]
-    fn fences_grow_over_a_restart_from_a_rewritten_aof() {
+    fn fences_grow_across_a_restart_from_a_rewritten_aof() {
         for (preamble, lock_is_held) in [("yes", true), ("yes", false), ("no", true)] {
             let builder = Server::builder().appendonly().config(format!("aof-use-rdb-preamble {preamble}"));
             assert_fences_grow(builder.start(), lock_is_held, rewrite_aof);
@@ -277,7 +277,7 @@ mod ahead_of_the_clock {
 /// RESTORE's limit of a day does not apply to the server's own data: the clock may have been set back by any amount.
 #[cfg(target_os = "linux")]
 #[test]
-fn fences_grow_over_a_restart_with_the_clock_set_back_by_days() {
+fn fences_grow_across_a_restart_with_the_clock_set_back_by_days() {
     if skips_shifted_clock() {
         return;
     }

@@ -61,7 +61,7 @@ mod client_pause {
 
     /// An expired key is not deleted during a pause, and Redis hits an assertion if one is overwritten.
     #[test]
-    fn a_transaction_that_has_paused_writes_itself_is_granted_nothing() {
+    fn a_transaction_that_itself_paused_writes_is_granted_nothing() {
         let server = quiet().start();
         let mut client = server.client();
         client.run("LOCK.ACQUIRE k a PX 1");
@@ -87,7 +87,7 @@ mod client_pause {
     }
 
     #[test]
-    fn client_pause_write_stops_grants_until_its_time_is_over() {
+    fn client_pause_write_stops_grants_until_it_times_out() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         let start = Instant::now();
@@ -97,7 +97,7 @@ mod client_pause {
     }
 
     #[test]
-    fn client_pause_all_stops_grants_until_its_time_is_over() {
+    fn client_pause_all_stops_grants_until_it_times_out() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         let start = Instant::now();
@@ -108,7 +108,7 @@ mod client_pause {
     }
 
     #[test]
-    fn a_request_made_during_the_pause_comes_after_the_queue() {
+    fn a_request_sent_during_the_pause_queues_behind_the_waiters() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         setup.assert_nothing_is_granted_after(&["CLIENT PAUSE 60000 WRITE"]);
@@ -123,7 +123,7 @@ mod client_pause {
     }
 
     #[test]
-    fn a_release_during_the_pause_hands_over_after_it() {
+    fn a_release_during_the_pause_hands_off_after_it() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         setup.client.run("CLIENT PAUSE 60000 WRITE");
@@ -171,7 +171,7 @@ mod client_pause {
     }
 
     #[test]
-    fn time_runs_out_during_a_pause_as_at_any_time() {
+    fn waits_time_out_during_a_pause() {
         let server = quiet().start();
         let mut client = server.client();
         hold(&mut client, "k", "a");
@@ -213,7 +213,7 @@ mod failover {
 
     /// `FAILOVER` pauses writes and waits for the replica, which sleeps.
     #[test]
-    fn a_failover_that_is_under_way_stops_grants_until_it_is_aborted() {
+    fn a_failover_in_progress_stops_grants_until_it_is_aborted() {
         let server = Server::start();
         let replica = Server::builder().replica_of(&server).start();
         let mut setup = Setup::of(&server);
@@ -333,7 +333,7 @@ mod reload {
     use super::*;
 
     #[test]
-    fn debug_reload_leaves_holders_and_waiters_where_they_are() {
+    fn debug_reload_keeps_holders_and_waiters() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         let before = all_locks(&server);
@@ -347,7 +347,7 @@ mod reload {
     }
 
     #[test]
-    fn a_lease_that_ends_around_a_reload_wakes_the_next() {
+    fn a_lease_that_expires_around_a_reload_wakes_the_next() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         setup.client.run("PEXPIRE k 150");
@@ -356,7 +356,7 @@ mod reload {
     }
 
     #[test]
-    fn a_lock_that_is_not_in_what_was_loaded_is_the_next_ones() {
+    fn a_lock_missing_in_the_loaded_data_goes_to_the_next_waiter() {
         let server = Server::builder().config("save 3600 1000").start();
         let mut client = server.client();
         hold(&mut client, "old", "a");
@@ -371,7 +371,7 @@ mod reload {
     }
 
     #[test]
-    fn debug_loadaof_leaves_holders_and_waiters_where_they_are() {
+    fn debug_loadaof_keeps_holders_and_waiters() {
         let server = plain_aof(Server::builder()).start();
         let mut setup = Setup::of(&server);
         let before = all_locks(&server);
@@ -384,7 +384,7 @@ mod reload {
     }
 
     #[test]
-    fn waiters_without_blocking_live_through_a_reload_too() {
+    fn waiters_without_blocking_survive_a_reload() {
         let server = Server::start();
         let mut client = server.client();
         hold(&mut client, "k", "a");

@@ -51,7 +51,7 @@ fn assert_only_holders_go_on(server: &Server, client: &mut Client) {
 }
 
 #[test]
-fn after_a_start_only_holders_go_on() {
+fn after_a_start_only_holders_continue() {
     let mut server = Server::builder().appendonly().start();
     hold_all(&mut server.client());
     server.kill();
@@ -60,7 +60,7 @@ fn after_a_start_only_holders_go_on() {
 }
 
 #[test]
-fn after_a_promotion_only_holders_go_on() {
+fn after_a_promotion_only_holders_continue() {
     let mut master = Server::start();
     let replica = Server::builder().config(LASTING).replica_of(&master).start();
     hold_all(&mut master.client());
@@ -72,7 +72,7 @@ fn after_a_promotion_only_holders_go_on() {
 }
 
 #[test]
-fn when_it_is_over_waiters_are_granted_without_a_command() {
+fn when_it_ends_waiters_are_granted_without_a_command() {
     let start = Instant::now();
     let server = quiet().config("lock.grace 1500").start();
     let mut free = Waiter::ask(&server, &format!("LOCK.ACQUIRE k a {LONG} BLOCK 0"));
@@ -86,7 +86,7 @@ fn when_it_is_over_waiters_are_granted_without_a_command() {
 }
 
 #[test]
-fn set_to_0_it_is_over_at_once() {
+fn setting_it_to_0_ends_it_at_once() {
     let server = Server::builder().config(LASTING).start();
     let mut client = server.client();
     assert!(client.run("LOCK.ACQUIRE other a").error().starts_with("GRACE "));
@@ -98,7 +98,7 @@ fn set_to_0_it_is_over_at_once() {
 
 /// No lock was requested before, so the module had nothing to do yet.
 #[test]
-fn set_where_none_was_asked_for_it_begins_none() {
+fn setting_it_later_begins_no_grace() {
     let server = Server::start();
     let mut client = server.client();
     assert_eq!(client.run(&format!("CONFIG SET {LASTING}")), Reply::ok());
@@ -106,7 +106,7 @@ fn set_where_none_was_asked_for_it_begins_none() {
 }
 
 #[test]
-fn it_ends_also_where_no_request_came_meanwhile() {
+fn it_ends_even_if_no_request_came() {
     for is_asked in [false, true] {
         let server = Server::builder().config("lock.grace 100").start();
         let mut client = server.client();

@@ -92,7 +92,7 @@ impl Drop for Typist {
 }
 
 #[test]
-fn redis_cli_hints_what_is_still_to_be_typed() {
+fn redis_cli_hints_the_remaining_arguments() {
     if !cfg!(target_os = "linux") {
         return skip("script(1) has other options here");
     }

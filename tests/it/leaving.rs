@@ -33,7 +33,7 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
 /// After the cancellation the server may or may not find the client still blocked, and replies accordingly. The client
 /// gets one reply in either case.
 #[test]
-fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
+fn a_cancel_with_a_client_unblock_error_in_one_step_replies_once() {
     assert_the_next_moves_up(|client, mut b| {
         let unblock = format!("CLIENT UNBLOCK {} ERROR", b.id);
         let replies = multi(client, &["LOCK.CANCEL k b", "LOCK.CANCEL k b", &unblock]);
@@ -50,7 +50,7 @@ fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
 /// A server bug: a client that is unblocked and timed out in one iteration gets no reply (docs/limits.md, Server bugs).
 /// It must be able to continue, and must never get two.
 #[test]
-fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
+fn a_cancel_with_a_client_unblock_in_one_step_replies_at_most_once() {
     assert_the_next_moves_up(|client, mut b| {
         let unblock = format!("CLIENT UNBLOCK {} TIMEOUT", b.id);
         let was_blocked = multi(client, &["LOCK.CANCEL k b", &unblock])[1].int() == 1;
@@ -85,7 +85,7 @@ fn a_client_of_a_deleted_user_leaves_the_queue() {
 }
 
 #[test]
-fn a_hundred_waiters_that_are_killed_at_once_leave_nothing() {
+fn a_hundred_waiters_killed_at_once_leave_nothing() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -105,7 +105,7 @@ mod server_goes {
     use super::*;
 
     #[test]
-    fn what_waited_before_a_demotion_does_not_wait_after_a_promotion() {
+    fn waiters_from_before_a_demotion_do_not_wait_after_a_promotion() {
         let server = Server::start();
         let master = Server::start();
         let mut client = server.client();
@@ -124,7 +124,7 @@ mod server_goes {
     }
 
     #[test]
-    fn a_server_with_waiters_shuts_down_in_good_order() {
+    fn a_server_with_waiters_shuts_down_cleanly() {
         let mut server = plain_aof(Server::builder()).start();
         let mut client = server.client();
         let fence = hold(&mut client, "k", "a");

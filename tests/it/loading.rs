@@ -62,7 +62,7 @@ fn assert_loads(server: &Server, client: &mut Client) {
 }
 
 #[test]
-fn a_load_that_a_wrong_setting_failed_can_be_repeated() {
+fn a_load_that_failed_due_to_a_setting_can_be_repeated() {
     let wrong = [
         "CONFIG lock.grace -1",
         "CONFIG lock.grace soon",
@@ -87,7 +87,7 @@ fn a_load_that_a_wrong_setting_failed_can_be_repeated() {
 
 /// If the module is in the configuration file, the server exits and logs why.
 #[test]
-fn a_server_does_not_start_with_a_wrong_setting() {
+fn a_server_does_not_start_with_an_invalid_setting() {
     for line in ["lock.grace -1", "lock.max-lease soon", "lock.keyspace-events soon"] {
         let Err(log) = Server::builder().config(line).try_start() else { panic!("it started with {line}") };
         assert!(log.contains("redis-lock: not loaded: invalid value for a setting"), "{line}:\n{log}");
@@ -96,7 +96,7 @@ fn a_server_does_not_start_with_a_wrong_setting() {
 
 /// The server detects an unknown setting only after the load. Then it unloads the module, or cannot.
 #[test]
-fn a_setting_that_there_is_none_of_does_not_end_the_server() {
+fn an_unknown_setting_does_not_crash_the_server() {
     let mut server = plain();
     let version = server.info("server").version();
     let mut client = server.client();
@@ -118,14 +118,14 @@ fn a_setting_that_there_is_none_of_does_not_end_the_server() {
 }
 
 #[test]
-fn a_grace_that_begins_with_the_load_is_told_though_no_request_comes() {
+fn a_grace_that_begins_with_the_load_is_logged_even_without_requests() {
     let server = plain();
     assert_eq!(load(&mut server.client(), "CONFIG lock.grace 600000"), Reply::ok());
     until("the log tells the grace", || server.log().contains("grace"));
 }
 
 #[test]
-fn it_is_not_loaded_where_a_function_is_missing_that_it_calls() {
+fn it_does_not_load_if_a_required_function_is_missing() {
     let version = Server::builder().no_module().start().info("server").version();
     if !["Redis 7.0.0", "Redis 7.0.1", "Redis 7.0.2", "Redis 7.0.3", "Redis 7.0.4"].contains(&version.as_str()) {
         return skip("this server has all functions that the module calls");
@@ -143,7 +143,7 @@ fn assert_does_not_start(builder: Builder, command: &str) {
 
 /// Without DEL, a release would reach neither replicas nor the append-only file.
 #[test]
-fn it_is_not_loaded_where_del_was_renamed() {
+fn it_does_not_load_if_del_was_renamed() {
     for line in ["rename-command DEL \"\"", "rename-command DEL REMOVE"] {
         assert_does_not_start(Server::builder().config(line), "DEL");
         let primary = Server::start();
@@ -152,7 +152,7 @@ fn it_is_not_loaded_where_del_was_renamed() {
 }
 
 #[test]
-fn it_is_not_loaded_in_a_cluster_where_exists_was_renamed() {
+fn it_does_not_load_in_a_cluster_if_exists_was_renamed() {
     let line = "rename-command EXISTS \"\"";
     assert_does_not_start(Server::builder().config(line).cluster(), "EXISTS");
     let server = Server::builder().config(line).start();
@@ -197,7 +197,7 @@ fn skips_categories() -> bool {
 }
 
 #[test]
-fn commands_are_in_their_categories_where_another_module_has_that_of_the_name() {
+fn commands_are_in_their_categories_even_if_another_module_owns_the_category() {
     if skips_categories() {
         return;
     }
@@ -213,7 +213,7 @@ fn commands_are_in_their_categories_where_another_module_has_that_of_the_name() 
 
 /// A server supports 64 categories, including its own.
 #[test]
-fn commands_are_in_the_servers_categories_where_there_is_no_place_for_another() {
+fn commands_are_in_the_servers_categories_if_no_other_can_be_added() {
     if skips_categories() {
         return;
     }

@@ -97,7 +97,7 @@ fn is_of_the_script(sample: &Sample) -> bool {
 }
 
 #[test]
-fn what_the_exporter_exports_is_what_the_server_knows() {
+fn exported_values_match_the_server() {
     let world = world();
     let Some(exporter) = exporter(&world.primary, "") else { return };
     let samples = exporter.scrape();
@@ -136,7 +136,7 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
 }
 
 #[test]
-fn all_that_alerts_and_dashboard_ask_for_is_exported() {
+fn everything_that_alerts_and_dashboard_query_is_exported() {
     let world = world();
     let Some(exporter) = exporter(&world.primary, "") else { return };
     let samples = exporter.scrape();
@@ -183,7 +183,7 @@ fn assert_exported(samples: &[Sample], selector: &Selector, by: &str) {
 
 /// Evaluated by Prometheus itself, over an hour in which the exporter repeats these samples.
 #[test]
-fn every_query_of_the_dashboard_shows_something() {
+fn every_dashboard_query_returns_data() {
     let world = world();
     let (Some(promtool_path), Some(exporter)) = (tool("promtool"), exporter(&world.primary, "")) else { return };
     let mut test = String::from("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n");
@@ -211,7 +211,7 @@ fn series(selector: &Selector) -> String {
 }
 
 #[test]
-fn the_rules_are_what_promtool_wants_and_pass_their_tests() {
+fn the_rules_pass_promtool_and_their_tests() {
     let Some(program) = tool("promtool") else { return };
     let block = shell_blocks().into_iter().find(|block| block.contains("promtool")).expect("a command");
     for line in block.lines() {
@@ -239,7 +239,7 @@ fn every_alert_is_tested_and_says_what_to_do() {
 }
 
 #[test]
-fn the_panels_of_the_dashboard_lie_side_by_side() {
+fn the_panels_of_the_dashboard_do_not_overlap() {
     let dashboard = dashboard();
     let panels = list(&dashboard["panels"]);
     let mut taken = Vec::new();
@@ -269,7 +269,7 @@ fn the_user_of_the_docs_may_do_what_the_exporter_does() {
 
 /// The same with the user `dashboard` of docs/acl.md, which may also inspect locks.
 #[test]
-fn the_dashboard_of_the_permissions_may_do_what_the_exporter_does() {
+fn the_dashboard_user_may_do_what_the_exporter_does() {
     let server = quiet().start();
     let mut client = server.client();
     let line = crate::permissions::user_of_the_document(&mut client, "dashboard");
@@ -310,7 +310,7 @@ fn refused(client: &mut Client) -> Vec<String> {
 
 /// The server refuses scripts during that time, and the exporter reports it as down; afterwards everything is normal.
 #[test]
-fn a_server_that_loads_is_down_until_it_has_loaded() {
+fn a_loading_server_is_down_until_it_has_loaded() {
     let world = world();
     let Some(exporter) = exporter(&world.primary, "") else { return };
     let mut loader = world.primary.client();

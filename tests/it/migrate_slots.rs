@@ -114,7 +114,7 @@ fn assert_redirects(cluster: &Cluster, node: usize) {
 }
 
 #[test]
-fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
+fn locks_of_every_type_are_moved_unchanged_and_waiters_follow_them() {
     if skips_slot_migrations() {
         return;
     }
@@ -233,7 +233,7 @@ fn held(node: &Server) -> Vec<i64> {
 }
 
 #[test]
-fn what_is_held_is_counted_where_the_slot_is() {
+fn held_locks_are_counted_on_the_node_with_the_slot() {
     if skips_slot_migrations() {
         return;
     }

@@ -24,7 +24,7 @@ fn assert_there(server: &Server, fence: i64) {
 }
 
 #[test]
-fn files_replicas_and_dumps_take_locks_along() {
+fn files_replicas_and_dumps_keep_locks() {
     let (mut from, fence) = filled();
     let replica = Server::builder().replica_of(&from).start();
     in_sync(&from, &replica);
@@ -50,7 +50,7 @@ fn files_replicas_and_dumps_take_locks_along() {
 }
 
 #[test]
-fn a_client_that_sends_the_append_only_file_loses_the_locks_and_reads_errors() {
+fn a_client_that_replays_the_append_only_file_loses_the_locks_and_gets_errors() {
     let (from, _) = filled();
     let to = Server::start();
     let files = fs::read_dir(from.dir().join("appendonlydir")).expect("its files").map(|file| file.expect("a file"));

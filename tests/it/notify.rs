@@ -58,7 +58,7 @@ fn assert_outcome(message: &Json, owner: &str, outcome: &str) {
 /// Like a blocked client, its permissions are checked again after 20 ms; and it gets a message only while the user may
 /// publish on its channel.
 #[test]
-fn a_user_that_has_lost_a_permission_is_granted_nothing_and_one_that_has_lost_the_channel_is_told_nothing() {
+fn a_user_without_permission_is_granted_nothing_and_without_the_channel_gets_no_message() {
     let rows = [
         ("+get", Some("granted")),
         ("-lock.acquire", Some("noperm")),
@@ -99,7 +99,7 @@ mod outcomes {
     use super::*;
 
     #[test]
-    fn unblocked_when_the_server_becomes_a_replica() {
+    fn a_demotion_is_published_as_unblocked() {
         let master = Server::start();
         let server = Server::start();
         let mut client = server.client();
@@ -111,7 +111,7 @@ mod outcomes {
     }
 
     #[test]
-    fn when_a_message_comes_what_it_says_is_already_so() {
+    fn a_message_is_published_after_its_change() {
         let server = quiet().start();
         let mut client = server.client();
         let mut messages = Subscription::of(&server);

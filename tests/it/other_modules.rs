@@ -17,7 +17,7 @@ fn with_caller() -> (Server, Client) {
 }
 
 #[test]
-fn a_module_takes_and_releases_locks() {
+fn a_module_acquires_and_releases_locks() {
     let (_server, mut client) = with_caller();
     let fence = client.run("TEST.CALL LOCK.ACQUIRE k a PX 60000").fence();
     assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));

@@ -31,7 +31,7 @@ pub fn documents() -> Vec<(PathBuf, String)> {
 
 /// `make book` checks the same links on the built pages.
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let mut wrong = Vec::new();
     for (file, text) in documents() {
         // A page of benches/ is included at the beginning of one in results/.
@@ -71,7 +71,7 @@ const CODE: [&str; 4] =
     ["src/lock/lib.rs", "tests/spec/mutex.txt", "results/faults.md", "CONTRIBUTING.md#the-tests-of-one-client"];
 
 #[test]
-fn readme_is_short_and_leads_to_every_way_in_one_step() {
+fn readme_is_short_and_links_to_every_entry_page() {
     let readme = include_str!("../../README.md");
     let tables: usize = readme.lines().filter(|line| line.starts_with('|')).map(str::len).sum();
     assert!(readme.len() <= 10_000, "{} bytes", readme.len());
@@ -142,7 +142,7 @@ fn the_summary_of_the_book_has_every_page_of_docs() {
 }
 
 #[test]
-fn the_index_of_results_has_day_and_commit_of_every_page() {
+fn the_results_index_has_day_and_commit_of_every_page() {
     let index = include_str!("../../results/README.md");
     let (mut pages, mut rows) = (BTreeSet::new(), BTreeSet::new());
     for (path, _) in documents() {
@@ -172,7 +172,7 @@ fn the_figures_of_the_pages_are_those_of_the_newest_results() {
 
 /// The last line of docs/kubernetes.md with `cat` instead of kubectl.
 #[test]
-fn the_manifest_gets_the_image_of_the_registry_that_the_page_names() {
+fn the_manifest_uses_the_image_that_the_page_names() {
     let page = include_str!("../../docs/kubernetes.md");
     let (_, line) = page.split_once("    sed ").expect("the line");
     let (line, _) = line.split_once("kubectl apply -f -").expect("its end");

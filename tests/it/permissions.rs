@@ -31,7 +31,7 @@ fn expected_categories(name: &str) -> &'static [&'static str] {
 }
 
 #[test]
-fn commands_are_in_their_categories_where_modules_have_any() {
+fn commands_are_in_their_categories_if_modules_have_any() {
     let server = Server::start();
     let mut client = server.client();
     let has_categories = has_categories(&mut client);
@@ -169,7 +169,7 @@ fn a_request_is_granted_only_if_its_user_may_still_send_it() {
 
 /// The statement in docs/acl.md about short waits.
 #[test]
-fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_it_was_sent_with() {
+fn a_request_that_waited_less_than_20_ms_uses_the_permissions_it_was_sent_with() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -186,7 +186,7 @@ fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_i
 
 /// The user needs permission for the waiting command itself, not another one of its lock type.
 #[test]
-fn a_request_for_one_key_of_several_needs_its_own_commands_permission() {
+fn a_request_for_one_of_multiple_keys_needs_its_own_commands_permission() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

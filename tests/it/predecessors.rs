@@ -111,7 +111,7 @@ fn buy_with_stock_library(connection: &mut redis::Connection) {
 }
 
 #[test]
-fn case_1_an_acquire_gives_up_when_its_time_is_over() {
+fn case_1_an_acquire_times_out() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder EX 60").fence();
     let patience = Duration::from_millis(200);
@@ -147,14 +147,14 @@ const ROUNDS: usize = 100;
 
 /// The first requirement: exclusion among processes, not threads. The workers are this same test, run again.
 #[test]
-fn case_2_demand_1_one_holder_at_a_time_over_several_processes() {
+fn case_2_requirement_1_one_holder_at_a_time_across_processes() {
     if let Ok(port) = std::env::var(WORKER_PORT) {
         return count_under_the_lock(&mut Client::connect(port.parse().expect("a port")));
     }
     let server = Server::start();
     server.client().run("SET counter 0");
     let itself = std::env::current_exe().expect("a test knows where it is");
-    let test = concat!(module_path!(), "::case_2_demand_1_one_holder_at_a_time_over_several_processes");
+    let test = concat!(module_path!(), "::case_2_requirement_1_one_holder_at_a_time_across_processes");
     let test = test.split_once("::").expect("the crate's name comes first").1;
     let mut workers: Vec<_> = (0..WORKERS)
         .map(|_| {
@@ -181,7 +181,7 @@ fn count_under_the_lock(client: &mut Client) {
 }
 
 #[test]
-fn case_2_demand_2_a_free_lock_is_always_granted_and_a_held_one_always_released() {
+fn case_2_requirement_2_a_free_lock_is_always_granted_and_a_held_one_always_released() {
     let server = Server::start();
     let (mut ours, mut theirs) = (server.client(), server.client());
     for round in 0..200 {
@@ -195,7 +195,7 @@ fn case_2_demand_2_a_free_lock_is_always_granted_and_a_held_one_always_released(
 
 /// The third requirement: the commands of an uncontended critical section. `make bench` measures the time.
 #[test]
-fn case_2_demand_3_it_is_two_commands_where_its_predecessor_took_seven() {
+fn case_2_requirement_3_it_takes_two_commands_instead_of_seven() {
     let server = Server::start();
     let mut client = server.client();
     let lock = ["LOCK.ACQUIRE k t EX 10", "LOCK.RELEASE k t"];
@@ -212,7 +212,7 @@ fn case_2_demand_3_it_is_two_commands_where_its_predecessor_took_seven() {
 }
 
 #[test]
-fn case_2_demand_4_it_is_reentrant_where_asked_for() {
+fn case_2_requirement_4_it_is_reentrant_if_requested() {
     let server = Server::start();
     let mut client = server.client();
     assert_eq!(client.run("RLOCK.ACQUIRE k t").items()[2].int(), 1);
@@ -223,7 +223,7 @@ fn case_2_demand_4_it_is_reentrant_where_asked_for() {
 }
 
 #[test]
-fn case_2_demand_5_the_lease_of_a_dead_holder_ends() {
+fn case_2_requirement_5_the_lease_of_a_dead_holder_expires() {
     let server = Server::start();
     let mut holder = server.client();
     let started = Instant::now();
@@ -236,7 +236,7 @@ fn case_2_demand_5_the_lease_of_a_dead_holder_ends() {
 }
 
 #[test]
-fn case_2_demand_6_a_refusal_comes_at_once() {
+fn case_2_requirement_6_a_refusal_is_immediate() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder EX 3600").fence();
     let mut client = server.client();
@@ -246,7 +246,7 @@ fn case_2_demand_6_a_refusal_comes_at_once() {
 }
 
 #[test]
-fn case_3_three_tasks_nest_their_acquires_and_release_in_steps() {
+fn case_3_three_tasks_nest_acquires_and_release_step_by_step() {
     let server = Server::start();
     server.client().run("SET counter 0");
     thread::scope(|scope| {
@@ -288,7 +288,7 @@ fn nested_work(client: &mut Client, task: &str, level: i64) {
 
 /// The reason for case 3: with a plain lock the inner function waits for the outer one, which waits for the inner.
 #[test]
-fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
+fn case_3_a_lock_that_is_not_reentrant_would_deadlock() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k outer EX 60").fence();
@@ -340,7 +340,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
 }
 
 #[test]
-fn case_4_leases_are_given_in_milliseconds() {
+fn case_4_leases_are_in_milliseconds() {
     let server = Server::start();
     let mut client = server.client();
     for command in ["LOCK.ACQUIRE mutex t PX 12345", "RLOCK.ACQUIRE hash t PX 12345"] {
@@ -351,7 +351,7 @@ fn case_4_leases_are_given_in_milliseconds() {
 }
 
 #[test]
-fn case_4_every_end_of_a_release_can_be_told_from_the_others() {
+fn case_4_every_outcome_of_a_release_is_distinguishable() {
     let server = Server::start();
     let mut client = server.client();
     // The Lua script compared and replied in one step; so does this.
@@ -375,7 +375,7 @@ fn case_4_every_end_of_a_release_can_be_told_from_the_others() {
 }
 
 #[test]
-fn case_4_the_lua_mutex_frees_with_one_release() {
+fn case_4_the_lua_mutex_needs_one_release() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PX 5000").fence();
@@ -408,7 +408,7 @@ impl<'a> Held<'a> {
 }
 
 #[test]
-fn case_5_a_late_release_does_not_free_the_next_owners_lock() {
+fn case_5_a_late_release_does_not_release_the_next_owners_lock() {
     let server = Server::start();
     let slow = Held::acquire(&server, 50).expect("it is free");
     let mut next = None;

@@ -10,7 +10,7 @@ const ROUNDS: usize = 800;
 /// Twelve clients acquire locks of all types at random and count themselves in and out, on the server where all can see
 /// it. A failure names its seed; `LOCK_TEST_SEED` reproduces it as far as the order of arrival allows.
 #[test]
-fn at_random_no_holders_exclude_each_other() {
+fn random_schedules_never_overlap_exclusive_holders() {
     let server = Server::start();
     let port = server.port();
     let seed = Rng::new(1121).seed();
@@ -45,7 +45,7 @@ fn visit_at_random(port: u16, seed: u64, number: usize) {
 /// Random requests, releases, cancellations, removals and expiring leases: every waiter has a reason to wait. A failure
 /// names its seed; `LOCK_TEST_SEED` reproduces it as far as timing allows.
 #[test]
-fn at_random_no_waiter_is_left_behind_a_lock_that_would_admit_it() {
+fn random_schedules_leave_no_admissible_waiter_behind() {
     let server = quiet().start();
     let mut client = server.client();
     let mut rng = Rng::new(411);

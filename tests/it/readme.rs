@@ -61,7 +61,7 @@ const FIGURES: &str = include_str!("../../docs/figures.md");
 const EXAMPLE_CONF: &str = include_str!("../../redis.conf.example");
 
 #[test]
-fn the_sessions_are_what_redis_cli_prints() {
+fn the_sessions_match_redis_cli() {
     let typed = |(file, text)| type_sessions(&Server::start(), file, text);
     let sessions: usize = [("README.md", README)].into_iter().chain(PAGES).map(typed).sum();
     assert!(sessions > 10, "only {sessions} sessions were found");
@@ -128,7 +128,7 @@ fn every_setting_of_the_example_exists_and_has_the_default_that_its_comment_says
 }
 
 #[test]
-fn a_server_starts_on_the_example() {
+fn a_server_starts_with_the_example() {
     let lines = EXAMPLE_CONF.lines().filter(|line| !line.starts_with("bind ") && !line.starts_with("port "));
     let server = lines.fold(Server::builder(), |builder, line| builder.config(line)).start();
     let mut client = server.client();
@@ -170,7 +170,7 @@ fn a_lock_has_the_size_that_docs_figures_says() {
 
 /// Paths that contain a directory; relative to src/ unless they exist as they are.
 #[test]
-fn architecture_and_the_page_of_what_is_stable_name_files_and_tests_that_exist() {
+fn architecture_and_stability_name_existing_files_and_tests() {
     let find = |path: &str| [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists());
     let (mut wrong, mut tests) = (Vec::new(), 0);
     let is_path = |word: &&str| word.contains('/') && !word.contains(' ') && !word.contains('{');

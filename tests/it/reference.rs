@@ -15,7 +15,7 @@ const END: &str = "<!-- end of command -->";
 
 /// `REFERENCE=write cargo test --test it reference::` writes the headers.
 #[test]
-fn each_command_has_the_header_that_the_catalog_gives_it() {
+fn each_command_has_the_header_from_the_catalog() {
     let page = fs::read_to_string(root().join(PAGE)).expect("the page");
     let mut parts = page.split(BEGIN);
     let mut expected = parts.next().expect("the beginning").to_string();
@@ -40,7 +40,7 @@ fn each_command_has_the_header_that_the_catalog_gives_it() {
 
 /// COMMAND DOCS and COMMAND INFO, which the server gets from the module. The header is not made from these.
 #[test]
-fn the_server_says_the_same_about_each_command() {
+fn the_server_reports_the_same_about_each_command() {
     let server = Server::start();
     let mut client = server.client3();
     let version = server.info("server").text("redis_version").to_string();

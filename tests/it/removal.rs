@@ -65,7 +65,7 @@ fn an_append_only_file_with_effects_does_not_load() {
 }
 
 #[test]
-fn the_documented_way_leads_to_a_server_without_the_module() {
+fn the_documented_steps_lead_to_a_server_without_the_module() {
     for is_appending in [false, true] {
         let builder = if is_appending { builder().appendonly() } else { builder() };
         let mut server = builder.config("save 3600 1").start();
@@ -112,7 +112,7 @@ fn is_free_of_locks(shown: &[String]) -> bool {
 
 /// A program keeps working while the file is rewritten.
 #[test]
-fn a_lock_that_is_acquired_meanwhile_is_seen_before_the_server_does_not_start() {
+fn a_lock_acquired_in_between_is_detected_before_the_start_fails() {
     for release in [None, Some("LOCK.RELEASE k a")] {
         let server = builder().appendonly().config("aof-use-rdb-preamble no").start();
         let before = looked_at(&server);
@@ -129,7 +129,7 @@ fn a_lock_that_is_acquired_meanwhile_is_seen_before_the_server_does_not_start() 
 }
 
 #[test]
-fn a_server_without_the_module_does_not_start_on_lines_that_name_it() {
+fn a_server_without_the_module_does_not_start_with_its_settings() {
     for line in ["lock.grace 0", "user worker on nopass ~* +lock.acquire", "user worker on nopass ~* +@lock"] {
         assert!(Server::builder().no_module().config(line).try_start().is_err(), "it starts on {line}");
     }
@@ -145,7 +145,7 @@ fn a_replica_with_the_module_follows_a_primary_without_it() {
 }
 
 #[test]
-fn a_replica_without_the_module_ends_when_it_receives_a_fence() {
+fn a_replica_without_the_module_exits_when_it_receives_a_fence() {
     let primary = Server::start();
     primary.client().run("LOCK.ACQUIRE k a").fence();
     primary.client().run("LOCK.RELEASE k a");
@@ -157,7 +157,7 @@ fn a_replica_without_the_module_ends_when_it_receives_a_fence() {
 
 /// After the hand-over of docs/operations.md, before the old primary has been restarted with the module.
 #[test]
-fn a_replica_without_the_module_that_is_connected_goes_on_without_the_locks() {
+fn a_connected_replica_without_the_module_continues_without_the_locks() {
     let old = Server::builder().no_module().start();
     let new = Server::builder().replica_of(&old).start();
     in_sync(&old, &new);

@@ -88,7 +88,7 @@ fn waiters_follow_a_lock_of_a_moving_slot() {
 }
 
 #[test]
-fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
+fn a_lock_that_has_moved_is_not_granted_again_on_its_source() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     let fence = hold(&mut source, "k", "a");
@@ -112,7 +112,7 @@ fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
 }
 
 #[test]
-fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
+fn requests_that_wait_without_blocking_are_notified_that_the_slot_moved() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     hold(&mut source, "{k}", "a");
@@ -146,7 +146,7 @@ fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
 }
 
 #[test]
-fn several_keys_of_a_moving_slot_are_granted_by_one_node_or_none() {
+fn multiple_keys_of_a_moving_slot_are_granted_by_one_node_or_none() {
     let cluster = Cluster::start();
     let (mut source, mut target) = (cluster.source.client(), cluster.target.client());
     for key in ["{k}here", "{k}gone"] {
@@ -202,7 +202,7 @@ fn while_the_cluster_is_down_no_lock_is_granted() {
 }
 
 #[test]
-fn an_undelivered_grant_of_a_lock_that_has_moved_is_left_alone() {
+fn an_undelivered_grant_of_a_moved_lock_is_not_revoked() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     hold(&mut source, "k", "a");

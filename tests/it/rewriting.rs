@@ -79,7 +79,7 @@ fn a_loadmodule_line_of_the_configuration_file_survives_with_its_arguments_and_s
 }
 
 #[test]
-fn what_was_set_while_the_server_ran_is_there_after_a_rewrite() {
+fn settings_changed_at_run_time_survive_a_rewrite() {
     let mut server = with_lines(["loadmodule MODULE grace 5"]).start();
     let mut client = server.client();
     for line in ["CONFIG SET lock.grace 0", "CONFIG SET lock.default-lease 7000", "CONFIG REWRITE"] {
@@ -93,7 +93,7 @@ fn what_was_set_while_the_server_ran_is_there_after_a_rewrite() {
 }
 
 #[test]
-fn a_module_that_was_loaded_by_command_is_there_after_a_rewrite_and_missing_without_one() {
+fn a_module_loaded_by_command_survives_only_with_a_rewrite() {
     let mut server = with_lines(["enable-module-command yes"]).start();
     let is_loaded = |server: &Server| !settings(&mut server.client()).is_empty();
     let load = ["MODULE", "LOADEX", &module(), "CONFIG", "lock.grace", "5", "ARGS", "default-lease", "7000"];
@@ -215,7 +215,7 @@ fn the_user_of_the_unit_may_rewrite_its_file() {
 
 /// Even if it is typed again after an upgrade.
 #[test]
-fn the_line_of_the_page_is_written_once() {
+fn the_pages_line_is_written_once() {
     let page = include_str!("../../docs/operations.md");
     let (_, typed) = page.split_once("\n    grep -q ").expect("the line");
     let (typed, _) = typed.split_once("\n    systemctl ").expect("its end");
@@ -233,7 +233,7 @@ fn the_line_of_the_page_is_written_once() {
 
 /// As `make run` writes it (scripts/run).
 #[test]
-fn make_run_puts_the_line_into_the_file_that_it_starts_with() {
+fn make_run_writes_the_line_to_its_configuration_file() {
     let script = include_str!("../../scripts/run");
     let (_, begin) = script.split_once("# the configuration\n").expect("where the file is made");
     let (lines, _) = begin.split_once("# end of it\n").expect("the end");
@@ -284,7 +284,7 @@ fn the_entrypoint_of_the_images_loads_each_module_once() {
 
 /// A real Sentinel rewrites the files of both servers. Both restart.
 #[test]
-fn both_servers_start_again_after_a_failover() {
+fn both_servers_restart_after_a_failover() {
     let own = ["loadmodule MODULE", "lock.default-lease 7000", "repl-diskless-sync-delay 0"];
     let mut primary = with_lines(own).start();
     let mut replica = with_lines(own).replica_of(&primary).start();
@@ -327,7 +327,7 @@ fn both_servers_start_again_after_a_failover() {
 
 /// A page that documents another way needs a test above.
 #[test]
-fn no_page_or_script_tells_another_way() {
+fn no_page_or_script_documents_another_way() {
     let mut ways = 0;
     let mut texts = documents();
     for path in ["redis.conf.example", "Makefile", "scripts/run", "packaging/debian/README.Debian"] {

@@ -18,14 +18,14 @@ fn without(heading: &str) -> (String, &'static str) {
 }
 
 #[test]
-fn the_runbook_is_what_redis_cli_prints() {
+fn the_runbook_matches_redis_cli() {
     let sessions = type_sessions(&Server::start(), "docs/runbook.md", &without("## After a failover\n").0);
     assert!(sessions > 8, "only {sessions} sessions were found");
 }
 
 /// Typed into a replica after its primary was killed.
 #[test]
-fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
+fn the_failover_runbook_matches_the_new_primary() {
     let mut primary = Server::start();
     let replica = Server::builder().replica_of(&primary).config("lock.grace 600000").start();
     primary.client().run("LOCK.ACQUIRE billing:april worker-7 PX 60000").fence();
@@ -36,7 +36,7 @@ fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
 
 /// The command that queries all nodes of a cluster.
 #[test]
-fn every_node_of_a_cluster_says_whether_it_grants_locks() {
+fn every_cluster_node_reports_whether_it_grants_locks() {
     let node = |slots: &str| {
         let node = Server::builder().cluster().start();
         node.client().run(&format!("CLUSTER ADDSLOTSRANGE {slots}"));
@@ -63,7 +63,7 @@ fn every_node_of_a_cluster_says_whether_it_grants_locks() {
 
 /// What "A client polls" tells the operator to check.
 #[test]
-fn a_polling_client_is_in_the_counts_and_in_client_list_and_nowhere_else() {
+fn a_polling_client_shows_only_in_the_counters_and_client_list() {
     let server = quiet().config("lock.adopt lock:*").start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -99,7 +99,7 @@ fn logged(client: &mut Client) -> Vec<(String, String, i64)> {
 
 /// What "A worker lost its lock" tells the operator to check.
 #[test]
-fn the_log_tells_how_a_hold_ended() {
+fn the_log_shows_how_a_hold_ended() {
     let server = quiet().start();
     let mut client = server.client();
     let entry = |event: &str| vec![(event.to_string(), "a".to_string(), 0)];

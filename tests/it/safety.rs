@@ -83,7 +83,7 @@ fn output_of(program: &mut Command, input: &str) -> Option<String> {
 }
 
 #[test]
-fn late_writers_are_refused_by_the_sql_of_the_page_in_sqlite() {
+fn late_writers_are_rejected_by_the_pages_sql_in_sqlite() {
     let (sql, printed) = sql_of_the_page();
     match output_of(Command::new("sqlite3").arg(":memory:"), sql) {
         Some(output) => assert_eq!(output, printed),
@@ -93,7 +93,7 @@ fn late_writers_are_refused_by_the_sql_of_the_page_in_sqlite() {
 
 /// On a separate server, which only listens on a socket in its own directory. It does not run as root.
 #[test]
-fn late_writers_are_refused_by_the_sql_of_the_page_in_postgresql() {
+fn late_writers_are_rejected_by_the_pages_sql_in_postgresql() {
     let (sql, printed) = sql_of_the_page();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().map(|entry| entry.expect("an entry"));
     let Some(programs) = versions.map(|entry| entry.path().join("bin")).find(|bin| bin.join("initdb").exists()) else {

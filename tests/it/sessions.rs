@@ -53,7 +53,7 @@ mod renewal {
     }
 
     #[test]
-    fn the_server_renews_it_after_each_third_of_the_lease() {
+    fn the_server_renews_it_every_third_of_the_lease() {
         const LEASE: i64 = 3600;
         let server = quiet().start();
         let mut client = server.client();
@@ -128,7 +128,7 @@ mod end {
 
     /// The server does not report a RESET to modules.
     #[test]
-    fn reset_leaves_it_bound_and_requests_queued_until_the_connection_ends() {
+    fn reset_keeps_bindings_and_queued_requests_until_the_connection_closes() {
         let server = quiet().start();
         let mut session = server.client();
         session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
@@ -157,7 +157,7 @@ mod end {
 
     /// The server reads the close first, and closes the client only at the end of the iteration.
     #[test]
-    fn no_look_that_arrives_together_with_the_end_takes_the_lock_for_held() {
+    fn no_read_that_arrives_with_the_close_considers_the_lock_held() {
         if !cfg!(target_os = "linux") {
             return skip("where a connection stands is read from /proc");
         }
@@ -182,7 +182,7 @@ mod end {
     }
 
     #[test]
-    fn replicas_and_the_aof_see_it_too() {
+    fn replicas_and_the_aof_get_it_too() {
         let mut server = plain_aof(Server::builder()).start();
         let replica = Server::builder().replica_of(&server).start();
         let mut client = server.client();
@@ -207,7 +207,7 @@ mod binding {
 
     /// The server removes an expired lock when a command reads it: here in the middle of the next owner's request.
     #[test]
-    fn a_session_on_a_lock_that_has_just_expired_is_not_taken_for_the_old_ones() {
+    fn a_session_on_a_just_expired_lock_is_not_mistaken_for_the_old_one() {
         let server = quiet().start();
         let mut client = server.client();
         client.run("DEBUG SET-ACTIVE-EXPIRE 0");

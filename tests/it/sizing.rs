@@ -61,7 +61,7 @@ fn bytes(value: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_shipped_limit_of_memory_has_room_for_the_waiters() {
+fn every_shipped_memory_limit_has_room_for_the_waiters() {
     let mut limited = Vec::new();
     for file in files() {
         // Archives among them are not text.
@@ -80,7 +80,7 @@ fn every_shipped_limit_of_memory_has_room_for_the_waiters() {
 
 /// Both shipped configurations have the same numbers.
 #[test]
-fn with_all_waiters_that_are_admitted_a_free_lock_is_still_granted() {
+fn with_the_maximum_of_waiters_a_free_lock_is_still_granted() {
     let (manifest, unit) = (read(MANIFEST), read(UNIT));
     let lines = ["maxmemory", "maxmemory-policy", "lock.max-waiters"].map(|name| {
         let value = setting(&manifest, name).expect("it is there");

@@ -66,7 +66,7 @@ fn pair(builder: Builder) -> (Server, Server) {
 }
 
 #[test]
-fn a_primary_of_a_cluster_that_was_replaced_meanwhile_hands_over_nothing() {
+fn a_replaced_cluster_primary_makes_no_hand_offs() {
     let primary = single_node();
     let replica = Server::builder().cluster().start();
     meet(&primary, &replica);
@@ -90,7 +90,7 @@ fn a_primary_of_a_cluster_that_was_replaced_meanwhile_hands_over_nothing() {
 }
 
 #[test]
-fn a_primary_hands_over_nothing_after_its_replica_was_promoted() {
+fn a_primary_makes_no_hand_offs_after_its_replica_was_promoted() {
     let configured = Server::builder().config("min-replicas-to-write 1").config("min-replicas-max-lag 2");
     for builder in [Server::builder(), configured] {
         let (primary, replica) = pair(builder);
@@ -105,7 +105,7 @@ fn a_primary_hands_over_nothing_after_its_replica_was_promoted() {
 }
 
 #[test]
-fn a_primary_with_a_connected_replica_hands_over_at_once() {
+fn a_primary_with_a_connected_replica_hands_off_at_once() {
     let (primary, replica) = pair(Server::builder());
     let mut b = stop(&primary, 1, || {});
     let fence = b.granted("b");
@@ -114,7 +114,7 @@ fn a_primary_with_a_connected_replica_hands_over_at_once() {
 }
 
 #[test]
-fn a_primary_without_its_replica_hands_over_after_a_time() {
+fn a_primary_without_its_replica_hands_off_after_a_limit() {
     let (primary, mut replica) = pair(Server::builder());
     let mut b = stop(&primary, 1, || replica.kill());
     b.assert_silent_for(LIMIT / 2);
@@ -122,7 +122,7 @@ fn a_primary_without_its_replica_hands_over_after_a_time() {
 }
 
 #[test]
-fn a_server_without_replicas_hands_over_at_once() {
+fn a_server_without_replicas_hands_off_at_once() {
     for server in [Server::start(), single_node()] {
         let mut b = stop(&server, 0, || {});
         b.granted_within("b", Duration::from_millis(100));

@@ -81,7 +81,7 @@ fn a_replica_and_a_sentinel_connect_with_tls() {
 }
 
 #[test]
-fn the_nodes_of_a_cluster_speak_tls_to_each_other() {
+fn cluster_nodes_use_tls_among_each_other() {
     let Some(certificates) = certificates() else { return };
     let node = |slots: &str| {
         let node = start(Server::builder().cluster(), &certificates, free_port())?;
@@ -96,7 +96,7 @@ fn the_nodes_of_a_cluster_speak_tls_to_each_other() {
 }
 
 #[test]
-fn without_its_other_port_the_server_takes_tls_alone_and_a_new_certificate_without_a_restart() {
+fn without_its_plain_port_the_server_accepts_only_tls_and_reloads_certificates() {
     let Some(certificates) = certificates() else { return };
     let port = free_port();
     let Some(server) = start(Server::builder(), &certificates, port) else { return };

@@ -3,7 +3,7 @@
 use crate::support::Server;
 
 #[test]
-fn a_star_makes_a_new_random_uuid() {
+fn a_star_generates_a_new_random_uuid() {
     let server = Server::start();
     let mut client = server.client();
     let first = client.run("LOCK.ACQUIRE k1 *");

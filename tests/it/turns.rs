@@ -95,7 +95,7 @@ fn a_new_request_waits_until_all_admissible_ones_are_granted() {
 }
 
 #[test]
-fn the_rest_of_the_queue_is_granted_though_the_key_is_deleted() {
+fn the_rest_of_the_queue_is_granted_even_if_the_key_is_deleted() {
     let mut crowd = Crowd::of_readers();
     let replies = crowd.client.pipeline(&[RELEASE, "DEL k", "LOCK.WAITERS k COUNT 0", "RWLOCK.ACQUIRE k hasty READ"]);
     assert_eq!(replies[1], Reply::Int(1));
@@ -108,7 +108,7 @@ fn the_rest_of_the_queue_is_granted_though_the_key_is_deleted() {
 }
 
 #[test]
-fn a_request_cancelled_or_gone_meanwhile_is_granted_nothing() {
+fn a_request_cancelled_or_disconnected_in_between_is_granted_nothing() {
     let mut crowd = Crowd::of_readers();
     let mut leaving = crowd.server.client();
     leaving.run(&format!("RWLOCK.ACQUIRE k leaving READ {LONG} BLOCK 0 NOTIFY ch"));
@@ -126,7 +126,7 @@ fn a_request_cancelled_or_gone_meanwhile_is_granted_nothing() {
 }
 
 #[test]
-fn a_waiter_not_yet_told_wrongtype_is_granted_the_key_once_it_is_free_again() {
+fn a_waiter_without_its_wrongtype_reply_yet_is_granted_the_key_once_it_is_free_again() {
     let mut crowd = Crowd::of_readers();
     let set = crowd.client.run("SET k value");
     assert_eq!(set, Reply::ok());
@@ -142,7 +142,7 @@ fn a_waiter_not_yet_told_wrongtype_is_granted_the_key_once_it_is_free_again() {
 }
 
 #[test]
-fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over_once() {
+fn every_flushed_key_and_every_hold_of_a_closed_connection_is_handed_off_once() {
     for end in ["FLUSHALL", "CLIENT KILL"] {
         let mut crowd = Crowd::new();
         let mut session = crowd.server.client();
@@ -161,7 +161,7 @@ fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over
 }
 
 #[test]
-fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_at_once() {
+fn a_release_completes_thousands_with_coalesce_and_frees_the_lock_at_once() {
     let mut crowd = Crowd::new();
     assert!(crowd.client.run(&format!("LOCK.ACQUIRE k maker {LONG}")).fence() > 0);
     crowd.wait(|n| format!("LOCK.ACQUIRE k {n} COALESCE"));
@@ -191,7 +191,7 @@ fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_
 
 /// They are not recorded one by one. A pass over the queues hands them off; inspections find some earlier.
 #[test]
-fn tens_of_thousands_of_keys_that_a_script_deletes_are_all_handed_over() {
+fn tens_of_thousands_of_keys_deleted_by_a_script_are_all_handed_off() {
     const KEYS: usize = 40_000;
     let mut crowd = Crowd::new();
     assert_eq!(crowd.client.run(&format!("CONFIG SET lock.max-waiters {KEYS}")), Reply::ok());

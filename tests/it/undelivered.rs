@@ -19,7 +19,7 @@ fn assert_the_second_has_it(server: &Server, client: &mut Client, first: Waiter,
 }
 
 #[test]
-fn a_grant_to_a_killed_client_passes_on() {
+fn a_grant_to_a_killed_client_goes_to_the_next_waiter() {
     for (more, end) in [("", "LOCK.RELEASE k a"), ("SESSION", "LOCK.RELEASE k a"), ("", "LOCK.BREAK k")] {
         let server = quiet().start();
         let mut client = server.client();
@@ -31,7 +31,7 @@ fn a_grant_to_a_killed_client_passes_on() {
 
 /// A blocked client belongs to the main thread.
 #[test]
-fn it_passes_on_also_on_a_server_with_io_threads() {
+fn it_goes_to_the_next_waiter_with_io_threads() {
     let server = quiet().config("io-threads 3").start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -40,7 +40,7 @@ fn it_passes_on_also_on_a_server_with_io_threads() {
 }
 
 #[test]
-fn several_keys_are_passed_on_one_by_one() {
+fn multiple_keys_are_handed_off_one_by_one() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -55,7 +55,7 @@ fn several_keys_are_passed_on_one_by_one() {
 
 /// Holds that the owner already had stay: another reply delivered them.
 #[test]
-fn what_its_owner_held_before_stays() {
+fn earlier_holds_of_its_owner_stay() {
     let server = quiet().start();
     let mut client = server.client();
     assert!(client.run("RWLOCK.ACQUIRE k b READ PX 60000").fence() > 0);
@@ -71,7 +71,7 @@ fn what_its_owner_held_before_stays() {
 
 /// Its owner has seen the grant on another connection in the meantime, so it keeps the lock.
 #[test]
-fn an_owner_that_was_told_by_another_reply_keeps_it() {
+fn an_owner_that_learned_of_the_grant_from_another_reply_keeps_it() {
     for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
         let server = quiet().start();
         let mut client = server.client();
@@ -87,7 +87,7 @@ fn an_owner_that_was_told_by_another_reply_keeps_it() {
 
 /// It cannot be handed off while writes are paused, and a command requests the lock during the pause.
 #[test]
-fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
+fn an_undelivered_grant_counts_for_no_command_before_its_hand_off() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -103,7 +103,7 @@ fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
 
 /// The server marks the client of a deleted user, writes its reply, and closes it at the end of the iteration.
 #[test]
-fn a_grant_to_a_client_that_the_server_closes_in_that_turn_stays_unless_it_is_bound_to_the_connection() {
+fn an_unbound_grant_to_a_client_closed_in_the_same_iteration_stays() {
     for (more, stays) in [("", true), ("SESSION", false)] {
         let server = quiet().start();
         let mut client = server.client();
@@ -126,7 +126,7 @@ fn a_grant_to_a_client_that_the_server_closes_in_that_turn_stays_unless_it_is_bo
 
 /// A program that acquires a lock and exits has its grant delivered, so the lock stays held until the lease expires.
 #[test]
-fn a_client_that_goes_after_it_was_told_keeps_the_lock() {
+fn a_client_that_disconnects_after_delivery_keeps_the_lock() {
     let server = quiet().start();
     let mut client = server.client();
     for is_killed in [false, true] {

@@ -5,7 +5,7 @@ use crate::support::{Client, Reply, Server, LIMIT};
 use std::time::{Duration, Instant};
 
 #[test]
-fn time_outs_are_exact_to_a_few_milliseconds() {
+fn timeouts_are_precise_to_a_few_milliseconds() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -25,7 +25,7 @@ fn time_outs_are_exact_to_a_few_milliseconds() {
 
 /// The server runs commands queued after a blocking command just before it sleeps.
 #[test]
-fn a_time_out_behind_another_wait_is_as_exact() {
+fn a_timeout_behind_another_wait_is_equally_precise() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -41,7 +41,7 @@ fn a_time_out_behind_another_wait_is_as_exact() {
 }
 
 #[test]
-fn many_time_outs_at_once_are_all_answered() {
+fn many_simultaneous_timeouts_all_get_replies() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -87,7 +87,7 @@ mod tests {
     const LOST: u8 = 75;
 
     #[test]
-    fn the_status_is_the_commands() {
+    fn the_exit_status_is_the_commands() {
         for status in [0, 1, 75, 255] {
             let exit = after(Ended::Exited(status), LockAtEnd::Released, LOST);
             assert_eq!(exit, Exit::Status(status));
@@ -96,20 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_away_at_the_end_does_not_change_it() {
+    fn an_unreachable_server_at_the_end_does_not_change_it() {
         assert_eq!(after(Ended::Exited(3), LockAtEnd::LeftToItsLease, LOST), Exit::Status(3));
         assert_eq!(after(Ended::Killed(15), LockAtEnd::LeftToItsLease, LOST), Exit::Signal(15));
     }
 
     #[test]
-    fn a_lost_lock_comes_first() {
+    fn a_lost_lock_takes_precedence() {
         for ended in [Ended::Exited(0), Ended::Exited(3), Ended::Killed(15)] {
             assert_eq!(after(ended, LockAtEnd::Lost, LOST), Exit::Status(LOST));
         }
     }
 
     #[test]
-    fn a_command_that_is_missing_differs_from_one_that_may_not_run() {
+    fn a_missing_command_differs_from_one_that_cannot_be_executed() {
         assert_eq!(not_started(&io::ErrorKind::NotFound.into()), Exit::Status(127));
         assert_eq!(not_started(&io::ErrorKind::PermissionDenied.into()), Exit::Status(126));
         assert_eq!(not_started(&io::Error::from_raw_os_error(libc::ENOEXEC)), Exit::Status(126));

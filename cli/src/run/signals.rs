@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_sends_reaches_the_group_and_what_programs_define_the_command() {
+    fn terminal_signals_go_to_the_group_and_user_signals_to_the_command() {
         for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::TSTP, Signal::CONT, Signal::WINCH]
         {
             assert_eq!(receiver_of(signal), Receiver::Group, "{signal:?}");

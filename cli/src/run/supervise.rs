@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_terminal_that_is_ours_gets_it() {
+    fn a_command_that_needs_our_terminal_gets_it() {
         assert_eq!(upon(Signal::TTIN, Foreground::Us), UponStop::Lend);
         assert_eq!(upon(Signal::TTOU, Foreground::Us), UponStop::Lend);
     }
 
     #[test]
-    fn who_asks_from_the_background_stops_the_job_by_the_same_signal() {
+    fn a_background_command_that_needs_the_terminal_stops_the_job_by_the_same_signal() {
         for signal in [Signal::TTIN, Signal::TTOU] {
             let stop = Stop { signal, who: WhoStops::WholeGroup, wants_terminal: true };
             assert_eq!(upon(signal, Foreground::AnotherJob), UponStop::StopToo(stop));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_the_terminal_sent_to_our_group_stops_only_us() {
+    fn a_stop_from_the_terminal_to_our_group_stops_only_us() {
         for foreground in [Foreground::Us, Foreground::AnotherJob] {
             let stop = Stop { signal: Signal::TSTP, who: WhoStops::Alone, wants_terminal: false };
             assert_eq!(upon(Signal::TSTP, foreground), UponStop::StopToo(stop));
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_somebody_stops_alone_keeps_its_lock() {
+    fn a_command_that_is_stopped_alone_keeps_its_lock() {
         for foreground in [Foreground::Us, Foreground::AnotherJob] {
             assert_eq!(upon(Signal::STOP, foreground), UponStop::Nothing);
         }
     }
 
     #[test]
-    fn without_a_terminal_nobody_would_resume_us() {
+    fn without_a_terminal_no_shell_would_resume_us() {
         for signal in EVERY_STOP {
             assert_eq!(upon(signal, Foreground::NoTerminal), UponStop::Nothing, "{signal:?}");
         }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_a_session_of_its_own_before_the_command_starts() {
+    fn it_is_in_its_own_session_before_the_command_starts() {
         for _ in 0..20 {
             let watchdog = Watchdog::start(Duration::ZERO).unwrap();
             // SAFETY: a system call with integer arguments.

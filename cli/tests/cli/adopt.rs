@@ -4,7 +4,7 @@ use support::Server;
 use crate::tool::at;
 
 #[test]
-fn each_pattern_is_told_whether_it_fits() {
+fn each_pattern_has_a_verdict() {
     let server = Server::start();
     let mut client = server.client();
     client.run("SET locks:orders 1");
@@ -32,7 +32,7 @@ fn each_pattern_is_told_whether_it_fits() {
 
 /// The example of docs/adopt.md, with clients that do what its text says.
 #[test]
-fn the_example_of_the_page_is_what_is_printed() {
+fn the_pages_example_matches_the_output() {
     let page = include_str!("../../../docs/adopt.md");
     let patterns = page.lines().find_map(|line| line.strip_prefix("redis-cli CONFIG SET lock.adopt-observe "));
     let example = page.split("```console\n$ redis-lock adopt\n").nth(1).and_then(|rest| rest.split("```").next());
@@ -85,7 +85,7 @@ fn json_has_the_fields_of_the_report_and_the_server() {
 }
 
 #[test]
-fn without_a_pattern_it_says_what_to_do() {
+fn without_a_pattern_it_explains_what_to_do() {
     let server = Server::start();
     let output = at(&server, "adopt");
     assert_eq!((output.status, output.stdout.as_str()), (0, ""));

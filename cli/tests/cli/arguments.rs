@@ -1,7 +1,7 @@
 use crate::tool::{redis_lock, redis_lock_with};
 
 #[test]
-fn what_makes_no_sense_is_status_64_and_says_why() {
+fn invalid_arguments_exit_with_64_and_the_reason() {
     let cases = [
         ("", "Usage: redis-lock"),
         ("nonsense", "unrecognized subcommand"),
@@ -68,7 +68,7 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
 }
 
 #[test]
-fn an_empty_key_is_mostly_a_variable_that_is_not_set_and_no_lock() {
+fn an_empty_key_is_rejected() {
     for line in [
         &["run", "", "--", "true"][..],
         &["run", "a", "", "--", "true"],
@@ -87,7 +87,7 @@ fn an_empty_key_is_mostly_a_variable_that_is_not_set_and_no_lock() {
 }
 
 #[test]
-fn help_is_asked_for_by_its_whole_name_and_lists_the_statuses() {
+fn help_has_only_a_long_option_and_lists_the_exit_statuses() {
     let output = redis_lock("--help");
     for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log", "adopt", "generate"] {
         assert!(output.text().contains(&format!("\n  {subcommand} ")), "{subcommand}");

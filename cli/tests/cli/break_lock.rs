@@ -4,7 +4,7 @@ use support::Server;
 use crate::tool::at;
 
 #[test]
-fn the_holder_loses_it_and_the_next_waiter_has_it() {
+fn the_holder_loses_the_lock_and_the_next_waiter_gets_it() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k stuck PERSIST").fence();
     let mut waiter = server.client();
@@ -16,7 +16,7 @@ fn the_holder_loses_it_and_the_next_waiter_has_it() {
 }
 
 #[test]
-fn owner_names_one_of_several_holders() {
+fn owner_selects_one_of_multiple_holders() {
     let server = Server::start();
     let mut client = server.client();
     for owner in ["a", "b", "c"] {
@@ -30,7 +30,7 @@ fn owner_names_one_of_several_holders() {
 }
 
 #[test]
-fn a_free_lock_is_status_1() {
+fn a_free_lock_exits_with_1() {
     let server = Server::start();
     let output = at(&server, "break k");
     assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "", "redis-lock: k is not held\n"));

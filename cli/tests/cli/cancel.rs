@@ -3,7 +3,7 @@ use support::Server;
 use crate::tool::at;
 
 #[test]
-fn the_waiter_is_told_and_the_rest_of_the_queue_stays() {
+fn the_waiter_gets_an_error_and_the_rest_of_the_queue_stays() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let mut waiters = ["a", "b"].map(|token| {
@@ -20,7 +20,7 @@ fn the_waiter_is_told_and_the_rest_of_the_queue_stays() {
 }
 
 #[test]
-fn an_owner_that_does_not_wait_is_status_1() {
+fn an_owner_that_does_not_wait_exits_with_1() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let output = at(&server, "cancel k holder");

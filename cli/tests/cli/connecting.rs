@@ -19,7 +19,7 @@ pub fn with_password() -> Server {
 }
 
 #[test]
-fn the_uri_names_server_password_and_database() {
+fn the_uri_contains_server_password_and_database() {
     let server = with_password();
     let mut client = server.client();
     client.run("AUTH secret");
@@ -33,7 +33,7 @@ fn the_uri_names_server_password_and_database() {
 }
 
 #[test]
-fn the_password_may_be_in_the_environment_and_an_option_goes_before_it() {
+fn options_override_the_password_from_the_environment() {
     let server = with_password();
     let port = server.port().to_string();
     let status = |password: &str, line: &str| {
@@ -51,7 +51,7 @@ fn the_password_may_be_in_the_environment_and_an_option_goes_before_it() {
 }
 
 #[test]
-fn the_server_may_be_in_the_environment_and_every_option_that_names_one_goes_before_it() {
+fn options_override_the_server_from_the_environment() {
     let (server, other) = (with_password(), Server::start());
     let mut client = server.client();
     client.run("AUTH secret");
@@ -75,7 +75,7 @@ fn the_server_may_be_in_the_environment_and_every_option_that_names_one_goes_bef
 }
 
 #[test]
-fn the_sentinels_may_be_in_the_environment_and_the_url_beside_them_is_the_login_of_the_primary() {
+fn with_sentinels_from_the_environment_the_url_is_the_login_for_the_primary() {
     let primary = Server::start();
     let patient = Duration::from_secs(30);
     let sentinels = Sentinels::of(&primary, 0, Judgement { down_after: patient, failover_timeout: patient });
@@ -131,7 +131,7 @@ fn a_unix_socket_is_enough() {
 }
 
 #[test]
-fn in_a_cluster_the_node_with_the_key_is_asked() {
+fn in_a_cluster_the_node_that_serves_the_key_is_queried() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     for key in ["a", "b", "c", "d"] {
         cluster.node(cluster.primary_of(cluster.slot(key))).client().run(&format!("LOCK.ACQUIRE {key} w")).fence();
@@ -144,7 +144,7 @@ fn in_a_cluster_the_node_with_the_key_is_asked() {
 }
 
 #[test]
-fn without_c_a_redirection_is_an_error_that_names_c() {
+fn without_c_a_redirection_is_an_error_that_mentions_c() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let node = (0..3).find(|node| *node != cluster.primary_of(cluster.slot("a"))).expect("there are three");
     let output = at(cluster.node(node), "info a");
@@ -153,7 +153,7 @@ fn without_c_a_redirection_is_an_error_that_names_c() {
 }
 
 #[test]
-fn the_sentinels_tell_the_primary_and_after_a_failover_the_new_one() {
+fn sentinels_report_the_primary_even_after_a_failover() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -171,7 +171,7 @@ fn the_sentinels_tell_the_primary_and_after_a_failover_the_new_one() {
 }
 
 #[test]
-fn a_master_that_the_sentinels_do_not_know_is_status_69() {
+fn a_master_unknown_to_the_sentinels_exits_with_69() {
     let primary = Server::start();
     let patient = Duration::from_secs(30);
     let sentinels = Sentinels::of(&primary, 0, Judgement { down_after: patient, failover_timeout: patient });
@@ -186,7 +186,7 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
 }
 
 #[test]
-fn the_port_of_a_sentinel_may_be_left_out() {
+fn the_port_of_a_sentinel_may_be_omitted() {
     // No server listens on this loopback address.
     let output = redis_lock("--sentinel 127.9.8.7 --master m ls");
     assert_eq!(output.status, 69);
@@ -194,7 +194,7 @@ fn the_port_of_a_sentinel_may_be_left_out() {
 }
 
 #[test]
-fn tls_verifies_the_server_by_the_ca_that_is_given_and_shows_its_own_certificate() {
+fn tls_verifies_the_server_with_the_given_ca_and_presents_the_client_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     if !make_certificates(folder.path()) {
         return support::skip("there is no openssl to make certificates with");

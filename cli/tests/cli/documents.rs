@@ -21,7 +21,7 @@ fn block_of<'a>(document: &'a str, language: &str) -> &'a str {
 }
 
 #[test]
-fn the_line_of_readme_runs_its_command_under_the_lock() {
+fn the_command_line_of_the_readme_runs_under_the_lock() {
     let mut lines = README.lines().filter(|line| line.starts_with("redis-lock run "));
     let line = lines.next().expect("a line");
     assert_eq!(lines.next(), None, "more than one line");
@@ -58,7 +58,7 @@ fn words_of(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_tables_of_the_runbook_are_what_it_prints() {
+fn the_tables_of_the_runbook_match_the_output() {
     let server = Server::start();
     let mut holder = server.client();
     holder.run("LOCK.ACQUIRE billing:march worker-4 PX 60000 SESSION").fence();
@@ -86,7 +86,7 @@ fn the_tables_of_the_runbook_are_what_it_prints() {
 
 /// Each command in the runbook's table accepts the arguments shown there.
 #[test]
-fn every_command_of_the_runbook_is_one() {
+fn every_command_of_the_runbook_exists() {
     let table = RUNBOOK.split_once("| question | redis-cli | `redis-lock` |").expect("the table").1;
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let cells: Vec<&str> = rows.filter_map(|row| row.split('|').nth(3)).collect();

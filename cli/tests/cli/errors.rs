@@ -6,7 +6,7 @@ const OF_ONE_KEY: [&str; 5] = ["info k", "waiters k", "break k", "cancel k w", "
 const OF_ALL_KEYS: [&str; 5] = ["ls", "log", "adopt", "top --once --interval 100ms", "graph"];
 
 #[test]
-fn a_server_without_the_module_is_told_how_to_load_it() {
+fn without_the_module_the_error_says_how_to_load_it() {
     let server = Server::builder().no_module().start();
     for line in OF_ONE_KEY.iter().chain(&OF_ALL_KEYS) {
         let output = at(&server, line);
@@ -22,7 +22,7 @@ fn a_server_without_the_module_is_told_how_to_load_it() {
 }
 
 #[test]
-fn a_key_that_holds_something_else_is_status_65_and_named() {
+fn a_key_with_another_value_exits_with_65_and_is_named() {
     let server = Server::start();
     server.client().run("SET k x");
     for line in OF_ONE_KEY {
@@ -41,7 +41,7 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
 }
 
 #[test]
-fn a_database_that_is_not_there_says_what_n_is() {
+fn a_missing_database_explains_the_option_n() {
     let server = Server::start();
     for line in ["-n 99 ls", "info -n 99 k", "run -n 99 k -- true"] {
         let output = at(&server, line);
@@ -51,7 +51,7 @@ fn a_database_that_is_not_there_says_what_n_is() {
 }
 
 #[test]
-fn a_server_that_is_no_node_of_a_cluster_says_what_c_is() {
+fn a_standalone_server_explains_the_option_c() {
     let server = Server::start();
     for line in ["-c ls", "-c info k", "run -c k -- true"] {
         let output = at(&server, line);
@@ -65,7 +65,7 @@ fn a_server_that_is_no_node_of_a_cluster_says_what_c_is() {
 }
 
 #[test]
-fn a_sentinel_in_the_place_of_a_server_is_told_with_the_options_for_it() {
+fn a_sentinel_instead_of_a_server_is_reported_with_the_right_options() {
     let sentinel = Server::builder().sentinel().start();
     let address = format!("127.0.0.1:{}", sentinel.port());
     for line in OF_ONE_KEY.iter().chain(&OF_ALL_KEYS).chain(&["run k -- true"]) {
@@ -79,7 +79,7 @@ fn a_sentinel_in_the_place_of_a_server_is_told_with_the_options_for_it() {
 }
 
 #[test]
-fn a_server_in_the_place_of_a_sentinel_is_told_with_its_address() {
+fn a_server_instead_of_a_sentinel_is_reported_with_its_address() {
     let server = Server::start();
     let sentinel = format!("127.0.0.1:{}", server.port());
     for line in ["ls", "info k", "run k -- true"] {
@@ -94,7 +94,7 @@ fn a_server_in_the_place_of_a_sentinel_is_told_with_its_address() {
 }
 
 #[test]
-fn what_a_user_may_not_do_is_status_77_in_the_servers_words() {
+fn missing_permission_exits_with_77_and_the_servers_message() {
     let server = Server::start();
     server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -lock.top -lock.log -lock.break");
     for (line, command) in
@@ -112,7 +112,7 @@ fn what_a_user_may_not_do_is_status_77_in_the_servers_words() {
 }
 
 #[test]
-fn a_wrong_password_and_none_are_status_77() {
+fn a_wrong_or_missing_password_exits_with_77() {
     let server = crate::connecting::with_password();
     let output = at(&server, "ls");
     assert_eq!(output.status, 77);
@@ -123,7 +123,7 @@ fn a_wrong_password_and_none_are_status_77() {
 }
 
 #[test]
-fn no_server_is_status_69_with_its_address() {
+fn an_unreachable_server_exits_with_69_and_its_address() {
     let port = free_port();
     for line in ["ls", "info k", "top --once"] {
         let output = redis_lock(&format!("-p {port} {line}"));
@@ -134,7 +134,7 @@ fn no_server_is_status_69_with_its_address() {
 }
 
 #[test]
-fn another_error_of_the_server_is_status_76() {
+fn any_other_server_error_exits_with_76() {
     let server = Server::start();
     server.client().run("CONFIG SET busy-reply-threshold 1");
     let mut busy = server.client();
@@ -149,7 +149,7 @@ fn another_error_of_the_server_is_status_76() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let server = Server::start();
     let mut client = server.client();
     let lines: Vec<String> = (0..3000).map(|index| format!("LOCK.ACQUIRE key:{index} w")).collect();

@@ -66,7 +66,7 @@ fn cycle(server: &Server) -> Vec<Client> {
 }
 
 #[test]
-fn below_a_lock_are_its_holders_its_waiters_and_what_waits_behind_them() {
+fn below_a_lock_are_its_holders_its_waiters_and_the_locks_they_block() {
     let server = Server::start();
     let _waiters = chain(&server);
     let output = at(&server, "graph");
@@ -89,7 +89,7 @@ fn below_a_lock_are_its_holders_its_waiters_and_what_waits_behind_them() {
 }
 
 #[test]
-fn one_key_is_shown_with_what_it_waits_for_and_what_waits_behind_it() {
+fn one_key_is_shown_with_the_locks_before_and_behind_it() {
     let server = Server::start();
     let _waiters = chain(&server);
     server.client().run("LOCK.ACQUIRE quiet web-8 PX 60000").fence();
@@ -120,7 +120,7 @@ fn one_key_is_shown_with_what_it_waits_for_and_what_waits_behind_it() {
 }
 
 #[test]
-fn a_key_that_is_neither_held_nor_waited_for_is_status_1() {
+fn a_key_without_holders_and_waiters_exits_with_1() {
     let server = Server::start();
     let _waiters = chain(&server);
     let output = at(&server, "graph k");
@@ -131,7 +131,7 @@ fn a_key_that_is_neither_held_nor_waited_for_is_status_1() {
 }
 
 #[test]
-fn where_nobody_waits_it_says_so() {
+fn without_waiters_it_says_so() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k w").fence();
     let output = at(&server, "graph");
@@ -140,7 +140,7 @@ fn where_nobody_waits_it_says_so() {
 }
 
 #[test]
-fn all_databases_are_shown_and_an_owner_is_another_one_in_each() {
+fn owners_in_different_databases_are_distinct() {
     let server = Server::start();
     let mut clients = Vec::new();
     for (db, waiter) in [(0, "p"), (3, "q")] {
@@ -166,7 +166,7 @@ fn all_databases_are_shown_and_an_owner_is_another_one_in_each() {
 }
 
 #[test]
-fn a_cycle_is_told_and_each_of_its_locks_is_drawn_once() {
+fn a_cycle_is_reported_and_each_of_its_locks_is_drawn_once() {
     let server = Server::start();
     let _waiters = cycle(&server);
     for line in ["graph", "graph a", "graph b"] {
@@ -196,7 +196,7 @@ fn a_cycle_is_told_and_each_of_its_locks_is_drawn_once() {
 
 /// q may wait, because s could release its permit. The lower limit makes that insufficient.
 #[test]
-fn a_cycle_over_a_semaphore_whose_limit_was_lowered_is_one_too() {
+fn a_lowered_semaphore_limit_can_cause_a_cycle() {
     let server = Server::start();
     let mut client = server.client();
     client.run("SEM.ACQUIRE pool p LIMIT 3 PERSIST").fence();
@@ -211,7 +211,7 @@ fn a_cycle_over_a_semaphore_whose_limit_was_lowered_is_one_too() {
 /// A proxy between program and server: right before the program reads `b`, p hands `a` to q, q releases it and acquires
 /// `b`, and p waits for `b`. At no time do p and q wait for each other.
 #[test]
-fn locks_that_change_hands_between_two_readings_are_no_cycle() {
+fn locks_that_change_hands_between_two_reads_are_not_a_cycle() {
     let server = Server::start();
     let mut p = server.client();
     p.run("LOCK.ACQUIRE a p PERSIST").fence();
@@ -249,7 +249,7 @@ fn locks_that_change_hands_between_two_readings_are_no_cycle() {
 }
 
 #[test]
-fn an_owner_that_wants_more_of_what_it_holds_is_no_cycle() {
+fn an_owner_that_wants_more_permits_is_not_a_cycle() {
     let server = Server::start();
     let mut client = server.client();
     for key in ["x", "y"] {
@@ -265,7 +265,7 @@ fn an_owner_that_wants_more_of_what_it_holds_is_no_cycle() {
 }
 
 #[test]
-fn a_request_for_several_locks_names_the_others_and_a_free_lock_is_free() {
+fn an_mlock_request_shows_its_other_locks_and_free_locks_are_marked() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE a holder PERSIST").fence();
     let _waiter = waits(&server, "MLOCK.ACQUIRE 2 a b w BLOCK 0");
@@ -282,7 +282,7 @@ fn a_request_for_several_locks_names_the_others_and_a_free_lock_is_free() {
 }
 
 #[test]
-fn how_readers_writers_and_reentrant_owners_hold_is_told() {
+fn modes_and_hold_counts_are_shown() {
     let server = Server::start();
     let mut client = server.client();
     client.run("RWLOCK.ACQUIRE book r READ PERSIST").fence();
@@ -325,7 +325,7 @@ fn calls(server: &Server, command: &str) -> i64 {
 }
 
 #[test]
-fn ten_thousand_waiters_cost_a_bounded_number_of_commands_and_what_is_left_out_is_told() {
+fn ten_thousand_waiters_take_a_bounded_number_of_commands_and_omissions_are_reported() {
     let server = Server::start();
     let _client = crowded(&server);
     for (options, locks) in [("", 50), ("--locks 7", 7)] {
@@ -360,7 +360,7 @@ fn ten_thousand_waiters_cost_a_bounded_number_of_commands_and_what_is_left_out_i
 }
 
 #[test]
-fn a_thousand_locks_are_read_where_so_many_are_asked_for() {
+fn a_thousand_locks_are_read_if_requested() {
     let server = Server::start();
     let _client = crowded(&server);
     let graph = at(&server, "graph --locks 1000 --json").json();
@@ -368,7 +368,7 @@ fn a_thousand_locks_are_read_where_so_many_are_asked_for() {
 }
 
 #[test]
-fn a_chain_that_is_too_deep_for_80_columns_goes_on_at_the_margin() {
+fn a_chain_too_deep_for_80_columns_continues_at_the_margin() {
     let server = Server::start();
     let mut client = server.client();
     let mut waiters = Vec::new();
@@ -391,7 +391,7 @@ fn a_chain_that_is_too_deep_for_80_columns_goes_on_at_the_margin() {
 }
 
 #[test]
-fn in_a_terminal_of_80_columns_a_long_name_is_cut_and_the_times_stay() {
+fn in_80_columns_long_names_are_truncated_and_times_are_kept() {
     let server = Server::start();
     let (key, owner) = ("k".repeat(100), "o".repeat(100));
     server.client().run(&format!("LOCK.ACQUIRE {key} {owner} PERSIST")).fence();
@@ -409,7 +409,7 @@ fn in_a_terminal_of_80_columns_a_long_name_is_cut_and_the_times_stay() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_no_color_turns_them_off() {
+fn colours_are_only_used_on_terminals_without_no_color() {
     let server = Server::start();
     let _waiters = cycle(&server);
     let line = format!("-p {} graph", server.port());
@@ -447,7 +447,7 @@ fn json_has_the_fields_of_the_servers_own_replies() {
 }
 
 #[test]
-fn the_graph_for_graphviz_leads_from_waiters_over_locks_to_holders_and_quotes_names() {
+fn the_graphviz_output_has_edges_from_waiters_to_holders_and_quoted_names() {
     let server = Server::start();
     server.client().cmd(&["LOCK.ACQUIRE", "a\"b", "w\\1", "PERSIST"]).fence();
     let mut waiter = server.client();
@@ -472,7 +472,7 @@ fn the_graph_for_graphviz_leads_from_waiters_over_locks_to_holders_and_quotes_na
 }
 
 #[test]
-fn keys_that_the_user_may_not_read_are_counted_and_the_others_shown() {
+fn unreadable_keys_are_counted_and_the_others_shown() {
     let server = Server::start();
     let mut client = server.client();
     client.run("ACL SETUSER viewer on >secret %R~seen:* +@all");
@@ -490,7 +490,7 @@ fn keys_that_the_user_may_not_read_are_counted_and_the_others_shown() {
 }
 
 #[test]
-fn in_a_cluster_all_primaries_are_asked_and_a_cycle_over_two_of_them_is_found() {
+fn in_a_cluster_a_cycle_across_two_primaries_is_found() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let home = |key: &str| cluster.node(cluster.primary_of(cluster.slot(key)));
     let other = ["b", "c", "d", "e", "f"].into_iter().find(|key| home(key).port() != home("a").port());
@@ -521,7 +521,7 @@ fn in_a_cluster_all_primaries_are_asked_and_a_cycle_over_two_of_them_is_found() 
 }
 
 #[test]
-fn a_replica_is_told_to_be_one() {
+fn a_replica_is_reported_as_such() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     let _waiters = chain(&primary);

@@ -4,7 +4,7 @@ use support::Server;
 use crate::tool::{at, fields, redis_lock_with};
 
 #[test]
-fn people_see_the_lock_and_each_holder() {
+fn the_text_output_shows_the_lock_and_each_holder() {
     let server = Server::start();
     let mut client = server.client();
     let first = client.run("SEM.ACQUIRE permits a LIMIT 5 PERMITS 2 PX 3600000").fence();
@@ -100,7 +100,7 @@ fn count_limits_the_holders_but_not_their_number() {
 }
 
 #[test]
-fn a_free_lock_is_status_1() {
+fn a_free_lock_exits_with_1() {
     let server = Server::start();
     let output = at(&server, "info k");
     assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (1, "", "redis-lock: k is not held\n"));

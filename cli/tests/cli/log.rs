@@ -8,7 +8,7 @@ use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock};
 
 #[test]
-fn what_was_logged_is_shown_newest_first() {
+fn entries_are_shown_newest_first() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE first one PERSIST").fence();
@@ -58,7 +58,7 @@ fn an_event_without_a_client_shows_none() {
 }
 
 #[test]
-fn an_empty_log_is_no_failure() {
+fn an_empty_log_is_not_a_failure() {
     let server = Server::start();
     let output = at(&server, "log");
     assert_eq!((output.status, output.stdout.as_str()), (0, ""));
@@ -67,7 +67,7 @@ fn an_empty_log_is_no_failure() {
 }
 
 #[test]
-fn the_logs_of_all_primaries_are_one_by_time() {
+fn the_logs_of_all_primaries_are_merged_by_time() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let keys = ["a", "b", "c", "d", "e", "f"];
     for key in keys {
@@ -102,7 +102,7 @@ fn now(client: &mut support::Client) -> i64 {
 }
 
 #[test]
-fn in_a_narrow_terminal_an_entry_is_folded_and_its_key_is_whole() {
+fn in_a_narrow_terminal_entries_are_folded_with_the_whole_key() {
     let server = Server::start();
     let mut client = server.client();
     let (long, owner) = ("orders:".to_string() + &"k".repeat(60), "a-host-wit:1234567:0123456789abcdef");

@@ -8,7 +8,7 @@ use crate::screen::Screen;
 use crate::tool::{at, fields, redis_lock};
 
 #[test]
-fn every_lock_is_listed_once_by_key_whatever_its_family() {
+fn every_lock_of_any_type_is_listed_once_by_key() {
     let server = Server::start();
     let mut client = server.client();
     client.run("SET no-lock x");
@@ -33,7 +33,7 @@ fn every_lock_is_listed_once_by_key_whatever_its_family() {
 }
 
 #[test]
-fn in_a_terminal_of_80_columns_a_long_key_has_a_line_of_its_own_and_no_row_is_wrapped() {
+fn in_80_columns_long_keys_get_a_separate_line_and_no_row_is_wrapped() {
     let server = Server::start();
     let mut client = server.client();
     let (key, owner) = ("k".repeat(96), "a-host-wit:1234567:0123456789abcdef");
@@ -86,7 +86,7 @@ fn in_narrower_terminals_no_row_is_wrapped_either() {
 }
 
 #[test]
-fn a_node_of_a_cluster_that_is_asked_alone_says_so() {
+fn a_cluster_node_queried_alone_is_reported() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let address = format!("127.0.0.1:{}", cluster.node(0).port());
     let expected = format!(
@@ -138,7 +138,7 @@ fn a_pattern_chooses_keys() {
 }
 
 #[test]
-fn more_locks_than_one_step_of_the_scan_are_all_there() {
+fn locks_from_multiple_scan_steps_are_all_listed() {
     let server = Server::start();
     let mut client = server.client();
     let lines: Vec<String> = (0..5000).map(|index| format!("LOCK.ACQUIRE key:{index} w")).collect();
@@ -153,7 +153,7 @@ fn more_locks_than_one_step_of_the_scan_are_all_there() {
 }
 
 #[test]
-fn no_locks_is_no_failure() {
+fn no_locks_is_not_a_failure() {
     let server = Server::start();
     let output = at(&server, "ls");
     assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (0, "", "redis-lock: no locks\n"));
@@ -161,7 +161,7 @@ fn no_locks_is_no_failure() {
 }
 
 #[test]
-fn keys_that_are_no_text_are_escaped_for_people_and_base64_in_json() {
+fn binary_keys_are_escaped_in_text_and_base64_in_json() {
     let server = Server::start();
     let mut client = server.client();
     client.cmd(&[b"LOCK.ACQUIRE".as_slice(), b"\x1b[2J\xff", b"w\n", b"PERSIST"]).fence();
@@ -172,7 +172,7 @@ fn keys_that_are_no_text_are_escaped_for_people_and_base64_in_json() {
 }
 
 #[test]
-fn in_a_cluster_all_primaries_are_asked_and_no_replica() {
+fn in_a_cluster_all_primaries_and_no_replicas_are_queried() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let mut homes: Vec<String> = Vec::new();

@@ -16,7 +16,7 @@ fn made(folder: &Path) {
 }
 
 #[test]
-fn the_page_of_run_has_its_variables_signals_statuses_and_examples() {
+fn the_run_page_documents_variables_signals_statuses_and_examples() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path());
     let page = fs::read_to_string(folder.path().join("redis-lock-run.1")).expect("it is written");
@@ -35,7 +35,7 @@ fn the_page_of_run_has_its_variables_signals_statuses_and_examples() {
 }
 
 #[test]
-fn the_examples_of_the_page_of_run_run() {
+fn the_examples_of_the_run_page_work() {
     let (folder, server) = (tempfile::tempdir().expect("a folder"), Server::start());
     made(folder.path());
     let page = fs::read_to_string(folder.path().join("redis-lock-run.1")).expect("it is written").replace("\\-", "-");
@@ -58,7 +58,7 @@ fn the_examples_of_the_page_of_run_run() {
 }
 
 #[test]
-fn no_page_has_a_line_that_man_warns_of() {
+fn man_warns_about_no_page() {
     if Command::new("man").arg("--version").output().is_err() {
         return skip("there is no man");
     }

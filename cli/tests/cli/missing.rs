@@ -71,7 +71,7 @@ fn keys_of(locks: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_locks_of_the_living_shards_are_shown_and_the_dead_node_is_named() {
+fn the_locks_of_the_live_shards_are_shown_and_the_dead_node_is_named() {
     let broken = Broken::start(LONG);
     for line in ["ls", "log", "graph", "top --once --interval 100ms"] {
         let output = broken.ask(line);
@@ -98,7 +98,7 @@ fn the_locks_of_the_living_shards_are_shown_and_the_dead_node_is_named() {
 }
 
 #[test]
-fn a_command_about_one_lock_names_the_dead_node_and_a_lock_elsewhere_is_no_failure() {
+fn only_commands_about_a_lock_on_the_dead_node_fail() {
     let broken = Broken::start(LONG);
     let (lost, key) = (&broken.lost, &broken.keys[0]);
     for line in ["info", "waiters", "break"] {
@@ -128,7 +128,7 @@ fn a_command_about_one_lock_names_the_dead_node_and_a_lock_elsewhere_is_no_failu
 }
 
 #[test]
-fn where_no_node_answers_the_one_of_the_options_is_named() {
+fn if_no_node_replies_the_one_from_the_options_is_named() {
     let port = free_port();
     for line in ["ls", "log", "graph", "top --once", "info k"] {
         let output = redis_lock(&format!("-c -p {port} {line}"));
@@ -138,7 +138,7 @@ fn where_no_node_answers_the_one_of_the_options_is_named() {
 }
 
 #[test]
-fn top_goes_on_with_the_living_shards_and_finds_the_replica_that_takes_over() {
+fn top_continues_with_the_live_shards_and_finds_the_promoted_replica() {
     let mut broken = Broken::start(LONG);
     broken.cluster.restart(broken.dead);
     broken.cluster.until_whole();
@@ -165,7 +165,7 @@ fn top_goes_on_with_the_living_shards_and_finds_the_replica_that_takes_over() {
 }
 
 #[test]
-fn a_node_that_stands_still_holds_up_the_numbers_of_no_other() {
+fn a_paused_node_does_not_delay_the_numbers_of_the_others() {
     let broken = Broken::start(LONG);
     let mut cluster = broken.cluster;
     cluster.restart(broken.dead);
@@ -184,7 +184,7 @@ fn a_node_that_stands_still_holds_up_the_numbers_of_no_other() {
 }
 
 #[test]
-fn a_cluster_that_is_down_grants_nothing_and_says_so() {
+fn a_cluster_that_is_down_is_reported() {
     let mut broken = Broken::start(Duration::from_secs(2));
     let replica = 3 + broken.dead;
     broken.cluster.kill(replica);

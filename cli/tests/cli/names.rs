@@ -36,7 +36,7 @@ fn cell(printed: &str, title: &str, next: &str) -> String {
 }
 
 #[test]
-fn every_name_that_is_printed_can_be_given_back() {
+fn every_printed_name_is_accepted_as_input() {
     let server = Server::start();
     for name in NAMES {
         let _waiting = held(&server, name);
@@ -56,7 +56,7 @@ fn every_name_that_is_printed_can_be_given_back() {
 }
 
 #[test]
-fn a_pattern_may_have_bytes_of_any_kind() {
+fn a_pattern_may_contain_any_bytes() {
     let server = Server::start();
     for name in NAMES {
         server.client().cmd(&[b"LOCK.ACQUIRE", name, b"w"]).fence();
@@ -85,7 +85,7 @@ fn a_run_has_its_key_in_the_environment_as_it_was_written() {
 }
 
 #[test]
-fn two_ways_to_write_one_key_are_one_key() {
+fn two_spellings_of_a_key_are_the_same_key() {
     let server = Server::start();
     let output = ask(&server, &["run", "--escaped", "k", "\\x6b", "--", "true"]);
     assert!(
@@ -96,7 +96,7 @@ fn two_ways_to_write_one_key_are_one_key() {
 }
 
 #[test]
-fn a_wrong_escape_is_a_usage_error_and_names_the_right_ones() {
+fn an_invalid_escape_is_a_usage_error_that_lists_the_valid_ones() {
     let server = Server::start();
     for words in [&["info", "--escaped", "a\\q"][..], &["run", "--escaped", "a\\x1", "--", "true"]] {
         let output = ask(&server, words);
@@ -108,7 +108,7 @@ fn a_wrong_escape_is_a_usage_error_and_names_the_right_ones() {
 }
 
 #[test]
-fn a_printed_name_without_the_option_is_not_found_and_says_why() {
+fn a_printed_name_without_the_option_is_not_found_with_a_hint() {
     let server = Server::start();
     let _waiting = held(&server, b"caf\xe9");
     for line in ["info caf\\xe9", "waiters caf\\xe9", "break caf\\xe9", "cancel k caf\\xe9", "graph caf\\xe9"] {

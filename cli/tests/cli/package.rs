@@ -20,7 +20,7 @@ fn package() -> Result<Package, String> {
 }
 
 #[test]
-fn the_program_its_man_pages_and_completions_are_in_it_and_no_server_is_asked_for() {
+fn it_contains_program_man_pages_and_completions_and_requires_no_server() {
     let package = match package() {
         Ok(package) => package,
         Err(reason) => return skip(&reason),

@@ -26,7 +26,7 @@ fn examples() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_examples_are_what_is_printed() {
+fn the_examples_match_the_output() {
     let server = Server::builder().module_args("log-wait 1").start();
     let mut session = server.client();
     session.run("LOCK.ACQUIRE orders:7 web-1:4121:9f2c PX 60000 SESSION").fence();

@@ -119,7 +119,7 @@ fn paused(server: &Server) -> &'static str {
 }
 
 #[test]
-fn a_pause_where_a_free_lock_is_waited_for() {
+fn a_pause_while_a_free_lock_has_waiters() {
     let server = Server::start();
     let (mut client, mut waiter) = contended(&server);
     client.pipeline(&["PEXPIRE k 200", "CLIENT PAUSE 600000 WRITE"]);
@@ -148,7 +148,7 @@ fn a_pause_where_a_free_lock_is_waited_for() {
 }
 
 #[test]
-fn a_pause_that_keeps_requests_from_the_queue() {
+fn a_pause_that_keeps_requests_out_of_the_queue() {
     let server = Server::start();
     let mut client = server.client();
     let mut popping = server.client();
@@ -167,7 +167,7 @@ fn a_pause_that_keeps_requests_from_the_queue() {
 }
 
 #[test]
-fn a_free_lock_whose_waiter_waits_for_another_one_is_no_refusal() {
+fn a_free_lock_whose_waiter_waits_for_another_one_is_not_a_refusal() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE held w PERSIST").fence();
@@ -183,7 +183,7 @@ fn a_free_lock_whose_waiter_waits_for_another_one_is_no_refusal() {
 }
 
 #[test]
-fn a_pause_of_everything_is_a_server_that_does_not_answer() {
+fn a_pause_of_all_commands_looks_like_an_unresponsive_server() {
     // With a password, the login is already silent, and its timeout is shorter than a list's.
     let server = with_password();
     let mut client = server.client();
@@ -196,7 +196,7 @@ fn a_pause_of_everything_is_a_server_that_does_not_answer() {
 }
 
 #[test]
-fn a_user_that_may_only_look_sees_the_reason_and_is_refused_nothing_for_it() {
+fn a_read_only_user_sees_the_reason_without_permission_errors() {
     let server = Server::builder().config("lock.grace 0").start();
     let (mut client, _waiter) = contended(&server);
     let may = "+@connection +info +lock.info +lock.waiters +lock.scan +lock.top";
@@ -211,7 +211,7 @@ fn a_user_that_may_only_look_sees_the_reason_and_is_refused_nothing_for_it() {
 }
 
 #[test]
-fn in_a_cluster_each_node_is_asked_for_its_own() {
+fn in_a_cluster_each_node_reports_its_own_reason() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     cluster.node(1).client().run("CONFIG SET maxmemory 1");
     let output = at(cluster.node(0), "-c ls");

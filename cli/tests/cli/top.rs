@@ -33,7 +33,7 @@ fn keys(screen: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_most_waited_for_lock_is_on_top_with_its_holder() {
+fn the_lock_with_the_most_waiters_is_on_top_with_its_holder() {
     let server = Server::start();
     let _waiters = contended(&server);
     let screen = start(&server);
@@ -55,7 +55,7 @@ fn the_most_waited_for_lock_is_on_top_with_its_holder() {
 }
 
 #[test]
-fn hand_offs_per_second_equal_the_servers() {
+fn hand_offs_per_second_match_the_servers() {
     let server = Server::start();
     let screen = start(&server);
     screen.until_shows("hand-offs 0 ");
@@ -75,7 +75,7 @@ fn hand_offs_per_second_equal_the_servers() {
 }
 
 #[test]
-fn q_escape_and_control_c_end_it_with_status_0_and_leave_the_terminal_as_it_was() {
+fn q_escape_and_control_c_exit_with_0_and_restore_the_terminal() {
     let server = Server::start();
     for key in ["q", "\x1b", "\x03"] {
         let mut screen = start(&server);
@@ -88,7 +88,7 @@ fn q_escape_and_control_c_end_it_with_status_0_and_leave_the_terminal_as_it_was(
 }
 
 #[test]
-fn control_z_stops_it_for_the_shell_and_fg_brings_the_screen_back() {
+fn control_z_suspends_it_and_fg_restores_the_screen() {
     let server = Server::start();
     let mut screen = Screen::shell("bash", &["--noprofile", "--norc", "-i"]);
     screen.press(&format!("{PROGRAM} -p {} top --interval 100ms\n", server.port()));
@@ -108,7 +108,7 @@ fn control_z_stops_it_for_the_shell_and_fg_brings_the_screen_back() {
 }
 
 #[test]
-fn signals_end_it_and_leave_the_terminal_as_it_was() {
+fn signals_end_it_and_restore_the_terminal() {
     let server = Server::start();
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let mut screen = start(&server);
@@ -148,7 +148,7 @@ fn keys_sort_the_rows_change_the_interval_and_show_help() {
 }
 
 #[test]
-fn rows_that_have_no_room_can_be_scrolled_to() {
+fn rows_that_do_not_fit_can_be_scrolled_to() {
     let server = Server::start();
     let mut client = server.client();
     for index in 10..50 {
@@ -170,7 +170,7 @@ fn rows_that_have_no_room_can_be_scrolled_to() {
 }
 
 #[test]
-fn it_follows_the_size_of_the_terminal() {
+fn it_adapts_to_the_size_of_the_terminal() {
     let server = Server::start();
     let _waiters = contended(&server);
     let mut screen = start(&server);
@@ -187,7 +187,7 @@ fn it_follows_the_size_of_the_terminal() {
 }
 
 #[test]
-fn a_name_that_has_no_room_is_cut_with_an_ellipsis_and_the_least_columns_go_first() {
+fn long_names_are_truncated_and_the_least_important_columns_are_dropped_first() {
     let server = Server::start();
     let mut client = server.client();
     let (key, owner) = ("orders:".to_string() + &"r".repeat(60), "a-host-wit:1234567:0123456789abcdef");
@@ -215,7 +215,7 @@ fn a_name_that_has_no_room_is_cut_with_an_ellipsis_and_the_least_columns_go_firs
 }
 
 #[test]
-fn what_is_wrong_is_told_in_whole_sentences_in_a_narrow_terminal() {
+fn problems_are_shown_in_full_sentences_in_a_narrow_terminal() {
     let mut server = Server::builder().config("maxmemory 100mb").config("maxmemory-policy allkeys-lru").start();
     let mut screen = start(&server);
     screen.resize(24, 40);
@@ -227,7 +227,7 @@ fn what_is_wrong_is_told_in_whole_sentences_in_a_narrow_terminal() {
 }
 
 #[test]
-fn when_the_server_goes_it_says_so_and_connects_again() {
+fn when_the_server_disappears_it_says_so_and_reconnects() {
     let mut server = Server::start();
     let screen = start(&server);
     screen.until_shows("no waiters");
@@ -239,7 +239,7 @@ fn when_the_server_goes_it_says_so_and_connects_again() {
 }
 
 #[test]
-fn a_server_that_stands_still_is_told_and_the_keys_work_meanwhile() {
+fn a_paused_server_is_reported_while_the_keys_still_work() {
     let server = Server::start();
     let mut screen = start(&server);
     screen.until_shows("no waiters");
@@ -256,7 +256,7 @@ fn a_server_that_stands_still_is_told_and_the_keys_work_meanwhile() {
 }
 
 #[test]
-fn a_look_asks_for_lock_top_and_info_and_never_goes_through_the_keys() {
+fn a_sample_uses_lock_top_and_info_and_never_scans_keys() {
     let server = Server::start();
     let mut waiters = contended(&server);
     waiters.run("CONFIG RESETSTAT");
@@ -333,7 +333,7 @@ fn once_as_json_has_the_fields_of_lock_top_and_of_info() {
 }
 
 #[test]
-fn a_lock_that_is_free_but_waited_for_has_no_holder() {
+fn a_free_lock_with_waiters_has_no_holder() {
     let server = Server::builder().config("lock.grace 60000").start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k w BLOCK 0 NOTIFY c");
@@ -346,7 +346,7 @@ fn a_lock_that_is_free_but_waited_for_has_no_holder() {
 }
 
 #[test]
-fn a_replica_and_a_server_that_may_evict_are_warned_of() {
+fn it_warns_of_replicas_and_servers_that_may_evict() {
     let primary = Server::builder().config("maxmemory 100mb").config("maxmemory-policy allkeys-lru").start();
     let replica = Server::builder().replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -359,7 +359,7 @@ fn a_replica_and_a_server_that_may_evict_are_warned_of() {
 }
 
 #[test]
-fn in_a_cluster_the_locks_of_all_primaries_are_one_list() {
+fn in_a_cluster_the_locks_of_all_primaries_form_one_list() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let mut clients = Vec::new();
     for (key, waiters) in [("a", 1), ("b", 3), ("c", 2), ("d", 5), ("e", 4)] {
@@ -396,7 +396,7 @@ fn in_a_cluster_the_locks_of_all_primaries_are_one_list() {
 }
 
 #[test]
-fn when_a_replica_of_the_cluster_takes_over_it_is_asked_from_then_on() {
+fn when_a_replica_of_the_cluster_takes_over_it_is_queried_from_then_on() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     let screen = Screen::start(&format!("-c -p {} top --interval 100ms", cluster.node(0).port()));
     screen.until_shows("no waiters");

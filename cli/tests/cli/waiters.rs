@@ -4,7 +4,7 @@ use support::{until, Server};
 use crate::tool::at;
 
 #[test]
-fn the_queue_is_shown_in_its_order() {
+fn waiters_are_shown_in_queue_order() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let mut first = server.client();
@@ -43,7 +43,7 @@ fn json_has_the_fields_of_lock_waiters() {
 }
 
 #[test]
-fn json_tells_which_requests_end_when_a_release_has_done_their_work() {
+fn json_shows_which_requests_have_coalesce() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let mut waiters = [server.client(), server.client()];
@@ -59,7 +59,7 @@ fn json_tells_which_requests_end_when_a_release_has_done_their_work() {
 }
 
 #[test]
-fn count_limits_them() {
+fn count_limits_the_waiters() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k holder PERSIST").fence();
@@ -73,7 +73,7 @@ fn count_limits_them() {
 }
 
 #[test]
-fn an_empty_queue_is_no_failure() {
+fn an_empty_queue_is_not_a_failure() {
     let server = Server::start();
     let output = at(&server, "waiters k");
     assert_eq!((output.status, output.stdout.as_str()), (0, ""));

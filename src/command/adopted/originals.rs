@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_original_is_found_by_its_name_and_in_its_place() {
+    fn every_original_is_found_by_name_and_by_index() {
         for (index, command) in ORIGINALS.iter().enumerate() {
             assert_eq!(command.original as usize, index, "{}", command.name);
             assert_eq!(Original::named(command.name.as_bytes()), Some(command.original));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_commands_with_options_or_several_keys_or_fields_take_more_arguments() {
+    fn only_commands_with_options_or_multiple_keys_or_fields_take_more_arguments() {
         let more = ["SET", "MSET", "MSETNX", "DELEX", "DEL", "UNLINK", "MGET", "HSET", "HDEL"];
         for command in ORIGINALS {
             let fewest = command.arity.unsigned_abs() as usize;

@@ -438,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn no_pattern_takes_long() {
+    fn matching_is_fast_for_every_pattern() {
         let (glob, key) = ("a*".repeat(200) + "b", "a".repeat(50_000));
         assert!(!keys(&glob).adopt(key.as_bytes(), LockType::Mutex));
     }
 
     #[test]
-    fn patterns_are_separated_by_blanks_or_commas_and_have_a_family() {
+    fn patterns_are_separated_by_blanks_or_commas_and_have_a_lock_type() {
         let keys = keys(" lock:*,job:? hash:h:*  ");
         assert!(keys.adopt(b"lock:a", LockType::Mutex) && !keys.adopt(b"lock:a", LockType::Reentrant));
         assert!(keys.adopt(b"job:1", LockType::Mutex) && !keys.adopt(b"job:12", LockType::Mutex));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_bounded_former_ones_included() {
+    fn the_number_of_patterns_is_limited_including_former_ones() {
         let mut keys = AdoptedKeys::default();
         for number in 0..MOST_PATTERNS {
             keys = keys.change(format!("lock:{number}").as_bytes()).unwrap();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn no_command_that_is_translated_is_left_after_its_first_bytes() {
+    fn no_translated_command_is_rejected_by_its_first_bytes() {
         let words = ["", "l:1", "m:1", "x", "\0", "h:1"];
         for setting in ["l:* hash:h:*", "*", "?:1", "l:1", ""] {
             let keys = keys(setting);

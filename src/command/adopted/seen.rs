@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_whose_locks_have_ended_are_forgotten_for_others() {
+    fn keys_whose_locks_have_ended_make_room_for_others() {
         let (mut shadow, mut seen) = (Shadow::default(), Seen::default());
         let mut set = |key: String, now_ms| {
             let words: [&[u8]; 6] = [b"SET", key.as_bytes(), b"a", b"NX", b"PX", b"1000"];
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adoption_would_answer_follows_from_what_was_seen() {
+    fn adoptions_replies_are_derived_from_observed_commands() {
         let redis_py = ["SET k a NX PX 100", "SET k b NX PX 100", "|GET k", "|DEL k", "SET k b NX PX 100"];
         assert_eq!(acts(&redis_py), [("grant", 2), ("refuse", 1), ("release", 1)]);
         let expired = ["SET k a NX PX 100", "after 100", "SET k b NX PX 100", "DEL k"];
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_hash_enters_it_again_and_leaves_it_step_by_step() {
+    fn the_owner_of_a_hash_reenters_and_releases_step_by_step() {
         let redisson = ["|HINCRBY k o 1", "|HINCRBY k o 1", "|HINCRBY k p 1", "|HINCRBY k o -1", "|DEL k"];
         let seen = see_on(&redisson, true);
         let acts: Vec<_> = seen.acts().filter(|(_, count)| *count > 0).collect();
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_a_library_fits() {
+    fn library_locks_are_suitable() {
         assert_eq!(fits(&["SET k a NX PX 100", "|DEL k"], &["string"]), ("yes", String::new()));
         assert_eq!(fits(&[], &["redislock"]), ("yes", String::new()));
         assert_eq!(fits(&["SETNX k token", "EXPIRE k 9", "PEXPIRE k 900", "|DEL k"], &[]), ("yes", String::new()));
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_known_is_a_remark() {
+    fn things_to_know_are_remarks() {
         for (lines, word) in [
             (&["SET k 1 NX EX 9", "DEL k"][..], "do not check the token"),
             (&["SETNX k 1795890246.02", "|DEL k"], "timestamps"),
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_does_not_fit() {
+    fn values_that_are_not_locks_are_unsuitable() {
         for (lines, kinds, word) in [
             (&["INCR k", "EXPIRE k 9"][..], &["string"][..], "INCR"),
             (&["ZADD k 1 a"], &[], "ZADD"),
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_counters_are_told_from_tokens() {
+    fn timestamps_and_counters_are_distinguished_from_tokens() {
         for time in ["1795890246", "1795890246.02", "1795890246020", "1795890246020123"] {
             assert!(is_time(time.as_bytes()) && !is_counter(time.as_bytes()), "{time}");
         }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_set_is_read() {
+    fn every_form_of_set_is_parsed() {
         let at = Expiry::At(Timestamp::from_ms(5_000));
         let cases = [
             ("SET k t", Condition::Always, ms(-1), false),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_is_left_to_the_server() {
+    fn commands_that_concern_no_lock_are_left_to_the_server() {
         let lines = [
             "SET k t NX XX",
             "SET k t NX NX",
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_empty_or_too_long_is_no_token() {
+    fn an_empty_or_too_long_value_is_not_a_token() {
         for line in ["SET k ", "SETNX k ", "SETEX k 5 ", "GETSET k "] {
             assert_eq!(set(line).map(|set| set.token.is_none()), Some(true), "{line}");
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_the_past_is_no_lease() {
+    fn an_expiry_in_the_past_is_not_a_lease() {
         let at = Expiry::At(Timestamp::from_ms(5_000));
         assert_eq!(at.lease(Timestamp::from_ms(4_000)), Some(Lease::from_ms(1_000)));
         assert_eq!(at.lease(Timestamp::from_ms(5_000)), None);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_have_a_token_each() {
+    fn multiple_keys_have_a_token_each() {
         let read = |line: &str| pairs(&words(line)).map(|pairs| pairs.len());
         assert_eq!(read("MSETNX a x b x"), Some(2));
         for line in ["MSETNX a x a y", "MSETNX a x b", "MSETNX a "] {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_a_comparison_is_read() {
+    fn the_token_of_a_comparison_is_parsed() {
         let token = |line: &str| released_token(&words(line)).map(<[u8]>::to_vec);
         for line in ["DELIFEQ k t", "DELEX k IFEQ t", "delex k ifeq t"] {
             assert_eq!(token(line), Some(b"t".to_vec()), "{line}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_as_redis_cuts_it() {
+    fn a_range_has_redis_semantics() {
         let cases = [
             ("0 -1", "hello"),
             ("0 0", "h"),

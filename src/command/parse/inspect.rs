@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundred_are_listed_or_as_many_as_count_says() {
+    fn a_hundred_or_as_many_as_count_says_are_listed() {
         let rows = [
             ("LOCK.INFO k", ListLength::First(100)),
             ("LOCK.INFO k COUNT 1", ListLength::First(1)),
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_are_told_or_all() {
+    fn the_first_or_all_are_listed() {
         assert_eq!(ListLength::First(2).of([1, 2, 3]).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(ListLength::First(4).of([1, 2, 3]).count(), 3);
         assert_eq!(ListLength::All.of([1, 2, 3]).count(), 3);
     }
 
     #[test]
-    fn ten_are_listed_or_as_many_as_count_says() {
+    fn ten_or_as_many_as_count_says_are_listed() {
         for (line, length) in [("LOCK.TOP", 10), ("LOCK.TOP COUNT 1", 1), ("lock.top count 1000", 1_000)] {
             assert_eq!(top_length(&words(line)), Ok(length), "{line}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scan_takes_is_taken() {
+    fn arguments_valid_for_scan_are_accepted() {
         let none = ScanCommand { cursor: b"0", pattern: None, count: None };
         let rows = [
             ("LOCK.SCAN 0", none),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scan_refuses_is_refused_in_its_words() {
+    fn arguments_invalid_for_scan_are_rejected_with_its_wording() {
         for cursor in ["x", "", "-1", "+1", "1.0", "0x1", "18446744073709551616"] {
             let refused = ScanCommand::parse(&[b"LOCK.SCAN".as_slice(), cursor.as_bytes(), b"what"]);
             assert_eq!(refused, Err(errors::INVALID_CURSOR), "{cursor}: the cursor comes first");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_entries_are_told_or_as_many_as_are_asked_for() {
+    fn ten_entries_or_as_many_as_requested_are_listed() {
         let rows = [
             ("LOCK.LOG GET", LogCommand::Get(ListLength::First(10))),
             ("lock.log get 3", LogCommand::Get(ListLength::First(3))),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_adopted_lock_is_returned() {
+    fn one_adopted_lock_can_be_returned() {
         assert_eq!(AdoptionCommand::parse(&words("lock.adoption return k")), Ok(AdoptionCommand::Return));
         assert_eq!(AdoptionCommand::parse(&words("LOCK.ADOPTION Report")), Ok(AdoptionCommand::Report));
         let rows = [
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_is_asked_is_refused_in_the_words_of_redis() {
+    fn other_arguments_are_rejected_with_redis_wording() {
         let rows = [
             ("LOCK.LOG GET 1 2", "ERR wrong number of arguments for 'lock.log|get' command"),
             ("LOCK.LOG LEN 1", "ERR wrong number of arguments for 'lock.log|len' command"),

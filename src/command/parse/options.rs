@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn without_options_nothing_is_given() {
+    fn without_options_nothing_is_set() {
         let options = parse(SEM_ACQUIRE, "x k t").unwrap();
         assert_eq!((options.lease, options.wait.block, options.wait.channel_argument), (None, None, None));
         assert_eq!((options.wait.session, options.limit, options.count()), (false, None, Count::Delta(1)));
     }
 
     #[test]
-    fn every_option_is_read_in_any_order_and_case() {
+    fn options_are_parsed_in_any_order_and_case() {
         for line in
             ["PX 7 BLOCK 5 NOTIFY c SESSION LIMIT 9 PERMITS 2", "permits 2 Limit 9 sessioN notify c block 5 px 7"]
         {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nearly_every_request_consists_of_is_read_as_anything_else() {
+    fn the_fast_path_parses_like_the_general_case() {
         const WORDS: [&[u8]; 12] =
             [b"PX", b"px", b"EX", b"BLOCK", b"bLock", b"SESSION", b"HOLDS", b"5000", b"0", b"-1", b"x", b""];
         let commands = [Prefix::Lock, Prefix::Sem]
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_channel_is_the_argument_behind_notify() {
+    fn the_channel_is_the_argument_after_notify() {
         for (line, index) in [("NOTIFY c", 4), ("SESSION NOTIFY NOTIFY", 5), ("BLOCK 5 NOTIFY c PX 7", 6)] {
             assert_eq!(given(line).wait.channel_argument, Some(index), "{line}");
         }
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_or_lacks_its_value_is_a_syntax_error() {
+    fn an_unknown_option_or_a_missing_value_is_a_syntax_error() {
         for line in ["what", "what PX 5", "", "PX", "EX", "BLOCK", "NOTIFY", "HOLDS", "PERMITS", "LIMIT", "PX 5 EX"] {
             assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
         }
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_that_is_wrong_is_told() {
+    fn the_first_invalid_value_is_reported() {
         assert_eq!(error("PX 5 PX x").redis_words(), "ERR value is not an integer or out of range");
         assert_eq!(error("BLOCK -1 what").redis_words(), "ERR timeout is negative");
         assert_eq!(error("what BLOCK -1").redis_words(), "ERR syntax error");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_it_is() {
+    fn an_error_shows_its_position() {
         let cases = [
             ("BLOK 5", "ERR syntax error at 'BLOK': unknown option"),
             ("PX 5 30000", "ERR syntax error at '30000': unknown option"),

@@ -247,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn every_part_of_a_request_is_read() {
+        fn every_part_of_a_request_is_parsed() {
             let args = words("LOCK.ACQUIRE k t SESSION NOTIFY c BLOCK 5 coalesce PX 2");
             let command = AcquireCommand::parse(Prefix::Lock, &args, SETTINGS).unwrap();
             assert_eq!(command.keys, [b"k"]);
@@ -272,7 +272,7 @@ mod tests {
         }
 
         #[test]
-        fn a_star_alone_lets_the_server_make_the_token() {
+        fn a_single_star_makes_the_server_generate_the_token() {
             let is_made = |line: &str| {
                 let args = words(line);
                 let command = AcquireCommand::parse(Prefix::Lock, &args, SETTINGS).expect(line);
@@ -283,14 +283,14 @@ mod tests {
         }
 
         #[test]
-        fn a_token_is_needed_and_has_1_to_1024_bytes() {
+        fn a_token_is_required_and_has_1_to_1024_bytes() {
             assert_eq!(error(Prefix::Lock, "x k").redis_words(), "ERR syntax error");
             assert_eq!(error(Prefix::Lock, "x k "), errors::BAD_OWNER);
             assert_eq!(error(Prefix::Lock, &format!("x k {} what", "t".repeat(1025))), errors::BAD_OWNER);
         }
 
         #[test]
-        fn mlock_takes_several_keys() {
+        fn mlock_takes_multiple_keys() {
             let args = words("x 2 a b t PX 5");
             let command = AcquireCommand::parse(Prefix::Mlock, &args, SETTINGS).unwrap();
             assert_eq!((command.keys, command.claim), (&args[2..4], Claim::Mutex));
@@ -316,7 +316,7 @@ mod tests {
         }
 
         #[test]
-        fn a_claim_to_no_holds_is_refused() {
+        fn a_request_for_no_holds_is_rejected() {
             for (prefix, line) in [
                 (Prefix::Rlock, "x k t HOLDS 0"),
                 (Prefix::Rwlock, "x k t READ HOLDS 0"),
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn a_semaphore_never_promises_more_than_its_limit() {
+        fn a_request_for_more_permits_than_the_limit_is_rejected() {
             let permits = |limit, count| Claim::Permits { limit, count };
             assert_eq!(claim(Prefix::Sem, "x k t LIMIT 2"), permits(2, Count::Delta(1)));
             assert_eq!(claim(Prefix::Sem, "x k t PERMITS 2 LIMIT 2"), permits(2, Count::Delta(2)));
@@ -377,7 +377,7 @@ mod tests {
         }
 
         #[test]
-        fn every_part_of_a_request_is_read() {
+        fn every_part_of_a_request_is_parsed() {
             let cases = [
                 (Prefix::Lock, "x k t", ReleaseAmount::Mutex),
                 (Prefix::Rlock, "x k t", ReleaseAmount::Reentrant(Count::Delta(1))),
@@ -397,7 +397,7 @@ mod tests {
         }
 
         #[test]
-        fn failed_says_that_the_work_was_not_done() {
+        fn failed_means_that_the_work_was_not_done() {
             for (line, work) in [
                 ("x k t", WorkOutcome::Done),
                 ("x k t FAILED", WorkOutcome::Failed),
@@ -413,7 +413,7 @@ mod tests {
         }
 
         #[test]
-        fn mlock_takes_several_keys() {
+        fn mlock_takes_multiple_keys() {
             let args = words("x 2 a b t");
             let command = ReleaseCommand::parse(Prefix::Mlock, &args, SETTINGS).unwrap();
             assert_eq!((command.keys, command.owner.as_bytes()), (&args[2..4], &b"t"[..]));
@@ -422,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_wrong_is_told() {
+        fn the_first_invalid_argument_is_reported() {
             let cases = [
                 (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
                 (Prefix::Lock, "x k ", "ERR the token must be 1 to 1024 bytes long"),
@@ -442,7 +442,7 @@ mod tests {
         }
 
         #[test]
-        fn a_token_that_acquires_as_a_new_one_is_an_owner_like_any_other() {
+        fn a_star_is_an_ordinary_token_here() {
             let args = words("x k *");
             assert_eq!(ReleaseCommand::parse(Prefix::Lock, &args, SETTINGS).unwrap().owner.as_bytes(), b"*");
         }
@@ -457,7 +457,7 @@ mod tests {
         }
 
         #[test]
-        fn every_part_of_a_request_is_read() {
+        fn every_part_of_a_request_is_parsed() {
             let cases = [
                 (Prefix::Lock, "x k t", None),
                 (Prefix::Rlock, "x k t PX 5", Lease::from_ms(5)),
@@ -473,7 +473,7 @@ mod tests {
         }
 
         #[test]
-        fn mlock_takes_several_keys() {
+        fn mlock_takes_multiple_keys() {
             let args = words("x 2 a b t PX 5");
             let command = RenewCommand::parse(Prefix::Mlock, &args, SETTINGS).unwrap();
             assert_eq!((command.keys, command.owner.as_bytes()), (&args[2..4], &b"t"[..]));
@@ -481,7 +481,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_wrong_is_told() {
+        fn the_first_invalid_argument_is_reported() {
             let cases = [
                 (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
                 (Prefix::Lock, "x k ", "ERR the token must be 1 to 1024 bytes long"),
@@ -496,7 +496,7 @@ mod tests {
         }
 
         #[test]
-        fn no_lease_is_made_up() {
+        fn without_a_lease_none_is_assumed() {
             let lowered = LeaseSettings { max_ms: 1, ..SETTINGS };
             assert_eq!(RenewCommand::parse(Prefix::Lock, &words("x k t"), lowered).unwrap().lease, None);
         }
@@ -520,7 +520,7 @@ mod tests {
         }
 
         #[test]
-        fn several_keys_are_counted() {
+        fn multiple_keys_are_counted() {
             let args = words("x 2 a b t PX 5");
             assert_eq!(keys(Prefix::Mlock, &args), Ok((&args[2..4], 4)));
             for numkeys in ["0", "129", "-1", "x", "", "1.0", "9223372036854775807", "9223372036854775808"] {
@@ -530,7 +530,7 @@ mod tests {
         }
 
         #[test]
-        fn several_keys_are_1_to_128() {
+        fn multiple_keys_are_1_to_128() {
             for numkeys in [1, 128] {
                 let names: Vec<_> = (0..numkeys).map(|n| format!("k{n}")).collect();
                 let line = format!("x {numkeys} {} t", names.join(" "));
@@ -553,7 +553,7 @@ mod tests {
         }
 
         #[test]
-        fn several_keys_are_distinct() {
+        fn multiple_keys_are_distinct() {
             for line in ["x 2 a a t", "x 3 a b a t", "x 3 a b b t"] {
                 assert_eq!(error(Prefix::Mlock, line), errors::KEY_TWICE, "{line}");
             }
@@ -561,7 +561,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mode_is_named_in_any_case_and_needed() {
+        fn a_mode_is_case_insensitive_and_required() {
             let mode = |word: &str| mode(Prefix::Rwlock, Some(&word.as_bytes()));
             for (word, expected) in [("READ", Mode::Read), ("rEaD", Mode::Read), ("WRITE", Mode::Write)] {
                 assert_eq!(mode(word), Ok(Some(expected)));
@@ -580,7 +580,7 @@ mod tests {
         use super::super::*;
 
         #[test]
-        fn all_holds_are_ended_or_one_owners() {
+        fn all_holds_or_one_owners_are_selected() {
             assert_eq!(broken_holders(&words("LOCK.BREAK k")), Ok(HoldsOf::AllOwners));
             assert_eq!(broken_holders(&words("LOCK.BREAK k OWNER a")), Ok(HoldsOf::Owner(b"a")));
             assert_eq!(broken_holders(&words("lock.break k owner owner")), Ok(HoldsOf::Owner(b"owner")));

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_maximum_is_the_bound_and_refuses_persist() {
+    fn a_lowered_maximum_applies_and_rejects_persist() {
         let lowered = LeaseSettings { max_ms: 31_535_999_999, ..SETTINGS };
         let of = |value: &[u8], unit| words(lowered.of_units(value, unit, COMMAND));
         assert_eq!(of(b"31535999999", LeaseUnit::Milliseconds), ms(31_535_999_999));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_longest_lease_where_it_would_be_longer() {
+    fn the_default_lease_is_capped_at_the_longest_lease() {
         let default_below = |max_ms| words(LeaseSettings { max_ms, ..SETTINGS }.default_lease(COMMAND));
         assert_eq!(default_below(MAX_LEASE_MS), ms(30_000));
         assert_eq!(default_below(30_000), ms(30_000));

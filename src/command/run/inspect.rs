@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn held_tells_fence_holds_and_time_to_live() {
+    fn held_returns_fence_holds_and_ttl() {
         let owner = owner();
         let cases = [(hold(&owner, 1, 0), 1), (hold(&owner, 2, 3), 5), (hold(&owner, 0, 1), 1)];
         for (hold, holds) in cases {
@@ -525,12 +525,12 @@ mod tests {
     }
 
     #[test]
-    fn held_is_nil_where_nothing_is_held() {
+    fn held_is_nil_if_nothing_is_held() {
         assert_eq!(record(|out| write_hold(out, None, now())), [Written::Null]);
     }
 
     #[test]
-    fn info_tells_the_mode_of_each_family() {
+    fn info_shows_the_mode_of_each_lock_type() {
         let owner = owner();
         let cases = [
             (LockType::Mutex, "exclusive", None),
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn info_tells_the_slot_of_a_holder_of_a_semaphore() {
+    fn info_shows_the_slot_of_a_semaphores_holder() {
         let owner = owner();
         let hold = Hold { slot: Slot::new(4), ..hold(&owner, 1, 0) };
         assert_eq!(written(&hold, LockType::Semaphore, None), row("permits", 1, [20_000, 25_000], 0, Some(4)));
@@ -561,14 +561,14 @@ mod tests {
     }
 
     #[test]
-    fn info_tells_no_deadline_as_minus_one() {
+    fn info_shows_no_deadline_as_minus_one() {
         let owner = owner();
         let hold = Hold { lease: Lease::Persist, until: Deadline::Never, ..hold(&owner, 1, 0) };
         assert_eq!(written(&hold, LockType::Mutex, None), row("exclusive", 1, [-1, -1], 0, None));
     }
 
     #[test]
-    fn an_entry_is_a_map_in_the_order_of_the_contract() {
+    fn an_entry_is_a_map_in_the_documented_order() {
         let entry = LogEntry {
             id: 7,
             time: Timestamp::from_ms(1_000_000),
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn help_about_one_command_names_it_whole_or_by_a_part() {
+    fn help_finds_a_command_by_its_full_name_or_a_part() {
         let names = |name: &str| -> Vec<String> {
             let written = record(|out| help(out, &[name.as_bytes()]).unwrap());
             let lines = written.into_iter().filter_map(|line| match line {

@@ -232,7 +232,7 @@ mod tests {
     use super::is_refusal;
 
     #[test]
-    fn numbers_that_commands_leave_too_count_only_with_the_servers_words() {
+    fn ambiguous_errnos_count_only_with_the_servers_message() {
         let (no_user, not_my_slot) =
             (&b"ERR cannot run as user, no user"[..], &b"ERR Attempted to access a non local key"[..]);
         let cases = [

@@ -153,7 +153,7 @@ mod tests {
 
     /// In the tests no server has set any pointer.
     #[test]
-    fn each_function_is_missed_where_the_server_lacks_it() {
+    fn each_missing_function_is_detected() {
         let some = ptr::from_ref(&COUNT).cast::<c_void>();
         // SAFETY: nothing calls these functions here, and no other test accesses them.
         let set = |function: &Required, address| unsafe { function.pointer.cast_mut().write(address) };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_names_the_function_and_the_first_version_that_has_it() {
+    fn the_log_line_names_the_function_and_the_first_version_that_has_it() {
         let refusals = table().map(|function| String::from_utf8_lossy(function.refusal).into_owned());
         let refusal = refusals.iter().find(|refusal| refusal.contains("RedisModule_GetAbsExpire"));
         assert_eq!(

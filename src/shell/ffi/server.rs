@@ -290,14 +290,14 @@ mod tests {
     use super::{has_close_flag, OnlineReplicas};
 
     #[test]
-    fn a_client_that_is_to_be_closed_has_the_flag_in_its_flags_only() {
+    fn the_close_flag_is_only_searched_in_the_flags() {
         assert!(has_close_flag(b"id=3 addr=127.0.0.1:1 name=A flags=bA db=0\n"));
         assert!(!has_close_flag(b"id=3 addr=127.0.0.1:1 name=A flags=b db=0 user=flags\n"));
         assert!(!has_close_flag(b""));
     }
 
     #[test]
-    fn replicas_that_are_online_are_counted_and_the_last_of_them_is_found() {
+    fn online_replicas_are_counted_including_the_last_one() {
         let mut online = OnlineReplicas { count: 0, least_offset: i64::MAX };
         online.add("ip=127.0.0.1,port=6380,state=online,offset=700,lag=0");
         online.add("ip=::1,port=6381,state=wait_bgsave,offset=0,lag=0,type=main-channel");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_see_each_other_until_they_are_split_and_after_it() {
+    fn hosts_reach_each_other_before_and_after_a_split() {
         let network = match Network::of(3) {
             Ok(network) => network,
             Err(error) => return eprintln!("skipped: no network namespaces: {error}"),

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_in_one_direction_comes_whole_and_in_order_after_it() {
+    fn bytes_held_back_in_one_direction_arrive_complete_and_in_order() {
         let (proxy, listener) = pair();
         let (mut client, mut server) = connect(&proxy, &listener);
         proxy.stall(&[Direction::ToServer]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_held_back_too() {
+    fn a_close_is_held_back_too() {
         let (proxy, listener) = pair();
         let (mut client, server) = connect(&proxy, &listener);
         proxy.stall(&BOTH);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_ends_all_and_drops_what_was_held_back() {
+    fn a_cut_closes_all_connections_and_drops_what_was_held_back() {
         let (proxy, listener) = pair();
         let (mut client, mut server) = connect(&proxy, &listener);
         proxy.stall(&[Direction::ToServer]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_proxy_ends_what_it_carried() {
+    fn a_dropped_proxy_closes_its_connections() {
         let (proxy, listener) = pair();
         let (mut client, mut server) = connect(&proxy, &listener);
         proxy.stall(&BOTH);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_as_it_was_written() {
+    fn a_row_is_parsed_as_it_was_written() {
         let rows = [row("kill -9", "Valkey 9.1.2"), row("kill -9", "Redis 7.0.15")];
         let lines: String = rows.iter().map(|row| format!("{}\n", row.to_json())).collect();
         assert_eq!(Row::parse(&lines), rows);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_is_of_one_kind() {
+    fn every_scenario_belongs_to_one_kind() {
         let (_, rows) = Row::last_run(RUN);
         for row in &rows {
             let kinds = KINDS.iter().filter(|(_, scenarios)| scenarios.contains(&row.scenario.as_str())).count();

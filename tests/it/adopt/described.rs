@@ -53,7 +53,7 @@ fn patterns_come_from_every_source_and_survive_config_rewrite() {
 }
 
 #[test]
-fn other_names_and_other_arities_are_left_alone() {
+fn other_names_and_other_arities_are_unaffected() {
     let server = adopting();
     let mut client = server.client();
     assert_eq!(client.run("SET lock:k").error(), "ERR wrong number of arguments for 'set' command");
@@ -64,7 +64,7 @@ fn other_names_and_other_arities_are_left_alone() {
 }
 
 #[test]
-fn a_command_that_was_renamed_away_is_unknown_as_ever() {
+fn a_renamed_command_stays_unknown() {
     let server = Server::builder().config("lock.adopt lock:*").config("rename-command GETSET \"\"").start();
     let mut client = server.client();
     assert!(client.run("GETSET lock:k a").error().starts_with("ERR unknown command 'GETSET'"));
@@ -133,7 +133,7 @@ fn grants_and_refusals_are_counted_and_a_del_is_a_release() {
 }
 
 #[test]
-fn the_log_tells_of_a_long_hold_that_a_del_ended() {
+fn the_log_shows_a_long_hold_ended_by_del() {
     let server = Server::builder().config("lock.adopt lock:*").config("lock.log-hold 20").start();
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -146,7 +146,7 @@ fn the_log_tells_of_a_long_hold_that_a_del_ended() {
 }
 
 #[test]
-fn commands_that_compare_the_token_themselves_release_and_hand_over() {
+fn commands_that_compare_the_token_release_and_hand_off() {
     let server = adopting();
     let mut client = server.client();
     let mut known = 0;
@@ -184,7 +184,7 @@ fn commands_that_compare_the_token_themselves_release_and_hand_over() {
 }
 
 #[test]
-fn the_operator_sees_and_breaks_adopted_locks() {
+fn adopted_locks_can_be_inspected_and_broken() {
     let server = adopting();
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -226,7 +226,7 @@ fn functions_act_on_native_locks_too() {
 }
 
 #[test]
-fn client_side_caching_hears_of_grants_and_ends() {
+fn client_side_caching_is_notified_of_grants_and_ends() {
     let server = adopting();
     let mut client = server.client();
     let mut cache = server.client3();

@@ -271,7 +271,7 @@ fn seconds() -> u64 {
 }
 
 #[test]
-fn in_every_way_a_server_offers_no_two_hold_a_lock() {
+fn no_two_clients_hold_a_lock_however_commands_are_sent() {
     let builder = Server::builder().appendonly().config("appendfsync everysec").config("lock.adopt lock:*");
     let mut server = builder.start();
     let replica = Server::builder().config("lock.adopt lock:*").replica_of(&server).start();
@@ -279,7 +279,7 @@ fn in_every_way_a_server_offers_no_two_hold_a_lock() {
 }
 
 #[test]
-fn nor_where_io_threads_read() {
+fn no_two_clients_hold_a_lock_with_io_threads() {
     let mut server = with_io_threads().config("lock.adopt lock:*").start();
     let replica = Server::builder().config("lock.adopt lock:*").replica_of(&server).start();
     play(&mut server, &replica, seconds());

@@ -87,7 +87,7 @@ fn restarts_keep_locks_and_strings_with_the_setting_and_without() {
 }
 
 #[test]
-fn a_replica_has_the_same_and_answers_reads() {
+fn a_replica_has_the_same_locks_and_serves_reads() {
     let primary = adopting();
     let replica = Server::builder().config("lock.adopt lock:*").replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -104,7 +104,7 @@ fn a_replica_has_the_same_and_answers_reads() {
 
 /// What clients write there belongs to the replica; native locks come from the primary.
 #[test]
-fn a_replica_that_lets_clients_write_runs_their_commands_untranslated() {
+fn a_writable_replica_runs_commands_untranslated() {
     let primary = Server::start();
     let writable = Server::builder().config("lock.adopt lock:* hash:h:*").config("replica-read-only no");
     let replica = writable.replica_of(&primary).start();
@@ -123,7 +123,7 @@ fn a_replica_that_lets_clients_write_runs_their_commands_untranslated() {
 }
 
 #[test]
-fn a_lock_in_a_hash_is_kept_with_its_count_also_0() {
+fn a_lock_in_a_hash_keeps_its_count_even_0() {
     let mut server = Server::builder().config("lock.adopt hash:h:*").config("appendfsync always").appendonly().start();
     let replica = Server::builder().config("lock.adopt hash:h:*").replica_of(&server).start();
     in_sync(&server, &replica);
@@ -153,7 +153,7 @@ fn a_lock_in_a_hash_is_kept_with_its_count_also_0() {
 }
 
 #[test]
-fn a_promoted_replica_goes_on_with_the_setting_and_excludes_without() {
+fn a_promoted_replica_keeps_serving_with_the_setting_and_excludes_without_it() {
     for with_setting in [true, false] {
         let primary = adopting();
         let mut builder = Server::builder();
@@ -178,7 +178,7 @@ fn a_promoted_replica_goes_on_with_the_setting_and_excludes_without() {
 }
 
 #[test]
-fn a_primary_without_the_module_is_followed_word_for_word() {
+fn commands_of_a_primary_without_the_module_are_applied_verbatim() {
     let primary = Server::builder().no_module().start();
     let replica = Server::builder().config("lock.adopt lock:*").replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -192,7 +192,7 @@ fn a_primary_without_the_module_is_followed_word_for_word() {
 
 /// CONFIG REWRITE writes the arguments of `loadmodule` without quotes.
 #[test]
-fn patterns_behind_loadmodule_outlast_a_rewrite() {
+fn patterns_on_the_loadmodule_line_survive_a_rewrite() {
     let mut server = Server::builder().module_args(r#"adopt "lock:* job:*" max-waiters 7"#).start();
     for _ in 0..2 {
         let mut client = server.client();
@@ -209,7 +209,7 @@ fn patterns_behind_loadmodule_outlast_a_rewrite() {
 
 /// HINCRBY may also release, and is refused for lack of memory only where the server's own would be.
 #[test]
-fn without_memory_hincrby_makes_no_lock_and_no_field() {
+fn out_of_memory_hincrby_creates_no_lock_and_no_field() {
     let server = Server::builder().config("lock.adopt hash:h:*").start();
     let mut client = server.client();
     assert_eq!(client.run("HINCRBY h:held a 1").int(), 1);

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_cluster_redirects_and_keeps_keys_of_several_slots_apart() {
+fn a_cluster_redirects_and_refuses_keys_of_multiple_slots() {
     let server =
         Server::builder().cluster().config("cluster-require-full-coverage no").config("lock.adopt *lock*").start();
     expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 8191");
@@ -33,7 +33,7 @@ fn a_cluster_redirects_and_keeps_keys_of_several_slots_apart() {
 }
 
 #[test]
-fn a_node_of_a_cluster_sends_clients_to_the_slots_owner() {
+fn a_cluster_node_redirects_clients_to_the_slots_owner() {
     let first = single_node_of(Server::builder().config("lock.adopt lock:*"));
     let second = Server::builder().cluster().config("lock.adopt lock:*").start();
     meet(&first, &second);
@@ -135,7 +135,7 @@ impl Follower {
 }
 
 #[test]
-fn while_slots_move_no_two_hold_an_adopted_lock() {
+fn while_slots_move_no_two_clients_hold_an_adopted_lock() {
     const KEYS: [&str; 2] = ["lock:{k}", "lock:{k}2"];
     let cluster = Cluster::of(|| Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 15"));
     // A node that loses its last slot becomes a replica, so it keeps this one.

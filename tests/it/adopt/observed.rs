@@ -152,7 +152,7 @@ fn play(client: &mut Client, lines: &[&str]) {
 }
 
 #[test]
-fn the_report_is_right_for_libraries_and_for_what_is_no_lock() {
+fn the_report_is_correct_for_libraries_and_for_other_applications() {
     let server = Server::start();
     let mut client = server.client();
     let patterns: Vec<_> = LIBRARIES.iter().map(|library| library.pattern).collect();
@@ -167,7 +167,7 @@ fn the_report_is_right_for_libraries_and_for_what_is_no_lock() {
 }
 
 #[test]
-fn nothing_is_translated_where_clients_are_only_observed() {
+fn nothing_is_translated_if_clients_are_only_observed() {
     let server = Server::builder().config("lock.adopt-observe lock:* hash:h:*").start();
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -187,7 +187,7 @@ fn nothing_is_translated_where_clients_are_only_observed() {
 }
 
 #[test]
-fn adopted_patterns_have_rows_of_what_became_of_each_command() {
+fn the_rows_of_adopted_patterns_count_the_outcome_of_each_command() {
     let server = Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 5000").start();
     let (mut client, mut other) = (server.client(), server.client());
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -223,7 +223,7 @@ fn adopted_patterns_have_rows_of_what_became_of_each_command() {
 
 /// Both types of locks under one prefix: a pattern that is given in both forms has a row that fits for each.
 #[test]
-fn of_a_pattern_with_and_without_hash_each_row_counts_its_own_locks() {
+fn a_pattern_with_and_without_hash_has_two_rows_with_separate_counts() {
     for setting in ["lock.adopt-observe", "lock.adopt"] {
         let server = Server::builder().config(format!("{setting} lock:* hash:lock:*")).start();
         let mut client = server.client();
@@ -243,7 +243,7 @@ fn of_a_pattern_with_and_without_hash_each_row_counts_its_own_locks() {
 }
 
 #[test]
-fn a_pattern_that_matches_nothing_has_the_nearest_key() {
+fn a_pattern_that_matches_nothing_shows_the_nearest_key() {
     let server = Server::start();
     let mut client = server.client();
     client.run("SET locks:orders 1");
@@ -255,7 +255,7 @@ fn a_pattern_that_matches_nothing_has_the_nearest_key() {
 }
 
 #[test]
-fn a_pattern_that_may_be_wrong_is_accepted_with_a_warning() {
+fn a_doubtful_pattern_is_accepted_with_a_warning() {
     for setting in ["lock.adopt", "lock.adopt-observe"] {
         let server = Server::start();
         let mut client = server.client();
@@ -277,7 +277,7 @@ fn a_pattern_that_may_be_wrong_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn users_that_would_read_noperm_are_named() {
+fn users_that_would_get_noperm_are_named() {
     let server = Server::builder().config("lock.adopt-observe lock:* hash:h:*").start();
     let mut client = server.client();
     for rules in [

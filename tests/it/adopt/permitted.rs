@@ -11,7 +11,7 @@ fn user(server: &Server, rules: &str) -> Client {
 }
 
 #[test]
-fn both_rights_are_needed_and_the_refusal_names_what_is_missing() {
+fn both_permissions_are_required_and_the_error_names_the_missing_one() {
     let server = adopting();
     let set = "SET lock:k a NX PX 60000";
     let rows = [
@@ -46,7 +46,7 @@ fn both_rights_are_needed_and_the_refusal_names_what_is_missing() {
 }
 
 #[test]
-fn a_refusal_is_in_the_acl_log_whichever_right_is_missing() {
+fn a_denial_is_in_the_acl_log_whichever_permission_is_missing() {
     let server = adopting();
     for (rules, object) in [("~lock:* +set", "lock.adopted|set"), ("~lock:* +lock.adopted", "SET")] {
         server.client().run("ACL LOG RESET");
@@ -85,7 +85,7 @@ fn it_is_the_same_in_scripts_transactions_and_lock_exec() {
 }
 
 #[test]
-fn what_frees_a_lock_is_never_refused_for_memory() {
+fn commands_that_release_a_lock_are_never_refused_for_memory() {
     let server = adopting();
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));

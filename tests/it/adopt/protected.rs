@@ -99,18 +99,18 @@ fn assert_is_protected(attempts: &[Attempt]) {
 }
 
 #[test]
-fn a_library_whose_value_is_a_time_does_not_take_a_native_hold_over() {
+fn a_library_that_uses_timestamps_does_not_replace_a_native_hold() {
     assert_is_protected(TAKE_OVER);
 }
 
 #[test]
-fn a_late_release_that_looks_at_no_token_frees_no_native_hold() {
+fn a_late_release_without_comparing_the_token_releases_no_native_hold() {
     assert_is_protected(LATE_RELEASES);
 }
 
 /// Among themselves, clients of one library behave as before.
 #[test]
-fn adopted_holds_are_taken_over_and_freed_as_before() {
+fn adopted_holds_are_replaced_and_released_as_before() {
     let server = adopting();
     let mut client = server.client();
     for (line, reply) in [
@@ -181,7 +181,7 @@ fn assert_only_native_are_protected(client: &mut Client) {
 const PATTERNS: &str = "lock.adopt lock:* hash:h:*";
 
 #[test]
-fn it_holds_after_a_restart_from_every_file() {
+fn protection_survives_a_restart_from_every_file() {
     for file in ["rdb", "aof", "rewritten aof"] {
         let builder = Server::builder().config(PATTERNS);
         let mut server = match file {
@@ -201,7 +201,7 @@ fn it_holds_after_a_restart_from_every_file() {
 }
 
 #[test]
-fn it_holds_after_a_failover() {
+fn protection_survives_a_failover() {
     for is_full in [false, true] {
         let primary = Server::builder().config(PATTERNS).start();
         if is_full {
@@ -222,7 +222,7 @@ fn it_holds_after_a_failover() {
 
 /// DEL is not translated if it is an effect: native releases reach a replica that adopts.
 #[test]
-fn a_replica_that_adopts_follows_every_end() {
+fn a_replica_that_adopts_follows_every_removal() {
     let primary = Server::builder().config(PATTERNS).start();
     let replica = Server::builder().config(PATTERNS).replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -237,7 +237,7 @@ fn a_replica_that_adopts_follows_every_end() {
 }
 
 #[test]
-fn in_a_cluster_several_keys_of_one_slot_are_deleted_but_the_native_one() {
+fn in_a_cluster_multiple_keys_of_one_slot_are_deleted_except_the_native_one() {
     let server = single_node_of(Server::builder().config(PATTERNS));
     let mut client = server.client();
     hold(&mut client, "lock:{s}k", "native");
@@ -250,7 +250,7 @@ fn in_a_cluster_several_keys_of_one_slot_are_deleted_but_the_native_one() {
 
 /// A user needs permission for DEL and for LOCK.ADOPTED, as with every translated command.
 #[test]
-fn a_refusal_names_the_command() {
+fn an_error_names_the_command() {
     let server = adopting();
     let rules = "ACL SETUSER u reset on nopass ~lock:* +del";
     assert_eq!(server.client().run(rules), Reply::ok());
@@ -264,7 +264,7 @@ fn a_refusal_names_the_command() {
 
 /// Only servers that have `SET … IFEQ` and DELEX.
 #[test]
-fn a_comparison_with_the_holders_token_takes_nothing_over() {
+fn a_comparison_with_the_holders_token_replaces_no_hold() {
     let server = adopting();
     let mut client = server.client();
     hold(&mut client, "lock:k", "native");

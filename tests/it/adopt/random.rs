@@ -113,7 +113,7 @@ impl Player {
 }
 
 #[test]
-fn old_and_native_clients_never_hold_a_lock_together() {
+fn old_and_native_clients_never_hold_a_lock_at_the_same_time() {
     for wait_ms in [0, 30] {
         let settings = [format!("lock.adopt-wait {wait_ms}"), "lock.adopt lock:* hash:h:*".into()];
         let server = settings.into_iter().fold(Server::builder(), |builder, line| builder.config(line)).start();

@@ -48,7 +48,7 @@ fn the_holder_of_an_adopted_lock_is_shown_with_address_and_name() {
 }
 
 #[test]
-fn a_native_hold_has_its_session_instead() {
+fn a_native_hold_shows_its_session_instead() {
     each_protocol(|client| {
         client.run("CONFIG SET lock.adopt lock:*");
         hold(client, "lock:k", "a");

@@ -55,7 +55,7 @@ fn native(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
 }
 
 #[test]
-fn turned_on_and_off_under_load_it_excludes_all_the_time() {
+fn mutual_exclusion_holds_while_adoption_is_switched_under_load() {
     let server = Server::start();
     let is_over = AtomicBool::new(false);
     let held = thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn turned_on_and_off_under_load_it_excludes_all_the_time() {
 }
 
 #[test]
-fn native_and_old_clients_hand_over_to_each_other() {
+fn native_and_old_clients_hand_off_to_each_other() {
     let server = adopting();
     let mut old = server.client();
     assert!(set_nx(&mut old, KEY, "old"));
@@ -110,7 +110,7 @@ fn native_and_old_clients_hand_over_to_each_other() {
 
 /// The lock of a killed holder expires, and the native waiter is granted it.
 #[test]
-fn turned_off_an_old_client_does_not_queue_any_more() {
+fn with_adoption_off_an_old_client_is_no_longer_queued() {
     let server = Server::builder().config("lock.adopt lock:*").config("lock.adopt-wait 60000").start();
     let mut client = server.client();
     assert!(set_nx(&mut client, KEY, "a"));
@@ -127,7 +127,7 @@ fn turned_off_an_old_client_does_not_queue_any_more() {
 }
 
 #[test]
-fn a_holder_that_is_killed_is_succeeded_when_its_lease_ends() {
+fn a_killed_holder_is_succeeded_when_its_lease_expires() {
     let server = adopting();
     let mut old = server.client();
     old.run(&format!("SET {KEY} old NX PX 100"));
@@ -169,7 +169,7 @@ fn application(client: &mut Client, turn: u32) -> bool {
 }
 
 #[test]
-fn an_application_of_which_all_keys_were_adopted_by_mistake_works_again() {
+fn an_application_whose_keys_were_adopted_by_mistake_works_again() {
     let server = Server::start();
     let mut client = server.client();
     assert!(application(&mut client, 0), "before");
@@ -216,7 +216,7 @@ fn an_application_of_which_all_keys_were_adopted_by_mistake_works_again() {
 
 /// The shell commands of docs/adopt.md, "A pattern was wrong", and its step for users with limited commands.
 #[test]
-fn the_lines_of_the_page_undo_a_wrong_pattern() {
+fn the_pages_commands_undo_a_wrong_pattern() {
     let page = include_str!("../../../docs/adopt.md");
     let (_, section) = page.split_once("### A pattern was wrong").expect("the section");
     let lines = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("its lines");

@@ -14,7 +14,7 @@ fn patient(ms: u64) -> Server {
 const SET: &str = "SET lock:k";
 
 #[test]
-fn a_waiter_that_is_killed_is_passed_over() {
+fn a_killed_waiter_is_skipped() {
     let server = patient(60_000);
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -28,7 +28,7 @@ fn a_waiter_that_is_killed_is_passed_over() {
 }
 
 #[test]
-fn a_user_that_has_lost_the_original_meanwhile_is_granted_nothing() {
+fn a_user_that_lost_permission_for_the_original_is_granted_nothing() {
     let server = patient(60_000);
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -48,7 +48,7 @@ fn a_user_that_has_lost_the_original_meanwhile_is_granted_nothing() {
 
 /// An expiry time in a SET is the lease's expiry, however long the SET has waited.
 #[test]
-fn a_lease_with_a_named_end_is_not_lengthened_by_the_wait() {
+fn a_lease_with_an_expiry_time_is_not_extended_by_the_wait() {
     let server = patient(60_000);
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
@@ -71,7 +71,7 @@ fn a_demotion_is_an_error() {
 }
 
 #[test]
-fn past_max_waiters_it_reads_nil() {
+fn beyond_max_waiters_it_gets_nil() {
     let server = Server::builder()
         .config("lock.adopt lock:*")
         .config("lock.adopt-wait 60000")

@@ -56,7 +56,7 @@ fn without_expiry() -> Server {
 }
 
 #[test]
-fn a_lease_that_expire_makes_shorter_wakes_the_next_however_it_is_sent() {
+fn a_lease_shortened_by_expire_wakes_the_next_however_it_is_sent() {
     for way in WAYS {
         for line in ["PEXPIRE k 60", "PEXPIRE k 60 LT", "EXPIRE k 0", "PEXPIREAT k 1", "EXPIREAT k 1"] {
             let server = without_expiry();
@@ -71,7 +71,7 @@ fn a_lease_that_expire_makes_shorter_wakes_the_next_however_it_is_sent() {
 }
 
 #[test]
-fn so_it_does_in_another_database() {
+fn a_lease_shortened_by_expire_wakes_the_next_in_another_database() {
     let server = without_expiry();
     let mut client = server.client();
     client.run("SELECT 3");
@@ -97,7 +97,7 @@ fn another_modules_expire_wakes_the_next() {
 }
 
 #[test]
-fn a_renamed_expire_wakes_the_next_too() {
+fn a_renamed_expire_wakes_the_next() {
     let server = Server::builder().config("rename-command PEXPIRE shorten").start();
     let mut client = server.client();
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");
@@ -108,7 +108,7 @@ fn a_renamed_expire_wakes_the_next_too() {
 }
 
 #[test]
-fn what_a_free_key_becomes_is_told_however_it_is_made() {
+fn waiters_learn_what_a_free_key_becomes_however_it_is_created() {
     for way in WAYS {
         for lines in [
             &["SET k v"][..],
@@ -133,7 +133,7 @@ fn stored(client: &mut Client) -> Vec<u8> {
 }
 
 #[test]
-fn a_waited_for_locks_time_to_live_that_is_made_longer_again_changes_no_holder_however_it_was_made_shorter() {
+fn lengthening_a_shortened_ttl_again_changes_no_holder_of_a_lock_with_waiters() {
     for way in WAYS {
         for lengthen in ["PEXPIRE k 50000", "PERSIST k"] {
             let server = without_expiry();
@@ -156,7 +156,7 @@ fn a_waited_for_locks_time_to_live_that_is_made_longer_again_changes_no_holder_h
 }
 
 #[test]
-fn of_several_changes_of_the_time_to_live_in_one_transaction_the_last_counts() {
+fn of_multiple_ttl_changes_in_one_transaction_the_last_counts() {
     let server = without_expiry();
     let mut client = server.client();
     for owner in ["a", "b"] {
@@ -173,7 +173,7 @@ fn of_several_changes_of_the_time_to_live_in_one_transaction_the_last_counts() {
 }
 
 #[test]
-fn a_waiter_for_a_free_key_reads_wrongkind_when_readers_are_renamed_onto_it() {
+fn a_waiter_for_a_free_key_gets_wrongkind_when_readers_are_renamed_onto_it() {
     for way in WAYS {
         let server = without_expiry();
         let queued = queue(&server, way, &["RENAME k other"]);
@@ -191,7 +191,7 @@ fn a_waiter_for_a_free_key_reads_wrongkind_when_readers_are_renamed_onto_it() {
 
 /// Deadlock detection sees the holders of a key that was free before inspections have found them.
 #[test]
-fn a_lock_that_rename_brings_to_a_waited_for_key_closes_a_deadlock_at_once() {
+fn a_lock_renamed_onto_a_key_with_waiters_closes_a_deadlock_at_once() {
     let server = quiet().start();
     let mut client = server.client();
     for (key, owner) in [("k", "a"), ("x", "m"), ("held", "y")] {
@@ -237,7 +237,7 @@ fn other_commands_never_pay_for_waiters_and_holders() {
 }
 
 #[test]
-fn where_many_keys_are_waited_for_a_shorter_lease_wakes_the_next_too() {
+fn with_waiters_for_many_keys_a_shortened_lease_wakes_the_next() {
     for way in WAYS {
         let server = without_expiry();
         let queued = queue(&server, way, &["PEXPIRE k 60"]);
@@ -284,7 +284,7 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
 
 /// Two readers, one with an expired lease, and a key that outlives both.
 #[test]
-fn a_server_with_two_readers_and_no_waiter_does_nothing_of_its_own() {
+fn a_server_with_two_readers_and_no_waiter_stays_idle() {
     let server = quiet().start();
     let mut client = server.client();
     let in_a_second = || {
@@ -329,7 +329,7 @@ fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms
 const SLACK: Duration = Duration::from_millis(400);
 
 #[test]
-fn what_was_kept_back_by_a_pause_is_noticed_after_it() {
+fn changes_held_back_by_a_pause_are_noticed_after_it() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "held", "y");

@@ -18,7 +18,7 @@ fn never_too_early() {
 }
 
 #[test]
-fn wake_ups_are_exact_to_a_few_milliseconds() {
+fn wake_ups_are_precise_to_a_few_milliseconds() {
     let server = quiet().start();
     let mut client = server.client();
     let mut late: Vec<Duration> = (0..15)
@@ -37,7 +37,7 @@ fn wake_ups_are_exact_to_a_few_milliseconds() {
 }
 
 #[test]
-fn it_needs_no_help_from_the_servers_own_expiry() {
+fn it_does_not_depend_on_the_servers_own_expiry() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");

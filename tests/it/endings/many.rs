@@ -86,7 +86,7 @@ fn subscriber(server: &Server) -> Client {
 }
 
 #[test]
-fn a_lock_that_is_removed_behind_many_events_has_no_holder_and_is_handed_over() {
+fn a_lock_removed_after_many_events_has_no_holder_and_is_handed_off() {
     let server = quiet().start();
     let (mut client, mut waiter) = (server.client(), subscriber(&server));
     [("k", "a"), ("of-b", "b")].into_iter().for_each(|(key, owner)| _ = hold(&mut client, key, owner));
@@ -99,7 +99,7 @@ fn a_lock_that_is_removed_behind_many_events_has_no_holder_and_is_handed_over() 
 }
 
 #[test]
-fn a_lock_that_is_removed_behind_many_events_and_restored_is_not_bound_any_more() {
+fn a_lock_removed_after_many_events_and_restored_is_no_longer_bound() {
     let server = quiet().start();
     let (mut client, mut session) = (server.client(), subscriber(&server));
     for key in ["restored", "bound"] {
@@ -117,7 +117,7 @@ fn a_lock_that_is_removed_behind_many_events_and_restored_is_not_bound_any_more(
 }
 
 #[test]
-fn a_lock_that_moves_behind_many_events_closes_a_deadlock_under_its_new_key() {
+fn a_lock_moved_after_many_events_closes_a_deadlock_under_its_new_key() {
     let server = quiet().start();
     let (mut client, mut waiter) = (server.client(), subscriber(&server));
     for (key, owner) in [("moved", "a"), ("of-b", "b"), ("of-c", "c")] {
@@ -132,7 +132,7 @@ fn a_lock_that_moves_behind_many_events_closes_a_deadlock_under_its_new_key() {
 
 /// Fencing tokens show the order of the grants.
 #[test]
-fn queues_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {
+fn queues_due_in_one_iteration_are_served_in_the_order_of_arrival() {
     let server = quiet().start();
     let mut client = server.client();
     let keys = ["m", "c", "z", "a", "k", "x", "b", "y", "d", "w", "f", "n"];

@@ -44,7 +44,7 @@ fn renamenx_wakes_the_next() {
 }
 
 #[test]
-fn a_store_command_that_removes_the_key_by_an_empty_result_wakes_the_next() {
+fn a_store_command_with_an_empty_result_wakes_the_next() {
     assert_wakes_the_next(|client| assert_eq!(client.run("SINTERSTORE k nothing here"), Reply::Int(0)));
 }
 

@@ -20,7 +20,7 @@ fn assert_tells_all_waiters(error: &str, end: impl FnOnce(&mut Client)) {
 }
 
 #[test]
-fn rename_copy_store_commands_restore_and_swapdb_over_it_tell_them_wrongtype() {
+fn waiters_get_wrongtype_after_rename_copy_store_commands_restore_and_swapdb() {
     assert_tells_all_waiters(WRONG_TYPE, |client| {
         client.run("SET s v");
         assert_eq!(client.run("RENAME s k"), Reply::ok());
@@ -51,7 +51,7 @@ fn rename_copy_store_commands_restore_and_swapdb_over_it_tell_them_wrongtype() {
 }
 
 #[test]
-fn a_waiter_for_a_free_key_and_others_reads_what_the_key_becomes() {
+fn a_waiter_for_a_free_key_and_others_learns_what_the_key_becomes() {
     for ends in [
         &["SET a v"] as &[&str],
         &["SET s v", "RENAME s a"],

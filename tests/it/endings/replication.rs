@@ -27,7 +27,7 @@ fn mentions(command: &[Vec<u8>], what: &str) -> bool {
 }
 
 #[test]
-fn a_grant_is_replicated_after_what_caused_it() {
+fn a_grant_is_replicated_after_its_cause() {
     for (ending, causes) in ENDINGS {
         let server = plain_aof(quiet()).start();
         let mut client = server.client();

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn a_release_and_client_unblock_error_leave_no_lock_with_an_unblocked_client() {
+fn a_release_with_client_unblock_error_leaves_no_lock_with_an_unblocked_client() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -25,7 +25,7 @@ fn a_release_and_client_unblock_error_leave_no_lock_with_an_unblocked_client() {
 /// The release sees the lock as live, because the clock stands still during a script. When the script ends, the lease
 /// expired long ago. That must not end the next owner's lease as well.
 #[test]
-fn a_release_after_a_lease_end_in_a_transaction_makes_one_grant() {
+fn a_release_after_lease_expiry_in_a_transaction_makes_one_grant() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..5 {
@@ -44,7 +44,7 @@ fn a_release_after_a_lease_end_in_a_transaction_makes_one_grant() {
 
 /// Both are due when the server wakes up: the timer of the lease, and the release on the socket.
 #[test]
-fn a_release_and_a_lease_end_in_one_turn_make_one_grant() {
+fn a_release_and_lease_expiry_in_one_iteration_make_one_grant() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..5 {
@@ -64,7 +64,7 @@ fn a_release_and_a_lease_end_in_one_turn_make_one_grant() {
 }
 
 #[test]
-fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
+fn releases_around_the_exact_millisecond_of_lease_expiry_make_one_grant_each() {
     let server = quiet().start();
     let mut client = server.client();
     let lease = Duration::from_millis(12);
@@ -98,7 +98,7 @@ fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
 
 /// 7.0 can time a client out in the iteration in which it was unblocked, and then sends no reply at all.
 #[test]
-fn a_waiter_that_times_out_in_the_turn_of_its_grant_gets_one_true_reply() {
+fn a_waiter_that_times_out_in_the_iteration_of_its_grant_gets_one_correct_reply() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..5 {
@@ -115,7 +115,7 @@ fn a_waiter_that_times_out_in_the_turn_of_its_grant_gets_one_true_reply() {
 }
 
 #[test]
-fn a_waiter_that_times_out_around_the_release_gets_one_true_reply() {
+fn a_waiter_that_times_out_around_the_release_gets_one_correct_reply() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("CONFIG SET lock.keep-place 0");
@@ -149,7 +149,7 @@ fn assert_truth_was_told(client: &mut Client, key: &str, b: &mut Waiter, c: &mut
 }
 
 #[test]
-fn a_waiter_that_times_out_while_the_lease_ends_gets_one_true_reply() {
+fn a_waiter_that_times_out_around_lease_expiry_gets_one_correct_reply() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..10 {

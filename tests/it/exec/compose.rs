@@ -6,7 +6,7 @@ use crate::support::Server;
 use std::time::Duration;
 
 #[test]
-fn watch_trips_on_what_the_command_changes_and_on_nothing_else() {
+fn watch_is_triggered_only_by_the_commands_changes() {
     for (line, trips) in [
         ("LOCK.EXEC k a SET x 1", true),
         ("LOCK.EXEC k a GET x", false),
@@ -25,7 +25,7 @@ fn watch_trips_on_what_the_command_changes_and_on_nothing_else() {
 }
 
 #[test]
-fn a_watched_lock_is_asked_within_the_transaction() {
+fn a_watched_lock_is_checked_within_the_transaction() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     hold(&mut client, "k", "a");
@@ -59,7 +59,7 @@ fn a_script_runs_it_and_reads_its_reply() {
 
 /// Redis 7.0 tracks no reads by modules for any client.
 #[test]
-fn what_the_command_reads_is_tracked_for_the_caller() {
+fn keys_read_by_the_command_are_tracked_for_the_caller() {
     let server = Server::start();
     let is_old = server.info("server").text("redis_version").starts_with("7.0.");
     let (mut tracking, mut client) = (server.client3(), server.client());

@@ -73,7 +73,7 @@ fn names(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn each_effect_is_written_once_and_no_request() {
+fn each_effect_and_no_request_is_written_once() {
     let server = plain_aof(Server::builder()).start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -94,7 +94,7 @@ fn each_effect_is_written_once_and_no_request() {
 
 /// The end of the lock and the next grant are replicated in the order in which they happened.
 #[test]
-fn a_hand_off_within_it_is_followed() {
+fn a_hand_off_within_it_is_replicated() {
     let master = quiet().start();
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);

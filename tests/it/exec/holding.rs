@@ -5,7 +5,7 @@ use crate::support::{Clocks, Server};
 use std::time::Duration;
 
 #[test]
-fn a_token_of_any_bytes_is_asked_for() {
+fn a_token_may_be_any_bytes() {
     let server = Server::start();
     let mut client = server.client();
     let owner: Vec<u8> = (0..=255).cycle().take(1024).collect();
@@ -19,7 +19,7 @@ fn a_token_of_any_bytes_is_asked_for() {
 
 /// The timer with which the module ends leases does not run here.
 #[test]
-fn a_lease_that_has_ended_holds_nothing_each_holder_by_its_own() {
+fn an_expired_lease_holds_nothing_separately_for_each_holder() {
     let at = |wall_ms| Clocks { wall: Duration::from_millis(wall_ms), monotonic: Duration::from_secs(1_000) };
     let start = 1_800_000_000_000;
     let mut server = Server::builder().clocks(at(start)).start();

@@ -28,7 +28,7 @@ fn assert_keys(client: &mut Client, line: &str, expected: &[&str]) {
 }
 
 #[test]
-fn the_locks_key_is_told_and_the_commands_where_threads_do_not_ask() {
+fn the_locks_key_is_reported_and_the_commands_unless_threads_ask() {
     for is_cluster in [false, true] {
         let server = if is_cluster { Server::builder().cluster().start() } else { Server::start() };
         let tells_all = tells_commands_keys(&server, is_cluster);
@@ -55,7 +55,7 @@ fn the_locks_key_is_told_and_the_commands_where_threads_do_not_ask() {
 }
 
 #[test]
-fn the_locks_key_is_read_and_the_others_have_their_own_access() {
+fn the_locks_key_is_read_access_and_the_others_have_their_own() {
     let server = Server::start();
     let tells_all = tells_commands_keys(&server, false);
     let mut client = server.client();
@@ -77,7 +77,7 @@ fn the_locks_key_is_read_and_the_others_have_their_own_access() {
 }
 
 #[test]
-fn keys_of_several_slots_are_refused() {
+fn keys_of_multiple_slots_are_refused() {
     let server = single_node();
     let mut client = server.client();
     hold(&mut client, "{t}k", "a");
@@ -98,7 +98,7 @@ fn keys_of_several_slots_are_refused() {
 
 /// Valkey 9.1 would fail everything else with the same internal client with EPERM from then on.
 #[test]
-fn a_refusal_for_several_slots_spoils_no_later_call_and_a_spoilt_one_is_made_again() {
+fn a_cross_slot_refusal_breaks_no_later_call_and_a_broken_one_is_repeated() {
     let server = single_node();
     let mut client = server.client();
     hold(&mut client, "{t}k", "a");
@@ -113,7 +113,7 @@ fn a_refusal_for_several_slots_spoils_no_later_call_and_a_spoilt_one_is_made_aga
 }
 
 #[test]
-fn the_locks_key_routes() {
+fn the_locks_key_determines_the_node() {
     let server = Server::builder().cluster().config("cluster-require-full-coverage no").start();
     expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 8191");
     until_cluster(&server, "ok", 1);
@@ -129,7 +129,7 @@ fn the_locks_key_routes() {
 /// The inner command itself calls another command and forwards the server's refusal, with its errno and message. It
 /// ran: it is not run again, and its reply is not taken for a refusal of LOCK.EXEC.
 #[test]
-fn a_command_that_passes_a_refusal_on_has_run_once() {
+fn a_command_that_forwards_a_refusal_has_run_once() {
     let caller = built_caller().expect("the test module is built");
     let builder = Server::builder().cluster().config("cluster-require-full-coverage no");
     let server = builder.config(format!("loadmodule {}", caller.display())).start();
@@ -145,7 +145,7 @@ fn a_command_that_passes_a_refusal_on_has_run_once() {
 }
 
 #[test]
-fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_again() {
+fn while_the_slot_moves_present_keys_are_served_and_others_get_tryagain() {
     let source = single_node();
     let target = Server::builder().cluster().start();
     meet(&source, &target);

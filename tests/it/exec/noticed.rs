@@ -40,7 +40,7 @@ fn statistics_count_both_commands_and_each_error_once() {
 
 /// Includes commands that fail, but not refusals and commands of other clients.
 #[test]
-fn info_counts_what_ran_and_what_was_not_held() {
+fn info_counts_executed_commands_and_tokens_without_a_hold() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -63,7 +63,7 @@ fn info_counts_what_ran_and_what_was_not_held() {
 
 /// A command that the server refuses for any reason did not run.
 #[test]
-fn info_does_not_count_what_the_server_refused_to_run() {
+fn info_does_not_count_commands_that_the_server_refused() {
     let server = Server::start();
     let (mut client, mut worker) = (server.client(), server.client());
     hold(&mut client, "k", "a");
@@ -83,7 +83,7 @@ fn info_does_not_count_what_the_server_refused_to_run() {
 }
 
 #[test]
-fn slowlog_has_what_was_sent() {
+fn slowlog_shows_the_sent_command() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -102,7 +102,7 @@ fn slowlog_has_what_was_sent() {
 }
 
 #[test]
-fn monitor_shows_what_was_sent_once() {
+fn monitor_shows_the_sent_command_once() {
     let server = Server::start();
     let (mut monitor, mut client) = (server.client(), server.client());
     hold(&mut client, "k", "a");

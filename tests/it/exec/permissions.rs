@@ -45,7 +45,7 @@ const COMMANDS: &[(&str, bool)] = &[
 ];
 
 #[test]
-fn its_name_its_keys_and_its_channels_are_permitted_or_not() {
+fn its_name_keys_and_channels_are_checked() {
     let (_server, mut client) = restricted();
     for (line, may) in COMMANDS {
         let reply = client.run(&format!("LOCK.EXEC k a {line}"));
@@ -62,7 +62,7 @@ fn its_name_its_keys_and_its_channels_are_permitted_or_not() {
 }
 
 #[test]
-fn in_transactions_and_scripts_too() {
+fn permissions_apply_in_transactions_and_scripts() {
     let (_server, mut client) = restricted();
     for (line, may) in COMMANDS {
         let line = format!("LOCK.EXEC k a {line}");
@@ -86,7 +86,7 @@ fn in_transactions_and_scripts_too() {
 }
 
 #[test]
-fn a_refusal_is_in_the_log_of_the_acl() {
+fn a_denial_is_in_the_acl_log() {
     let (server, mut client) = restricted();
     assert!(client.run("LOCK.EXEC k a INCR mine:x").error().starts_with("NOPERM "));
     let log = server.client().run("ACL LOG 1");

@@ -5,7 +5,7 @@ use crate::support::waiting::*;
 use crate::support::{built_caller, until, Server};
 
 #[test]
-fn whatever_scripts_may_not_call() {
+fn commands_that_scripts_may_not_call_are_refused() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -71,7 +71,7 @@ fn blocking_commands_are_refused_on_redis_7_0_and_do_not_block_elsewhere() {
 /// module calls it; docs/operations.md explains how to find such a command before permitting it together with
 /// LOCK.EXEC.
 #[test]
-fn a_command_that_blocks_without_asking_is_an_error_in_scripts_and_transactions() {
+fn a_command_that_blocks_unconditionally_is_an_error_in_scripts_and_transactions() {
     let caller = built_caller().expect("the test module is built");
     let mut server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
@@ -92,7 +92,7 @@ fn a_command_that_blocks_without_asking_is_an_error_in_scripts_and_transactions(
 }
 
 #[test]
-fn lock_exec_itself_also_by_way_of_another_module() {
+fn lock_exec_itself_is_refused_even_through_another_module() {
     let caller = built_caller().expect("the test module is built");
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
@@ -111,7 +111,7 @@ fn lock_exec_itself_also_by_way_of_another_module() {
 
 /// At any depth, and even if the server asks for the keys: for a user with key patterns, and for COMMAND GETKEYS.
 #[test]
-fn nesting_without_end_ends_nothing() {
+fn unbounded_nesting_does_not_crash_the_server() {
     let mut server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

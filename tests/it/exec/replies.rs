@@ -40,7 +40,7 @@ const PREPARE: &[&str] = &[
 ];
 
 #[test]
-fn every_kind_of_reply_is_what_the_command_alone_says() {
+fn every_kind_of_reply_is_the_commands_own() {
     let caller = built_caller().expect("the test module is built");
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
@@ -85,7 +85,7 @@ fn every_kind_of_reply_is_what_the_command_alone_says() {
 }
 
 #[test]
-fn a_large_reply_comes_whole() {
+fn a_large_reply_is_complete() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -123,7 +123,7 @@ fn errors_keep_their_code() {
 
 /// A command may select a database, but changes the client's no more than a script does.
 #[test]
-fn the_database_is_the_clients_and_stays_so() {
+fn the_database_is_the_clients_and_stays_selected() {
     let server = Server::start();
     let mut client = server.client();
     client.run("SELECT 3");

@@ -6,7 +6,7 @@ use crate::support::{in_sync, until, Server};
 use std::fs;
 
 #[test]
-fn without_memory_what_needs_some_is_refused_and_nothing_else() {
+fn out_of_memory_only_commands_that_need_memory_are_refused() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -27,7 +27,7 @@ fn without_memory_what_needs_some_is_refused_and_nothing_else() {
 }
 
 #[test]
-fn a_replica_refuses_also_around_a_read() {
+fn a_replica_refuses_it_even_around_a_read() {
     let master = Server::start();
     let replica = Server::builder().replica_of(&master).start();
     hold(&mut master.client(), "k", "a");
@@ -39,7 +39,7 @@ fn a_replica_refuses_also_around_a_read() {
 }
 
 #[test]
-fn without_its_primary_a_replica_says_so() {
+fn a_replica_without_its_primary_replies_masterdown() {
     let mut master = Server::start();
     let replica = Server::builder().replica_of(&master).config("replica-serve-stale-data no").start();
     hold(&mut master.client(), "k", "a");

@@ -86,7 +86,7 @@ pub fn load(server: &mut Server, commands: &[u8]) {
 }
 
 #[test]
-fn an_aof_brings_what_a_lock_can_be_and_nothing_else() {
+fn an_aof_loads_only_possible_locks() {
     let mut server = start();
     let before = stored(&mut server.client());
     let mut commands = Vec::new();
@@ -112,7 +112,7 @@ fn an_aof_brings_what_a_lock_can_be_and_nothing_else() {
 }
 
 #[test]
-fn the_log_tells_the_form_of_an_effect_that_is_not_applied() {
+fn the_log_shows_the_format_version_of_an_effect_that_is_not_applied() {
     let mut server = start();
     load(&mut server, &command(&[b"LOCK.APPLY", b"k", b"2 m 9 30000 4102444800000 a"]));
     assert_eq!(server.client().run("EXISTS k").int(), 0);

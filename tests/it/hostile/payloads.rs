@@ -69,7 +69,7 @@ fn restore(client: &mut Client, payload: &[u8]) -> Reply {
 }
 
 #[test]
-fn every_sound_form_is_restored_as_it_was_written() {
+fn every_valid_payload_is_restored_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -139,7 +139,7 @@ const FAULTS: &[Fault] = &[
 ];
 
 #[test]
-fn every_unsound_form_is_refused() {
+fn every_invalid_payload_is_rejected() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -163,7 +163,7 @@ fn every_unsound_form_is_refused() {
 }
 
 #[test]
-fn a_lock_in_another_stored_form_is_refused() {
+fn a_lock_with_another_format_version_is_rejected() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PERSIST");
@@ -180,7 +180,7 @@ fn a_lock_in_another_stored_form_is_refused() {
 /// The format version is next to the type's name, for each lock and for the last fencing token. A server that finds
 /// another one in its RDB file does not start, and logs the version.
 #[test]
-fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
+fn an_rdb_file_with_another_format_version_is_rejected_and_the_version_logged() {
     let mut server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PERSIST");
@@ -208,7 +208,7 @@ fn an_rdb_file_in_another_stored_form_is_refused_and_the_log_tells_the_form() {
 }
 
 #[test]
-fn a_slot_is_restored_and_one_that_no_holder_can_have_is_refused() {
+fn a_slot_is_restored_and_an_impossible_one_is_rejected() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -250,7 +250,7 @@ fn a_slot_is_restored_and_one_that_no_holder_can_have_is_refused() {
 
 #[test]
 // Excludes the empty payload, which is the stored form of a lock without holders; see `stored::several`.
-fn every_cut_and_every_byte_too_many_is_refused() {
+fn truncated_payloads_and_trailing_bytes_are_rejected() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -415,7 +415,7 @@ fn restore_and_use(client: &mut Client, payload: &[u8], ttl: &[u8]) -> io::Resul
 }
 
 #[test]
-fn the_payloads_made_here_equal_the_servers() {
+fn the_payloads_built_here_equal_the_servers() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -427,7 +427,7 @@ fn the_payloads_made_here_equal_the_servers() {
 }
 
 #[test]
-fn a_payload_of_another_type_or_none_at_all_is_refused() {
+fn a_payload_of_another_type_or_none_at_all_is_rejected() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();

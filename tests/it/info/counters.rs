@@ -40,7 +40,7 @@ fn each_way(test: impl Fn(Way, &Server, &mut Client)) {
 }
 
 #[test]
-fn grants_releases_and_renewals_of_every_family() {
+fn grants_releases_and_renewals_of_every_lock_type() {
     each_way(|way, server, client| {
         let keys = if way.prefix() == "mlock" { 2 } else { 1 };
         let mut before = counts(server);
@@ -72,7 +72,7 @@ fn grants_releases_and_renewals_of_every_family() {
 }
 
 #[test]
-fn a_request_sent_again_counts_as_granted_and_fewer_holds_as_a_release() {
+fn a_retry_counts_as_granted_and_fewer_holds_as_a_release() {
     let server = Server::start();
     let mut client = server.client();
     let before = counts(&server);
@@ -97,7 +97,7 @@ fn in_a_transaction_a_request_that_may_not_wait_is_not_granted() {
 }
 
 #[test]
-fn waits_that_end_otherwise() {
+fn waits_that_end_without_a_grant() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -163,7 +163,7 @@ fn waits_that_end_otherwise() {
 }
 
 #[test]
-fn refused_by_the_grace_and_how_long_it_goes_on() {
+fn grace_refusals_and_remaining_time() {
     let server = Server::builder().config("lock.grace 600000").start();
     let before = counts(&server);
     assert!(server.client().run("LOCK.ACQUIRE k a").is_error());
@@ -176,7 +176,7 @@ fn refused_by_the_grace_and_how_long_it_goes_on() {
 
 /// The holder's lease expires by itself with a waiter queued, or is found expired by the next request.
 #[test]
-fn leases_that_end_are_counted_once() {
+fn expired_leases_are_counted_once() {
     for way in WAYS {
         let keys = if way.prefix() == "mlock" { 2 } else { 1 };
         let server = Server::start();
@@ -200,7 +200,7 @@ fn leases_that_end_are_counted_once() {
 
 /// The server's own expiry uses a different clock reading than its commands, which lags on a busy server.
 #[test]
-fn leases_that_the_server_ends_between_thousands_of_commands_are_all_counted() {
+fn leases_expired_by_the_server_between_thousands_of_commands_are_all_counted() {
     const LEASES: i64 = 40_000;
     let server = Server::start();
     let mut client = server.client();
@@ -213,7 +213,7 @@ fn leases_that_the_server_ends_between_thousands_of_commands_are_all_counted() {
 }
 
 #[test]
-fn a_lock_that_is_deleted_before_its_lease_ends_is_no_end_of_a_lease() {
+fn a_lock_deleted_before_its_lease_expires_is_not_lease_expiry() {
     let server = Server::start();
     let mut client = server.client();
     let before = counts(&server);
@@ -227,7 +227,7 @@ fn a_lock_that_is_deleted_before_its_lease_ends_is_no_end_of_a_lease() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_a_release_and_its_renewals_count() {
+fn a_closed_connection_is_a_release_and_its_renewals_count() {
     let server = Server::start();
     let mut session = server.client();
     let before = counts(&server);
@@ -264,7 +264,7 @@ fn an_undelivered_grant_is_counted() {
 const LONG_ENOUGH: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[test]
-fn waiters_and_kept_places_are_counted() {
+fn waiters_and_reserved_positions_are_counted() {
     let server = Server::builder().config("lock.keep-place 600000").start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -284,7 +284,7 @@ fn the_last_fence_is_that_of_the_last_grant() {
 }
 
 #[test]
-fn locks_may_be_evicted_where_there_is_a_limit_and_a_policy() {
+fn locks_may_be_evicted_with_a_limit_and_a_policy() {
     let server = Server::start();
     let mut client = server.client();
     for (maxmemory, policy, risk) in [
@@ -300,7 +300,7 @@ fn locks_may_be_evicted_where_there_is_a_limit_and_a_policy() {
 }
 
 #[test]
-fn a_replica_counts_nothing_of_what_its_primary_decides() {
+fn a_replica_does_not_count_its_primarys_decisions() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     let mut client = primary.client();
@@ -318,7 +318,7 @@ fn a_replica_counts_nothing_of_what_its_primary_decides() {
 }
 
 #[test]
-fn each_hold_that_is_broken_is_counted() {
+fn each_broken_hold_is_counted() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.BREAK k");
@@ -342,7 +342,7 @@ fn each_hold_that_is_broken_is_counted() {
 }
 
 #[test]
-fn config_resetstat_leaves_all_alone() {
+fn config_resetstat_resets_nothing() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

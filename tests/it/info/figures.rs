@@ -6,7 +6,7 @@ use crate::support::Server;
 use std::time::{Duration, Instant};
 
 #[test]
-fn waits_are_measured_from_the_queueing_to_the_hand_off() {
+fn waits_are_measured_from_queueing_to_hand_off() {
     let began = Instant::now();
     let server = Server::start();
     let mut client = server.client();

@@ -57,7 +57,7 @@ fn hold_one_of_each(client: &mut Client) {
 }
 
 #[test]
-fn each_way_in_which_keys_come_and_go() {
+fn each_way_to_add_and_remove_keys() {
     let server = Server::builder().config("save \"\"").start();
     let mut client = server.client();
     let lines: [&str; 22] = [
@@ -118,7 +118,7 @@ fn a_flush_of_all_databases_leaves_nothing_at_once() {
 }
 
 #[test]
-fn a_flush_of_one_of_several_databases_leaves_the_others() {
+fn a_flush_of_one_of_multiple_databases_keeps_the_others() {
     let server = Server::start();
     let mut client = server.client();
     for line in ["FLUSHDB ASYNC", "FLUSHDB SYNC"] {
@@ -133,7 +133,7 @@ fn a_flush_of_one_of_several_databases_leaves_the_others() {
 }
 
 #[test]
-fn restored_keys_count_and_what_was_not_stored_does_not() {
+fn restored_keys_count_and_unstored_ones_do_not() {
     let server = Server::start();
     let mut client = server.client();
     hold_one_of_each(&mut client);
@@ -158,7 +158,7 @@ fn restored_keys_count_and_what_was_not_stored_does_not() {
 }
 
 #[test]
-fn random_schedules_leave_what_a_scan_finds() {
+fn after_random_schedules_the_count_equals_a_scan() {
     let mut primary = Server::builder().appendonly().config("appendfsync no").start();
     let replica = Server::builder().config("repl-diskless-load swapdb").replica_of(&primary).start();
     let mut rng = Rng::new(20_261_122);

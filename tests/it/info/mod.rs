@@ -65,7 +65,7 @@ fn documented() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn the_section_has_the_fields_of_the_contract_and_begins_with_0() {
+fn the_section_has_the_documented_fields_and_starts_at_0() {
     let server = Server::start();
     let text = server.client().run("INFO lock").text().to_string();
     assert!(text.starts_with("# lock\r\n"), "{text}");

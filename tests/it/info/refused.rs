@@ -76,7 +76,7 @@ fn a_replica_with_and_without_its_primary() {
 }
 
 #[test]
-fn a_server_that_loads() {
+fn a_server_that_is_loading() {
     let server = quiet().config("key-load-delay 2000").config("loading-process-events-interval-bytes 1024").start();
     server.client().run("DEBUG POPULATE 1000 key 100");
     let mut loader = server.client();
@@ -126,7 +126,7 @@ fn assert_refused_inside(server: &Server, setting: &str, code: &str) {
 }
 
 #[test]
-fn inside_of_transactions_scripts_and_lock_exec_it_is_the_same() {
+fn it_is_the_same_inside_transactions_scripts_and_lock_exec() {
     for server in [quiet().start(), single_node()] {
         hold(&mut server.client(), "{t}k", "a");
         assert_refused_inside(&server, "min-replicas-to-write", "NOREPLICAS");
@@ -137,7 +137,7 @@ fn inside_of_transactions_scripts_and_lock_exec_it_is_the_same() {
 
 /// The server uses the same internal clients for all modules, and Valkey 9.1 does not reset all of their state.
 #[test]
-fn on_a_node_without_every_slot_it_suffers_from_no_call_before_and_spoils_none_after() {
+fn on_a_partial_node_it_is_independent_of_earlier_and_later_calls() {
     let caller = built_caller().expect("the test module is built");
     let builder = || Server::builder().cluster();
     let (server, other) = (builder().config(format!("loadmodule {}", caller.display())).start(), builder().start());
@@ -175,7 +175,7 @@ fn held_back(server: &Server) -> (Client, Waiter) {
 }
 
 #[test]
-fn a_pause_is_told_and_for_how_long_hand_offs_have_been_held_back() {
+fn a_pause_is_shown_with_the_time_that_hand_offs_have_been_held_back() {
     let server = Server::start();
     let (mut client, mut b) = held_back(&server);
     assert_eq!(refused(&server), "PAUSED");
@@ -187,7 +187,7 @@ fn a_pause_is_told_and_for_how_long_hand_offs_have_been_held_back() {
 }
 
 #[test]
-fn nothing_is_held_back_when_the_waiter_has_gone() {
+fn nothing_is_held_back_when_the_waiter_is_gone() {
     let server = Server::start();
     let (_client, b) = held_back(&server);
     until("the lock is free", || field(&server, "held_back_ms") > 0);

@@ -52,7 +52,7 @@ fn replicas_and_the_append_only_file_follow() {
 }
 
 #[test]
-fn of_ten_thousand_holders_every_one_is_counted() {
+fn each_of_ten_thousand_holders_is_counted() {
     let server = quiet().start();
     let mut client = server.client();
     let lines: Vec<String> = (0..10_000).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 10000 {LONG}")).collect();
@@ -66,7 +66,7 @@ fn of_ten_thousand_holders_every_one_is_counted() {
 }
 
 #[test]
-fn while_the_server_refuses_writes_it_is_refused_as_release_is() {
+fn while_the_server_refuses_writes_it_is_refused_like_a_release() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -3,7 +3,7 @@
 use crate::support::{each_protocol, Reply};
 
 #[test]
-fn it_has_the_syntax_and_the_summary_of_every_command_of_the_server() {
+fn it_has_the_syntax_and_summary_of_every_command() {
     each_protocol(|client| {
         let help = client.run("LOCK.HELP");
         let lines: Vec<&str> = help

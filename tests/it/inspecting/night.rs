@@ -4,7 +4,7 @@ use crate::support::waiting::*;
 use crate::support::{until, Reply};
 
 #[test]
-fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_freed() {
+fn the_most_contended_lock_is_found_with_its_holder_and_next_waiter_and_released() {
     let server = quiet().start();
     let mut client = server.client();
     // The situation: many locks, a few with waiters, one of them held by a session that hangs.

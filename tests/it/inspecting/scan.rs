@@ -11,7 +11,7 @@ use crate::support::{built_caller, in_sync, until, Client, Reply, Rng, Server};
 
 /// Each lock that exists during the whole iteration is returned, whatever comes and goes; SCAN guarantees the same.
 #[test]
-fn a_full_iteration_lists_every_lock_that_is_there_the_whole_time() {
+fn a_full_iteration_lists_every_lock_that_exists_throughout() {
     let server = Server::start();
     let mut client = server.client();
     let mut rng = Rng::new(7);
@@ -57,7 +57,7 @@ fn a_full_iteration_lists_every_lock_that_is_there_the_whole_time() {
 }
 
 #[test]
-fn match_is_scans_glob_and_count_its_count() {
+fn match_and_count_work_as_in_scan() {
     let server = Server::start();
     let mut client = server.client();
     for key in ["order:1", "order:2", "order:[1]", "user:1"] {
@@ -91,7 +91,7 @@ fn match_is_scans_glob_and_count_its_count() {
 }
 
 #[test]
-fn what_scan_refuses_it_refuses_in_the_same_words() {
+fn arguments_invalid_for_scan_get_the_same_error() {
     let server = Server::start();
     let mut client = server.client();
     for arguments in [
@@ -121,7 +121,7 @@ fn what_scan_refuses_it_refuses_in_the_same_words() {
 }
 
 #[test]
-fn what_the_caller_may_not_read_is_left_out() {
+fn keys_that_the_caller_may_not_read_are_omitted() {
     let server = Server::start();
     let mut client = server.client();
     for key in ["mine:1", "shown:1", "written:1", "other:1"] {
@@ -145,7 +145,7 @@ fn what_the_caller_may_not_read_is_left_out() {
 }
 
 #[test]
-fn another_module_sees_all_of_them() {
+fn another_module_sees_all_locks() {
     let caller = built_caller().expect("cargo build --workspace");
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
@@ -198,7 +198,7 @@ fn in_a_cluster_it_lists_the_locks_of_all_slots() {
 }
 
 #[test]
-fn where_scan_is_not_to_be_had_it_says_so() {
+fn without_scan_it_returns_an_error() {
     let server = Server::builder().config("rename-command SCAN \"\"").start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();

@@ -13,7 +13,7 @@ fn top(client: &mut Client, options: &str) -> Vec<(i64, String, i64)> {
 }
 
 #[test]
-fn ten_are_listed_or_as_many_as_count_says() {
+fn ten_or_as_many_as_count_says_are_listed() {
     let server = quiet().start();
     let mut client = server.client();
     let mut notified = server.client();

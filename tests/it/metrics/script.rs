@@ -28,7 +28,7 @@ fn assert_told(values: &BTreeMap<String, f64>) {
 }
 
 #[test]
-fn every_field_of_info_that_is_a_number_is_exported() {
+fn every_numeric_field_of_info_is_exported() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
@@ -52,13 +52,13 @@ fn every_field_of_info_that_is_a_number_is_exported() {
 }
 
 #[test]
-fn a_server_without_the_module_tells_nothing() {
+fn a_server_without_the_module_exports_nothing() {
     let server = Server::builder().no_module().start();
     assert_eq!(run(&mut server.client()), BTreeMap::new());
 }
 
 #[test]
-fn a_user_without_info_is_told_nothing_and_one_without_lock_top_the_rest() {
+fn a_user_without_info_gets_nothing_and_one_without_lock_top_the_rest() {
     let server = Server::start();
     let mut client = server.client();
     client.run("ACL SETUSER blind on nopass +@all -info");
@@ -76,7 +76,7 @@ fn a_user_without_info_is_told_nothing_and_one_without_lock_top_the_rest() {
 }
 
 #[test]
-fn it_runs_where_writes_are_refused() {
+fn it_runs_while_writes_are_refused() {
     // Out of memory.
     let server = quiet().config("maxmemory 1").start();
     assert!(server.client().run("SET k v").error().starts_with("OOM "));

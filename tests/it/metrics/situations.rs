@@ -128,7 +128,7 @@ mod no_lock_is_granted {
 
     /// It is connected the whole time.
     #[test]
-    fn its_replica_lags() {
+    fn the_replica_lags() {
         let settings = Server::builder().config("min-replicas-to-write 1").config("min-replicas-max-lag 3");
         let (server, replica) = with_a_replica(settings);
         // The server counts up-to-date replicas once a second.
@@ -157,7 +157,7 @@ mod no_lock_is_granted {
     }
 
     #[test]
-    fn a_lock_is_free_and_waited_for() {
+    fn a_free_lock_has_waiters() {
         let Some(mut clocked) = Clocked::start() else { return };
         let Some(before) = Before::of(&clocked.server) else { return };
         let mut client = clocked.server.client();
@@ -209,7 +209,7 @@ mod two_may_hold_it {
     }
 
     #[test]
-    fn the_only_replica_has_gone() {
+    fn the_only_replica_is_gone() {
         let (server, mut replica) = with_a_replica(quiet());
         let Some(before) = Before::of(&server) else { return };
         replica.kill();
@@ -315,7 +315,7 @@ mod holders_and_waiters_die {
     use super::*;
 
     #[test]
-    fn leases_expire_while_others_wait() {
+    fn leases_expire_while_requests_wait() {
         let server = Server::start();
         let Some(before) = Before::of(&server) else { return };
         let mut client = server.client();
@@ -329,7 +329,7 @@ mod holders_and_waiters_die {
     }
 
     #[test]
-    fn grants_find_no_client() {
+    fn grants_are_undelivered() {
         let server = quiet().start();
         let Some(before) = Before::of(&server) else { return };
         let mut client = server.client();
@@ -347,7 +347,7 @@ mod worth_knowing {
     use super::*;
 
     #[test]
-    fn a_grace_runs() {
+    fn a_grace_period_is_active() {
         let mut server = quiet().start();
         let Some(before) = Before::of(&server) else { return };
         server.kill();

@@ -16,7 +16,7 @@ fn acquire(client: u64, owner: Word, lease: Option<Ms>, block: Option<Ms>) -> St
 }
 
 #[test]
-fn a_wait_ends_in_time_while_writes_are_refused_and_others_would_be_granted() {
+fn a_wait_times_out_on_time_while_writes_are_refused_and_others_would_be_granted() {
     let Some(mut driver) = Driver::by_standing_clocks() else { return };
     let steps = [
         acquire(0, "o", Some(3), None),
@@ -32,7 +32,7 @@ fn a_wait_ends_in_time_while_writes_are_refused_and_others_would_be_granted() {
 }
 
 #[test]
-fn a_lock_whose_owner_waits_for_several_is_handed_over_when_its_lease_ends_and_not_a_turn_later() {
+fn a_lock_whose_owner_has_a_waiting_mlock_is_handed_off_when_its_lease_expires() {
     let Some(mut driver) = Driver::by_standing_clocks() else { return };
     let adopted = |is_absolute| Claim::Adopted { is_absolute };
     let steps = [

@@ -46,7 +46,7 @@ fn start() -> (Server, Client, Subscriber) {
 }
 
 #[test]
-fn every_family_publishes_what_a_request_changes() {
+fn every_lock_type_publishes_a_requests_changes() {
     let rows: &[(&str, &[&str])] = &[
         ("LOCK.ACQUIRE k a", &["lock.acquire k"]),
         ("LOCK.ACQUIRE k b", &[]),
@@ -122,7 +122,7 @@ fn a_request_that_changes_nothing_publishes_nothing() {
 }
 
 #[test]
-fn a_hand_off_is_the_end_and_then_the_acquire() {
+fn a_hand_off_publishes_the_end_and_then_the_acquire() {
     let (server, mut client, mut subscriber) = start();
     let ends: &[(&str, &str)] = &[
         ("LOCK.RELEASE k a", "lock.release k"),
@@ -160,7 +160,7 @@ fn a_hand_off_is_the_end_and_then_the_acquire() {
 }
 
 #[test]
-fn a_transaction_publishes_in_its_order() {
+fn a_transaction_publishes_in_order() {
     let (server, mut client, mut subscriber) = start();
     hold(&mut client, "k", "a");
     let [mut b] = line_up(&server, "k", ["b"]);
@@ -177,7 +177,7 @@ fn a_transaction_publishes_in_its_order() {
 }
 
 #[test]
-fn leases_that_the_module_ends_publish_expire() {
+fn leases_expired_by_the_module_publish_expire() {
     let (_server, mut client, mut subscriber) = start();
     client.run("SELECT 5");
     client.run("SEM.ACQUIRE k b LIMIT 3 PX 60000").fence();
@@ -189,7 +189,7 @@ fn leases_that_the_module_ends_publish_expire() {
 }
 
 #[test]
-fn a_turn_of_the_timer_publishes_in_the_database_of_the_key() {
+fn the_timer_publishes_in_the_database_of_the_key() {
     let (server, mut client, mut subscriber) = start();
     client.run("SELECT 7");
     hold(&mut client, "k", "a");
@@ -228,7 +228,7 @@ fn a_session_that_is_renewed_publishes_nothing() {
 }
 
 #[test]
-fn it_needs_the_setting_and_the_class() {
+fn publishing_requires_the_setting_and_the_class() {
     let server = quiet().config("notify-keyspace-events KEA").start();
     let (mut client, mut subscriber) = (server.client(), Subscriber::of(&server));
     let events = |client: &mut Client, subscriber: &mut Subscriber| {

@@ -16,7 +16,7 @@ fn until_line(server: &Server, words: &str) -> String {
 }
 
 #[test]
-fn grace_is_logged_when_it_begins_and_when_it_is_over() {
+fn the_start_and_end_of_a_grace_period_are_logged() {
     let server = Server::builder().config("lock.grace 300").start();
     until_line(&server, "lock.grace started: no new grants for 300 ms");
     until_line(&server, "lock.grace ended");
@@ -69,7 +69,7 @@ fn an_undelivered_grant_is_logged() {
 }
 
 #[test]
-fn a_limit_that_is_reached_is_logged() {
+fn reaching_a_limit_is_logged() {
     for setting in ["lock.max-waiters 1", "lock.max-waiters-per-key 1"] {
         let server = quiet().config(setting).start();
         let mut client = server.client();
@@ -81,7 +81,7 @@ fn a_limit_that_is_reached_is_logged() {
 }
 
 #[test]
-fn names_are_escaped_and_are_no_format() {
+fn names_are_escaped_and_not_used_as_a_format() {
     let server = quiet().start();
     let mut client = server.client();
     let key = b"%s%n\n%d\xff".to_vec();
@@ -92,7 +92,7 @@ fn names_are_escaped_and_are_no_format() {
 }
 
 #[test]
-fn there_is_at_most_one_line_a_second_of_a_kind_and_it_tells_how_many_were_left_out() {
+fn at_most_one_line_per_second_and_kind_is_logged_with_the_number_omitted() {
     let server = quiet().start();
     let mut client = server.client();
     let start = std::time::Instant::now();

@@ -40,7 +40,7 @@ fn assert_is_by(entry: &Reply, client: Option<(i64, String)>) {
 }
 
 #[test]
-fn what_is_held_longer_than_log_hold_is_logged_and_nothing_else() {
+fn only_holds_longer_than_log_hold_are_logged() {
     each_protocol(|client| {
         let fields = ["id", "time", "event", "key", "db", "owner", "ms", "waiters", "client", "addr"];
         let pairs = [("LOCK.ACQUIRE k a", "LOCK.RELEASE k a"), ("SEM.ACQUIRE k a LIMIT 2", "SEM.RELEASE k a")];
@@ -100,7 +100,7 @@ fn a_long_hold_is_logged_if_its_lease_its_session_or_a_command_of_the_module_end
 }
 
 #[test]
-fn what_is_waited_for_longer_than_log_wait_is_logged_once_for_a_request() {
+fn a_wait_longer_than_log_wait_is_logged_once_per_request() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -143,7 +143,7 @@ fn what_is_waited_for_longer_than_log_wait_is_logged_once_for_a_request() {
 }
 
 #[test]
-fn a_lease_that_ends_while_others_wait_is_logged() {
+fn a_lease_that_expires_while_requests_wait_is_logged() {
     let server = quiet().start();
     let mut client = server.client();
     for (acquire, wait) in [
@@ -297,7 +297,7 @@ fn ids(entries: &Reply) -> Vec<i64> {
 }
 
 #[test]
-fn it_is_read_and_reset_as_slowlog() {
+fn it_is_read_and_reset_like_slowlog() {
     each_protocol(|client| {
         for number in 0..12 {
             log_one(client, &format!("k{number}"));
@@ -357,7 +357,7 @@ fn long_names_are_kept_as_far_as_an_operator_needs_them() {
 }
 
 #[test]
-fn it_is_of_its_server_and_works_on_a_replica() {
+fn it_is_local_to_the_server_and_works_on_a_replica() {
     let server = Server::start();
     let mut client = server.client();
     let replica = Server::builder().replica_of(&server).start();

@@ -22,7 +22,7 @@ fn assert_is_told(holder: &mut Client, what: &str) {
 }
 
 #[test]
-fn a_holder_is_told_when_its_lock_changes_hands_however_it_does() {
+fn a_holder_is_notified_however_its_lock_changes_hands() {
     for read in ["LOCK.HELD k a", "LOCK.INFO k"] {
         for end in ["LOCK.RELEASE k a", "LOCK.BREAK k", "DEL k", "PEXPIRE k 1"] {
             for is_waited_for in [false, true] {
@@ -41,7 +41,7 @@ fn a_holder_is_told_when_its_lock_changes_hands_however_it_does() {
 }
 
 #[test]
-fn a_holder_is_told_nothing_while_nothing_changes() {
+fn a_holder_is_not_notified_while_nothing_changes() {
     let server = quiet().start();
     let mut client = server.client();
     let mut holder = holder(&server, "LOCK.HELD k a");

@@ -206,7 +206,7 @@ fn is_uuid(text: &str) -> bool {
 }
 
 #[test]
-fn only_what_varies_may_differ() {
+fn only_varying_values_may_differ() {
     const UUID: &str = "1) \"0615c124-43c5-4ca6-bf89-a6986fb23e07\"";
     const TTL: &str = "4# \"ttl\" => (integer) 28949";
     let replies = [
@@ -279,7 +279,7 @@ fn only_what_varies_may_differ() {
 }
 
 #[test]
-fn what_is_repeated_must_repeat() {
+fn repeated_values_must_repeat() {
     let about = About::example("LOCK.ACQUIRE");
     let mut masks = Masks::default();
     let mut fence = |written: &str, came: &str| {

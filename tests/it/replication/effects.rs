@@ -76,7 +76,7 @@ fn requests_are_never_replicated() {
 }
 
 #[test]
-fn what_was_refused_or_changed_nothing_is_not_replicated() {
+fn refused_and_ineffective_requests_are_not_replicated() {
     let server = Server::builder().appendonly().start();
     let mut client = server.client();
     make_changes(&mut client);
@@ -171,7 +171,7 @@ fn only_hold(commands: &[Vec<Vec<u8>>]) -> Vec<String> {
 }
 
 #[test]
-fn a_grant_is_one_command_with_one_argument_and_the_end_is_a_del() {
+fn a_grant_is_one_command_with_one_argument_and_the_removal_is_a_del() {
     let server = Server::builder().appendonly().start();
     let mut client = server.client();
     client.run("SET select-is-there 1");
@@ -218,7 +218,7 @@ fn a_hand_off_is_one_command() {
 }
 
 #[test]
-fn save_points_count_every_change_also_without_consumers_of_effects() {
+fn save_points_count_every_change_even_without_consumers_of_effects() {
     let server = Server::start();
     let mut client = server.client();
     let changes = || server.info("persistence").number("rdb_changes_since_last_save");

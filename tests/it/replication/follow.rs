@@ -69,7 +69,7 @@ fn locks_in_other_databases_reach_the_replica() {
 }
 
 #[test]
-fn transactions_and_scripts_are_followed() {
+fn transactions_and_scripts_are_replicated() {
     let (master, replica) = pair();
     let mut client = master.client();
     client.pipeline(&[
@@ -91,7 +91,7 @@ fn transactions_and_scripts_are_followed() {
 }
 
 #[test]
-fn a_flush_is_followed() {
+fn a_flush_is_replicated() {
     let (master, replica) = pair();
     for flush in ["FLUSHALL", "FLUSHDB ASYNC", "FLUSHALL ASYNC"] {
         master.client().run("LOCK.ACQUIRE k a").fence();
@@ -103,7 +103,7 @@ fn a_flush_is_followed() {
 }
 
 #[test]
-fn the_end_of_a_lease_reaches_the_replica() {
+fn lease_expiry_reaches_the_replica() {
     let (master, replica) = pair();
     master.client().run("LOCK.ACQUIRE k a PX 30").fence();
     until("the master and the replica have dropped the key", || {
@@ -114,7 +114,7 @@ fn the_end_of_a_lease_reaches_the_replica() {
 }
 
 #[test]
-fn renaming_moving_and_restoring_are_followed() {
+fn renaming_moving_and_restoring_are_replicated() {
     let (master, replica) = pair();
     let mut client = master.client();
     client.run("LOCK.ACQUIRE k a PX 600000");
@@ -141,7 +141,7 @@ fn take_many(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn a_replica_that_comes_late_gets_every_lock() {
+fn a_replica_that_joins_late_gets_every_lock() {
     let master = Server::start();
     let keys = take_many(&mut master.client());
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -167,7 +167,7 @@ fn a_replica_of_a_replica_gets_every_lock() {
 }
 
 #[test]
-fn an_aof_that_is_turned_on_later_has_every_lock() {
+fn an_aof_enabled_later_has_every_lock() {
     let mut server = Server::builder().config("appendfsync always").start();
     let mut client = server.client();
     let keys = take_many(&mut client);
@@ -253,7 +253,7 @@ fn a_replica_follows_permits_and_limits_to_the_millisecond() {
 }
 
 #[test]
-fn a_replica_follows_where_expire_and_persist_meet_several_holders() {
+fn a_replica_follows_expire_and_persist_with_multiple_holders() {
     assert_follows(&[
         "RWLOCK.ACQUIRE k a READ PX 600000",
         "PEXPIRE k 500000",
@@ -302,7 +302,7 @@ fn a_replica_follows_where_expire_and_persist_meet_several_holders() {
 }
 
 #[test]
-fn hand_offs_to_several_waiters_reach_the_replica() {
+fn hand_offs_to_multiple_waiters_reach_the_replica() {
     let (master, replica) = pair();
     let mut client = master.client();
     client.run("RWLOCK.ACQUIRE k a WRITE PX 300000");
@@ -325,7 +325,7 @@ fn hand_offs_to_several_waiters_reach_the_replica() {
 }
 
 #[test]
-fn the_end_of_one_of_several_leases_reaches_the_replica_with_the_grant_that_it_made_possible() {
+fn expiry_of_one_of_multiple_leases_reaches_the_replica_with_the_resulting_grant() {
     let (master, replica) = pair();
     let mut client = master.client();
     client.run("SEM.ACQUIRE k short LIMIT 2 PX 600000");
@@ -338,7 +338,7 @@ fn the_end_of_one_of_several_leases_reaches_the_replica_with_the_grant_that_it_m
 }
 
 #[test]
-fn a_replica_that_comes_late_gets_every_holder() {
+fn a_replica_that_joins_late_gets_every_holder() {
     let master = Server::start();
     let mut client = master.client();
     take_locks(&mut client);

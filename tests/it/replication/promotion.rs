@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn a_replica_reads_and_does_not_write() {
+fn a_replica_serves_reads_and_refuses_writes() {
     let (master, replica) = pair();
     let fence = master.client().run("LOCK.ACQUIRE k a PX 600000").fence();
     in_sync(&master, &replica);
@@ -132,7 +132,7 @@ fn an_expired_holder_is_gone_on_the_new_master() {
 }
 
 #[test]
-fn a_lease_that_ends_after_the_promotion_ends_to_the_millisecond() {
+fn a_lease_that_expires_after_the_promotion_is_exact_to_the_millisecond() {
     let start = Instant::now();
     let replica = replica_without_master(2500);
     let mut client = replica.client();
@@ -162,7 +162,7 @@ fn holders_are_kept_to_the_millisecond() {
 }
 
 #[test]
-fn a_new_masters_own_replica_is_told_of_expired_holders() {
+fn a_new_masters_replica_gets_the_removal_of_expired_holders() {
     let replica = replica_without_master(300);
     let last = Server::builder().replica_of(&replica).start();
     in_sync_with_new_master(&replica, &last);
@@ -190,7 +190,7 @@ fn sleeps(server: &Server) -> u64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_grant_that_was_lost_in_the_turn_of_the_demotion_leaves_nothing_to_do() {
+fn a_grant_lost_in_the_iteration_of_the_demotion_leaves_nothing_to_do() {
     let (server, other) = (quiet().start(), Server::start());
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -4,7 +4,7 @@ use super::*;
 
 /// Twelve clients acquire random pairs and triples of ten keys, 10,000 times in total.
 #[test]
-fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
+fn random_pairs_and_triples_never_overlap_and_never_stall() {
     const CLIENTS: usize = 12;
     const TAKEN: usize = 10_000;
     const KEYS: usize = 10;

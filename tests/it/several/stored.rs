@@ -38,7 +38,7 @@ fn replicas_and_the_aof_get_all_of_it_or_nothing() {
 }
 
 #[test]
-fn they_survive_a_power_cut_with_their_one_fence() {
+fn they_survive_a_power_failure_with_their_common_fence() {
     let mut server = Server::builder().appendonly().start();
     let mut client = server.client();
     let fence = take(&mut client, "x y a");

@@ -129,7 +129,7 @@ fn a_replicated_change_is_of_constant_size() {
 }
 
 #[test]
-fn memory_usage_counts_every_holder_and_all_of_it_comes_back() {
+fn memory_usage_counts_every_holder_and_is_freed() {
     let server = Server::start();
     let mut client = server.client();
     // Once before measuring, so that the connection's buffers have grown.
@@ -151,7 +151,7 @@ fn memory_usage_counts_every_holder_and_all_of_it_comes_back() {
 
 /// A loose bound, because machines are busy: iterating over all holders would take hundreds of times as long.
 #[test]
-fn acquire_and_release_do_not_walk_over_the_other_holders() {
+fn acquire_and_release_do_not_iterate_over_other_holders() {
     let server = Server::start();
     let mut client = server.client();
     for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
@@ -179,7 +179,7 @@ fn cost_of_changes(server: &Server, client: &mut Client, key: &str) -> Duration 
 }
 
 #[test]
-fn ten_thousand_leases_that_end_together_are_settled_and_the_server_goes_on() {
+fn ten_thousand_leases_that_expire_together_are_removed_without_blocking() {
     let server = quiet().start();
     let mut client = server.client();
     let lines: Vec<String> = (0..PERMITS).map(|n| format!("SEM.ACQUIRE k owner-{n} LIMIT 1000000 PX 400")).collect();
@@ -194,7 +194,7 @@ fn ten_thousand_leases_that_end_together_are_settled_and_the_server_goes_on() {
 /// While loading an RDB file a server has a replication backlog, which it frees afterwards without an event. Building
 /// effects without a consumer is visible only as a cost, so allocations are counted.
 #[test]
-fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_there() {
+fn after_a_start_from_an_rdb_file_no_effects_are_built_without_replicas() {
     // jemalloc counts exactly only without thread caches. A server's embedded copy reads the second variable.
     let counting = ["env", "MALLOC_CONF=tcache:false", "JE_MALLOC_CONF=tcache:false"];
     let mut server = Server::builder().config("hz 100").run_by(&counting).start();
@@ -246,7 +246,7 @@ fn allocations(server: &Server) -> Option<u64> {
 }
 
 #[test]
-fn a_lock_that_had_many_holders_is_small_again_while_one_of_them_holds_on() {
+fn a_lock_that_had_many_holders_shrinks_even_if_one_remains() {
     const MANY: usize = 20_000;
     let server = Server::start();
     let mut client = server.client();

@@ -20,7 +20,7 @@ fn the_type_has_a_name_and_scan_finds_it() {
 }
 
 #[test]
-fn a_restored_lock_lies_beside_the_one_it_came_from() {
+fn a_restored_lock_exists_alongside_the_original() {
     let server = Server::start();
     let mut client = server.client();
     let fence = client.run("LOCK.ACQUIRE k a").fence();
@@ -35,7 +35,7 @@ fn a_restored_lock_lies_beside_the_one_it_came_from() {
 }
 
 #[test]
-fn rename_and_move_take_the_lock_along() {
+fn rename_and_move_keep_the_lock() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PX 600000");
@@ -83,7 +83,7 @@ fn copy_is_refused() {
 }
 
 #[test]
-fn rename_and_move_there_and_back_change_no_lock_of_any_family() {
+fn rename_and_move_there_and_back_change_no_lock_of_any_type() {
     let server = Server::start();
     let mut client = server.client();
     take_locks(&mut client);
@@ -106,7 +106,7 @@ fn rename_and_move_there_and_back_change_no_lock_of_any_family() {
 }
 
 #[test]
-fn generic_commands_take_a_lock_and_commands_of_other_types_refuse_it() {
+fn generic_commands_accept_a_lock_and_commands_of_other_types_refuse_it() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a");

@@ -80,7 +80,7 @@ fn a_rewritten_aof_without_rdb_preamble_keeps_locks() {
 }
 
 #[test]
-fn dump_and_restore_carry_locks_to_another_server() {
+fn dump_and_restore_move_locks_to_another_server() {
     let (here, there) = (Server::start(), Server::start());
     let (mut from, mut to) = (here.client(), there.client());
     take_locks(&mut from);
@@ -96,7 +96,7 @@ fn dump_and_restore_carry_locks_to_another_server() {
 }
 
 #[test]
-fn leases_end_while_the_server_is_down_and_locks_without_end_are_kept() {
+fn leases_expire_while_the_server_is_down_and_persistent_locks_are_kept() {
     if skips_shifted_clock() {
         return;
     }
@@ -121,7 +121,7 @@ fn leases_end_while_the_server_is_down_and_locks_without_end_are_kept() {
 }
 
 #[test]
-fn of_several_holders_only_expired_ones_are_gone_after_a_downtime() {
+fn after_a_downtime_only_expired_holders_are_gone() {
     for mode in ["rdb", "aof"] {
         let builder = Server::builder();
         let mut server = if mode == "aof" { builder.appendonly() } else { builder }.start();

@@ -47,7 +47,7 @@ fn exists(client: &mut Client, key: &str) -> bool {
 }
 
 #[test]
-fn watch_and_tracking_notice_the_end_of_one_of_several_when_the_lock_is_touched() {
+fn watch_and_tracking_notice_expiry_of_one_of_multiple_holders_on_access() {
     let server = quiet().start();
     let mut client = server.client();
     for way in TOGETHER {
@@ -71,7 +71,7 @@ fn watch_and_tracking_notice_the_end_of_one_of_several_when_the_lock_is_touched(
 }
 
 #[test]
-fn tracking_notices_the_end_of_one_of_several_at_once_where_a_request_waits() {
+fn tracking_notices_expiry_of_one_of_multiple_holders_at_once_if_a_request_waits() {
     let server = quiet().start();
     let mut client = server.client();
     for way in TOGETHER {
@@ -89,7 +89,7 @@ fn tracking_notices_the_end_of_one_of_several_at_once_where_a_request_waits() {
 }
 
 #[test]
-fn a_renewal_in_time_trips_no_watch() {
+fn a_renewal_in_time_triggers_no_watch() {
     let server = quiet().start();
     let mut client = server.client();
     all_at_once(&mut client, &together(TOGETHER[0], [60_000, 200]));
@@ -103,7 +103,7 @@ fn a_renewal_in_time_trips_no_watch() {
 }
 
 #[test]
-fn a_key_goes_with_the_last_of_its_holders_without_a_command_of_the_module() {
+fn a_key_is_removed_with_its_last_holder_without_a_command_of_the_module() {
     let server = Server::start();
     let mut client = server.client();
     for way in TOGETHER {
@@ -127,7 +127,7 @@ fn assert_is_free(client: &mut Client, why: &str) {
 }
 
 #[test]
-fn a_key_that_outlives_its_holders_is_free_and_goes_when_it_is_touched() {
+fn a_key_that_outlives_its_holders_is_free_and_removed_on_access() {
     let server = quiet().start();
     let mut client = server.client();
     for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
@@ -149,7 +149,7 @@ fn a_key_that_outlives_its_holders_is_free_and_goes_when_it_is_touched() {
 }
 
 #[test]
-fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_longer() {
+fn a_waiter_is_granted_when_the_last_of_multiple_holders_expires_even_if_the_key_would_live_longer() {
     let server = quiet().start();
     let mut client = server.client();
     for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
@@ -169,7 +169,7 @@ fn a_waiter_is_served_when_the_last_of_several_ends_though_the_key_would_live_lo
 }
 
 #[test]
-fn holders_end_wherever_their_lock_is_brought() {
+fn holders_expire_wherever_their_lock_is_moved() {
     for (lines, db, key) in [
         (["PERSIST k", "RENAME k other"].as_slice(), 0, "other"),
         (&["RENAME k other", "PERSIST other"], 0, "other"),
@@ -200,7 +200,7 @@ fn permits(fence: u64, until: [u64; 2]) -> StoredLock {
 }
 
 #[test]
-fn the_ended_holders_of_a_restored_lock_hold_nothing() {
+fn the_expired_holders_of_a_restored_lock_hold_nothing() {
     let server = quiet().start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -238,7 +238,7 @@ fn a_lock_restored_over_another_one_is_held_by_its_own_holders() {
 }
 
 #[test]
-fn the_ended_holders_of_a_loaded_lock_hold_nothing() {
+fn the_expired_holders_of_a_loaded_lock_hold_nothing() {
     for (preamble, save) in [("yes", "SAVE"), ("yes", "BGREWRITEAOF"), ("no", "BGREWRITEAOF"), ("no", "PING")] {
         let builder = quiet().config(format!("aof-use-rdb-preamble {preamble}"));
         let mut server = if save == "SAVE" { builder.start() } else { builder.appendonly().start() };
@@ -261,7 +261,7 @@ fn the_ended_holders_of_a_loaded_lock_hold_nothing() {
 }
 
 #[test]
-fn a_replica_ends_nothing_by_itself_and_follows_the_primary_that_touches_the_lock() {
+fn a_replica_removes_nothing_by_itself_and_follows_its_primary() {
     let mut master = quiet().start();
     let replica = quiet().replica_of(&master).start();
     in_sync(&master, &replica);
@@ -287,7 +287,7 @@ fn a_replica_ends_nothing_by_itself_and_follows_the_primary_that_touches_the_loc
 }
 
 #[test]
-fn leases_that_are_waited_for_end_when_a_pause_is_over() {
+fn leases_with_waiters_expire_when_a_pause_ends() {
     let server = quiet().start();
     let mut client = server.client();
     all_at_once(&mut client, &together(TOGETHER[0], [150, 200]));
@@ -323,7 +323,7 @@ const SHORTENED: &[Shortened] = &[
 /// Lengthening changes no holder; of multiple changes in one transaction the last one counts, even if the key is read
 /// in between. Replicas and the append-only file match.
 #[test]
-fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_last_counts() {
+fn lengthening_changes_no_holder_and_of_multiple_changes_in_one_transaction_the_last_counts() {
     let mut master = Server::builder().appendonly().start();
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
@@ -374,7 +374,7 @@ fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_l
 }
 
 #[test]
-fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
+fn a_transaction_sees_the_ttl_that_it_has_just_set() {
     let server = Server::start();
     let mut client = server.client();
     all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
@@ -391,7 +391,7 @@ fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
 
 /// An inspection finds that the key with waiters now expires sooner.
 #[test]
-fn holders_of_a_waited_for_lock_end_at_the_deadline_that_was_shorter_before() {
+fn holders_of_a_lock_with_waiters_expire_at_the_earlier_deadline() {
     let server = quiet().start();
     let mut client = server.client();
     for lengthen in ["PERSIST k", "PEXPIRE k 60000"] {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_tracking_reader_is_told_when_the_lock_changes_hands() {
+fn a_tracking_reader_is_notified_when_the_lock_changes_hands() {
     let server = Server::start();
     let mut other = server.client();
     for (read, change) in [

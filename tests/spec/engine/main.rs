@@ -133,7 +133,7 @@ mod bytes_on_a_server {
 }
 
 #[test]
-fn the_words_that_are_asked_for_are_in_a_title() {
+fn the_selected_words_occur_in_a_title() {
     let words = std::env::var("SPEC").unwrap_or_default();
     let is_in_bytes = || wire::blocks(BYTES).iter().any(|block| block.title.contains(&words));
     let is_there = is_in_bytes() || CHAPTERS.iter().any(|(_, text)| !chosen(text).is_empty());
@@ -141,7 +141,7 @@ fn the_words_that_are_asked_for_are_in_a_title() {
 }
 
 #[test]
-fn every_promise_compares_something_and_has_a_title_of_its_own() {
+fn every_promise_compares_something_and_has_a_unique_title() {
     let mut titles = std::collections::BTreeSet::new();
     let chapters = CHAPTERS.iter().map(|(file, text)| (*file, promises(text)));
     for (file, promises) in chapters.chain([(PAGE, wire::blocks(BYTES))]) {

@@ -296,7 +296,7 @@ pub fn unescaped(text: &str) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn a_pattern_means_what_it_says() {
+fn patterns_match_as_documented() {
     let matches = |pattern: &str, reply: Reply| {
         let mut names = Names::from([("f".to_string(), Reply::Int(7))]);
         Pattern::parse(pattern).expect(pattern).matches(&reply, &mut names)
@@ -322,7 +322,7 @@ fn a_pattern_means_what_it_says() {
 }
 
 #[test]
-fn of_bytes_only_what_varies_may_differ() {
+fn bytes_may_differ_only_in_varying_parts() {
     let matches = |written: &[&str], came: &str| {
         let mut names = Names::from([("port2".to_string(), Reply::Int(7001))]);
         let mut rest = came.as_bytes();

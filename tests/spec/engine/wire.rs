@@ -135,7 +135,7 @@ fn word(word: &Reply) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_block_is_read_as_it_is_meant() {
+fn a_block_is_parsed_correctly() {
     let lines = ["servers: one with lock.grace 5", "# a note", "A3' > *1\\r\\n", "    $4\\r\\nPING\\r\\n", "B waits"];
     let numbered: Vec<_> = (8..).zip(lines).collect();
     let promise = block("title".into(), &numbered);

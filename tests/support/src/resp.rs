@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_come_byte_by_byte_are_decoded() {
+    fn replies_that_arrive_byte_by_byte_are_decoded() {
         let mut inbox = Inbox::default();
         let mut decoded = Vec::new();
         for byte in WIRE {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_resp_is_an_error() {
+    fn invalid_resp_is_an_error() {
         for wrong in [&b"\r\n"[..], b"+\n", b"?1\r\n", b":x\r\n", b"$-2\r\n", b"=1\r\na\r\n", b"*1\r\n?\r\n"] {
             let error = decode(wrong).expect_err("no RESP");
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{}", wrong.escape_ascii());

@@ -9,7 +9,7 @@ use support::{Reply, Server};
 const LIMIT: Duration = Duration::from_millis(200);
 
 #[test]
-fn a_server_that_sleeps_on_or_works_on_is_late() {
+fn a_server_that_keeps_sleeping_or_working_is_late() {
     for line in [&["BLPOP", "nothing", "0"][..], &["EVAL", "while true do end", "0"]] {
         let server = Server::builder().no_module().start();
         let mut client = server.client();
@@ -20,7 +20,7 @@ fn a_server_that_sleeps_on_or_works_on_is_late() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_server_that_stands_still_is_not_late() {
+fn a_paused_server_is_not_late() {
     let server = Server::builder().no_module().start();
     let pid = server.pid();
     let signal = move |name: &str| {

@@ -8,7 +8,7 @@ use super::runner::{run, Runner};
 use crate::tool::command;
 
 #[test]
-fn the_command_knows_key_token_and_fence() {
+fn the_command_gets_key_token_and_fence() {
     let server = Server::start();
     let mut runner = run(&server, "k", "echo \"$REDIS_LOCK_KEY|$REDIS_LOCK_TOKEN|$REDIS_LOCK_FENCE\"; read _; exit 0");
     runner.until_prints("\n");
@@ -20,7 +20,7 @@ fn the_command_knows_key_token_and_fence() {
 }
 
 #[test]
-fn several_keys_are_told_one_a_line() {
+fn multiple_keys_are_passed_one_per_line() {
     let server = Server::start();
     let port = server.port().to_string();
     let end = Runner::start(command().args([
@@ -39,7 +39,7 @@ fn several_keys_are_told_one_a_line() {
 }
 
 #[test]
-fn bytes_go_through_untouched_both_ways() {
+fn bytes_pass_through_unchanged_both_ways() {
     let server = Server::start();
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let mut runner = run(&server, "k", "cat; cat /dev/null >&2");
@@ -50,7 +50,7 @@ fn bytes_go_through_untouched_both_ways() {
 }
 
 #[test]
-fn a_reader_that_has_gone_ends_the_command_by_sigpipe_as_without_us() {
+fn a_closed_pipe_ends_the_command_by_sigpipe_as_without_us() {
     let server = Server::start();
     let line = super::runner::line(&server, "k");
     let pipeline = format!("{line} sh -c 'yes; echo status $? >&2' | head -n 1");
@@ -79,7 +79,7 @@ fn the_command_has_the_signals_as_the_caller_had_them() {
 }
 
 #[test]
-fn no_file_of_ours_reaches_the_command_and_the_callers_files_do() {
+fn the_command_inherits_the_callers_files_but_none_of_ours() {
     let server = Server::start();
     for before in ["", "exec 7</dev/null;"] {
         let (without, with) = without_and_with_us(&server, before, "ls /proc/self/fd");
@@ -88,7 +88,7 @@ fn no_file_of_ours_reaches_the_command_and_the_callers_files_do() {
 }
 
 #[test]
-fn nothing_of_ours_is_on_stdout_and_a_closed_stderr_stops_nothing() {
+fn we_write_nothing_to_stdout_and_a_closed_stderr_is_harmless() {
     let server = Server::start();
     let mut holder = run(&server, "k", "read _; exit 0");
     until("it is held", || super::runner::is_held(&server, "k"));

@@ -7,7 +7,7 @@ use super::runner::{done, is_held, run, until_waiters, Runner};
 use crate::tool::{at, command};
 
 #[test]
-fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
+fn a_held_lock_is_a_conflict_with_or_without_a_wait() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k other PERSIST").fence();
@@ -23,7 +23,7 @@ fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
 }
 
 #[test]
-fn verbose_names_the_holder_that_it_waits_for() {
+fn verbose_shows_the_holder_that_it_waits_for() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k first PERSIST").fence();
@@ -53,7 +53,7 @@ fn verbose_names_the_holder_that_it_waits_for() {
 }
 
 #[test]
-fn without_an_option_it_waits_and_two_waiters_get_it_in_their_order() {
+fn by_default_it_waits_and_two_waiters_are_granted_in_order() {
     let server = Server::start();
     let mut holder = run(&server, "k", "read _; exit 0");
     until("it is held", || is_held(&server, "k"));
@@ -71,7 +71,7 @@ fn without_an_option_it_waits_and_two_waiters_get_it_in_their_order() {
 }
 
 #[test]
-fn it_outlives_its_lease_by_renewals_and_with_a_session_by_none() {
+fn the_lock_outlasts_its_lease_by_renewals_or_in_a_session_without_any() {
     let server = Server::start();
     for (options, renews) in [("--lease 300ms k", true), ("--lease 300ms --session k", false)] {
         let before = renewals(&server);
@@ -110,7 +110,7 @@ fn readers_share_and_a_writer_does_not() {
 }
 
 #[test]
-fn a_lock_of_another_kind_and_a_key_that_is_no_lock_are_65() {
+fn another_lock_type_or_data_type_exits_with_65() {
     let server = Server::start();
     let mut client = server.client();
     client.run("RWLOCK.ACQUIRE k other READ PERSIST");
@@ -134,7 +134,7 @@ fn a_semaphore_has_its_limit_of_permits() {
 }
 
 #[test]
-fn with_slot_each_run_has_a_number_that_no_other_one_has() {
+fn with_slot_each_run_has_a_unique_number() {
     let server = Server::start();
     let script = "echo \"slot $REDIS_LOCK_SLOT\"; read _; exit 0";
     let mut workers: Vec<Runner> = (0..3).map(|_| run(&server, "--limit 3 --slot k", script)).collect();
@@ -153,7 +153,7 @@ fn with_slot_each_run_has_a_number_that_no_other_one_has() {
 }
 
 #[test]
-fn several_keys_are_taken_all_at_once_or_not_at_all() {
+fn multiple_keys_are_acquired_all_or_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE b other PERSIST").fence();
@@ -170,7 +170,7 @@ fn several_keys_are_taken_all_at_once_or_not_at_all() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_69_and_one_without_the_module_too() {
+fn an_unreachable_server_or_a_missing_module_exits_with_69() {
     let port = support::free_port().to_string();
     let end = Runner::start(command().args(["-p", &port, "run", "--no-wait", "k", "--", "true"])).end();
     assert_eq!(end.code(), Some(69), "{end:?}");
@@ -182,7 +182,7 @@ fn a_server_that_is_not_there_is_69_and_one_without_the_module_too() {
 }
 
 #[test]
-fn a_wait_that_an_operator_ends_is_a_conflict_and_is_told() {
+fn a_wait_cancelled_by_an_operator_is_a_conflict_and_is_reported() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = run(&server, "k", "echo ran");

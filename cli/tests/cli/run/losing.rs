@@ -8,7 +8,7 @@ use super::runner::{is_gone, is_held, run, send, until_gone, Runner};
 use crate::tool::command;
 
 #[test]
-fn a_broken_lock_ends_the_command_and_is_told() {
+fn a_broken_lock_ends_the_command_and_is_reported() {
     let server = Server::start();
     for options in ["--lease 600ms k", "--lease 600ms --session k", "--lease 600ms k k2"] {
         let mut runner = run(&server, options, "sleep 300 & echo sleeper $!; sleep 300; echo after");
@@ -46,7 +46,7 @@ fn a_command_that_ignores_sigterm_is_killed_with_all_its_children() {
 }
 
 #[test]
-fn what_outlives_the_command_is_killed_too_when_the_lock_is_lost() {
+fn processes_that_outlive_the_command_are_killed_when_the_lock_is_lost() {
     let server = Server::start();
     // The shell ends by SIGTERM at once, but its child process goes on.
     let script = "(trap '' TERM; echo deaf; while :; do sleep 300; done) & sleep 300";
@@ -59,7 +59,7 @@ fn what_outlives_the_command_is_killed_too_when_the_lock_is_lost() {
 }
 
 #[test]
-fn a_command_that_clears_up_has_the_time_for_it() {
+fn a_command_has_time_to_clean_up() {
     let server = Server::start();
     let script = "trap 'read _; echo cleared up; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let mut runner = run(&server, "--lease 600ms --kill-after 1h k", script);
@@ -72,7 +72,7 @@ fn a_command_that_clears_up_has_the_time_for_it() {
 }
 
 #[test]
-fn a_stopped_command_is_resumed_to_be_ended() {
+fn a_stopped_command_is_resumed_in_order_to_end_it() {
     let server = Server::start();
     let runner = run(&server, "--lease 600ms --kill-after 1h k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");
@@ -84,7 +84,7 @@ fn a_stopped_command_is_resumed_to_be_ended() {
 }
 
 #[test]
-fn a_loss_that_shows_only_at_the_release_is_told_too() {
+fn a_loss_detected_only_on_release_is_reported() {
     let server = Server::start();
     let mut runner = run(&server, "--lease 10m k", "echo ready; read _; exit 0");
     runner.until_prints("ready");
@@ -99,7 +99,7 @@ fn a_loss_that_shows_only_at_the_release_is_told_too() {
 }
 
 #[test]
-fn a_key_that_became_something_else_is_a_loss() {
+fn a_key_that_became_another_type_is_a_loss() {
     let server = Server::start();
     let runner = run(&server, "--lease 600ms k", "echo ready; sleep 300");
     runner.until_prints("ready");
@@ -108,7 +108,7 @@ fn a_key_that_became_something_else_is_a_loss() {
 }
 
 #[test]
-fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once() {
+fn a_killed_server_is_a_loss_when_the_lease_expires_or_at_once_in_a_session() {
     for options in ["--lease 1s k", "--lease 10m --session k"] {
         let mut server = Server::start();
         let runner = run(&server, options, "echo ready; sleep 300");
@@ -120,7 +120,7 @@ fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once()
 }
 
 #[test]
-fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
+fn a_signal_does_not_wait_for_a_release_without_a_reply() {
     let server = Server::start();
     let trap = "trap 'exit 3' TERM;";
     // A signal after the command has ended; a signal that ends the command, handled or not; a signal to the command
@@ -156,7 +156,7 @@ fn a_signal_does_not_wait_for_a_release_that_has_no_answer() {
 }
 
 #[test]
-fn a_server_that_is_away_at_the_end_does_not_change_the_status_but_is_told() {
+fn an_unreachable_server_at_the_end_is_reported_without_changing_the_status() {
     let mut server = Server::start();
     let mut runner = run(&server, "--lease 2s k", "echo ready; read _; exit 3");
     runner.until_prints("ready");
@@ -168,7 +168,7 @@ fn a_server_that_is_away_at_the_end_does_not_change_the_status_but_is_told() {
 }
 
 #[test]
-fn a_server_that_comes_back_in_time_is_no_loss() {
+fn a_server_that_returns_in_time_is_not_a_loss() {
     let mut server = Server::builder().appendonly().start();
     let mut runner = run(&server, "--lease 30s k", "echo ready; read _; exit 3");
     runner.until_prints("ready");
@@ -187,7 +187,7 @@ fn through(proxy: &Proxy, options: &str, script: &str) -> Runner {
 }
 
 #[test]
-fn a_release_with_a_lost_reply_is_sent_again_and_is_no_loss() {
+fn a_release_with_a_lost_reply_is_retried_and_is_not_a_loss() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
@@ -207,7 +207,7 @@ fn a_release_with_a_lost_reply_is_sent_again_and_is_no_loss() {
 }
 
 #[test]
-fn a_grant_with_a_lost_reply_is_asked_for_again_and_is_one_hold() {
+fn a_grant_with_a_lost_reply_is_retried_and_counts_once() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
@@ -227,7 +227,7 @@ fn a_grant_with_a_lost_reply_is_asked_for_again_and_is_one_hold() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_a_loss_when_the_lease_is_over() {
+fn a_silent_server_is_a_loss_when_the_lease_expires() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     let runner = through(&proxy, "--lease 1s k", "echo ready; sleep 300");

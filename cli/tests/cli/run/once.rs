@@ -16,7 +16,7 @@ fn assert_kept(server: &Server, options: &str) {
 }
 
 #[test]
-fn a_job_of_a_moment_runs_once_on_hosts_whose_clocks_differ() {
+fn a_short_job_runs_once_on_hosts_whose_clocks_differ() {
     let server = Server::start();
     // The lease becomes longer or shorter.
     for options in ["--no-wait --at-least 1h k", "--no-wait --at-least 1h --lease 10h k"] {
@@ -34,7 +34,7 @@ fn a_job_of_a_moment_runs_once_on_hosts_whose_clocks_differ() {
 }
 
 #[test]
-fn a_job_that_fails_has_run_and_one_that_cannot_be_started_has_not() {
+fn a_failed_job_counts_as_run_but_not_one_that_could_not_start() {
     let server = Server::start();
     assert_eq!(done(&server, "--at-least 1h k", "exit 3").code(), Some(3));
     assert_kept(&server, "exit 3");
@@ -46,7 +46,7 @@ fn a_job_that_fails_has_run_and_one_that_cannot_be_started_has_not() {
 }
 
 #[test]
-fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
+fn the_others_exit_with_0_and_a_message_when_one_run_has_finished() {
     let server = Server::start();
     let mut first = run(&server, "--once k", "echo ready; read _; exit 0");
     first.until_prints("ready");
@@ -70,7 +70,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
 }
 
 #[test]
-fn a_run_that_failed_is_done_by_the_next_one() {
+fn the_next_run_repeats_a_failed_one() {
     let server = Server::start();
     // It fails by its status, by a signal, or because `redis-lock` itself ends.
     for how in ["status", "signal", "crash"] {

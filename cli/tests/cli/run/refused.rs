@@ -33,7 +33,7 @@ fn ends_with(connection: &str, options: &str, status: i32, reason: &str) -> Dura
 
 /// Each of these waits would deadlock.
 #[test]
-fn a_wrong_login_and_a_missing_permission_end_it_at_once() {
+fn a_wrong_login_or_a_missing_permission_fails_at_once() {
     let server = Server::start();
     let mut client = server.client();
     let port = server.port();
@@ -59,7 +59,7 @@ fn a_wrong_login_and_a_missing_permission_end_it_at_once() {
 }
 
 #[test]
-fn without_the_right_to_renew_a_run_with_at_least_ends_before_its_command() {
+fn without_permission_to_renew_a_run_with_at_least_fails_before_its_command() {
     let server = Server::start();
     server.client().run("ACL SETUSER locker on >secret ~* &* +@all -lock.renew");
     ends_with(&format!("-p {} --user locker -a secret", server.port()), "--at-least 1s", 77, "lock.renew");
@@ -67,7 +67,7 @@ fn without_the_right_to_renew_a_run_with_at_least_ends_before_its_command() {
 }
 
 #[test]
-fn errors_of_the_connection_are_waited_out_for_the_time_of_wait_and_the_last_one_is_told() {
+fn connection_errors_are_retried_until_the_wait_times_out_and_the_last_one_is_reported() {
     let port = free_port();
     let wait = Duration::from_secs(1);
     let cases = [
@@ -101,7 +101,7 @@ fn says(bytes: &'static [u8]) -> u16 {
 }
 
 #[test]
-fn what_does_not_speak_the_protocol_is_told() {
+fn a_server_of_another_protocol_is_reported() {
     let web = says(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     // Like a TLS port that a client without TLS connects to: it sends nothing and closes.
     let closing = says(b"");
@@ -125,7 +125,7 @@ fn what_does_not_speak_the_protocol_is_told() {
 }
 
 #[test]
-fn a_replica_is_told_and_waited_for_until_it_is_a_primary() {
+fn a_replica_is_reported_and_waited_for_until_its_promotion() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     in_sync(&primary, &replica);
@@ -145,7 +145,7 @@ fn a_replica_is_told_and_waited_for_until_it_is_a_primary() {
 }
 
 #[test]
-fn a_server_that_accepts_no_writes_is_told() {
+fn a_server_that_accepts_no_writes_is_reported() {
     let server = Server::builder().config("min-replicas-to-write 1").start();
     ends_with(&format!("-p {}", server.port()), "--wait 1s", 76, "NOREPLICAS ");
     let runner = run(&server, "k", "echo ran");
@@ -158,7 +158,7 @@ fn a_server_that_accepts_no_writes_is_told() {
 }
 
 #[test]
-fn a_run_that_is_granted_at_once_asks_nothing_else() {
+fn a_run_that_is_granted_at_once_sends_no_other_commands() {
     let server = Server::start();
     assert_eq!(run(&server, "k", "true").end().code(), Some(0));
     let stats = server.client().run("INFO commandstats").text().to_string();
@@ -168,7 +168,7 @@ fn a_run_that_is_granted_at_once_asks_nothing_else() {
 }
 
 #[test]
-fn a_time_that_the_server_would_refuse_is_refused_before_the_command() {
+fn a_time_that_the_server_would_reject_is_rejected_before_the_command() {
     let server = Server::start();
     server.client().run("CONFIG SET lock.max-lease 60000");
     let port = format!("-p {}", server.port());
@@ -201,7 +201,7 @@ fn a_time_that_the_server_would_refuse_is_refused_before_the_command() {
 }
 
 #[test]
-fn a_time_is_refused_before_the_command_too_if_the_server_comes_later() {
+fn a_time_is_rejected_before_the_command_even_if_the_server_comes_up_later() {
     let mut server = Server::start();
     server.kill();
     let runner = run(&server, "--at-least 400d k", "echo ran");
@@ -214,7 +214,7 @@ fn a_time_is_refused_before_the_command_too_if_the_server_comes_later() {
 }
 
 #[test]
-fn the_greatest_times_are_no_time_limit() {
+fn the_largest_times_mean_no_limit() {
     let server = Server::start();
     let greatest = "18446744073709551615s";
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
@@ -236,7 +236,7 @@ fn the_greatest_times_are_no_time_limit() {
 }
 
 #[test]
-fn more_keys_than_the_server_takes_are_a_usage_error() {
+fn too_many_keys_are_a_usage_error() {
     let server = Server::start();
     let keys = |count: usize| (0..count).map(|index| format!("k{index}")).collect::<Vec<_>>().join(" ");
     assert_eq!(at(&server, &format!("run {} -- true", keys(128))).status, 0);

@@ -24,7 +24,7 @@ fn a_signal_to_us_reaches_the_command_and_what_it_runs() {
 }
 
 #[test]
-fn a_command_that_handles_a_signal_ends_as_it_likes_and_gets_it_once() {
+fn a_command_that_handles_a_signal_gets_it_once_and_chooses_its_end() {
     let server = Server::start();
     let script = "trap 'echo got TERM' TERM; echo ready; while :; do read line && exit 7; done";
     let mut runner = run(&server, "k", script);
@@ -37,7 +37,7 @@ fn a_command_that_handles_a_signal_ends_as_it_likes_and_gets_it_once() {
 }
 
 #[test]
-fn signals_that_programs_define_reach_the_command_alone() {
+fn user_signals_reach_the_command_alone() {
     let server = Server::start();
     for signal in ["USR1", "USR2"] {
         let script = format!(
@@ -73,7 +73,7 @@ fn a_stop_and_a_resumption_reach_the_command_and_without_a_terminal_the_lock_is_
 }
 
 #[test]
-fn a_signal_while_it_waits_leaves_the_queue_and_ends_it() {
+fn a_signal_during_the_wait_leaves_the_queue_and_ends_it() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
@@ -92,7 +92,7 @@ fn a_signal_while_it_waits_leaves_the_queue_and_ends_it() {
 }
 
 #[test]
-fn sigkill_of_ours_ends_the_command_and_all_of_its_group_and_the_lease_the_lock() {
+fn if_we_are_killed_the_command_group_ends_and_the_lock_expires() {
     let server = Server::start();
     // The shell ignores SIGTERM, as do its children.
     for (ignores, options) in [("", "--lease 500ms k"), ("trap '' TERM;", "--lease 500ms --kill-after 200ms k")] {
@@ -110,7 +110,7 @@ fn sigkill_of_ours_ends_the_command_and_all_of_its_group_and_the_lease_the_lock(
 }
 
 #[test]
-fn what_a_command_that_has_ended_left_running_is_not_ended() {
+fn processes_left_running_by_a_finished_command_are_not_ended() {
     let server = Server::start();
     let mut runner = run(&server, "--kill-after 0s k", "sleep 300 >/dev/null 2>&1 & echo left $!");
     let left = runner.printed_id("left");
@@ -120,7 +120,7 @@ fn what_a_command_that_has_ended_left_running_is_not_ended() {
 }
 
 #[test]
-fn with_a_session_sigkill_ends_the_lock_at_once() {
+fn in_a_session_sigkill_releases_the_lock_at_once() {
     let server = Server::start();
     let mut runner = run(&server, "--lease 10m --session k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");
@@ -131,7 +131,7 @@ fn with_a_session_sigkill_ends_the_lock_at_once() {
 }
 
 #[test]
-fn a_command_that_is_killed_beside_us_is_noticed() {
+fn a_command_killed_together_with_us_is_noticed() {
     let server = Server::start();
     let runner = run(&server, "k", "echo command $$; exec sleep 300");
     let command = runner.printed_id("command");

@@ -9,7 +9,7 @@ use super::runner::{done, is_held, words, Runner};
 use crate::tool::command;
 
 #[test]
-fn the_status_is_the_commands() {
+fn the_exit_status_is_the_commands() {
     let server = Server::start();
     for status in [0, 1, 3, 64, 75, 125, 255] {
         let end = done(&server, "k", &format!("exit {status}"));
@@ -19,7 +19,7 @@ fn the_status_is_the_commands() {
 }
 
 #[test]
-fn a_command_that_a_signal_ended_ends_it_by_the_same_signal() {
+fn a_command_that_ends_by_a_signal_ends_us_by_the_same_signal() {
     let server = Server::start();
     for signal in [Signal::TERM, Signal::KILL, Signal::INT, Signal::SEGV, Signal::HUP] {
         let end = done(&server, "k", &format!("kill -{} $$", signal.as_raw()));
@@ -31,7 +31,7 @@ fn a_command_that_a_signal_ended_ends_it_by_the_same_signal() {
 }
 
 #[test]
-fn a_core_is_the_commands_alone() {
+fn only_the_command_dumps_core() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let line = super::runner::line(&server, "k");
@@ -41,7 +41,7 @@ fn a_core_is_the_commands_alone() {
 }
 
 #[test]
-fn a_command_that_is_missing_is_127_and_one_that_may_not_run_126_and_both_release() {
+fn a_missing_command_exits_with_127_and_a_non_executable_one_with_126_and_both_release() {
     let server = Server::start();
     let port = server.port().to_string();
     let run = |line: &str| Runner::start(command().args(["-p", &port]).args(words(line))).end();
@@ -57,7 +57,7 @@ fn a_command_that_is_missing_is_127_and_one_that_may_not_run_126_and_both_releas
 }
 
 #[test]
-fn the_lock_is_released_when_the_command_ends_though_what_it_has_started_goes_on() {
+fn the_lock_is_released_when_the_command_ends_even_if_its_children_continue() {
     let server = Server::start();
     let mut runner = super::runner::run(&server, "k", "sleep 300 & echo left $!; exit 4");
     assert_eq!(runner.wait().code(), Some(4));
@@ -67,7 +67,7 @@ fn the_lock_is_released_when_the_command_ends_though_what_it_has_started_goes_on
 }
 
 #[test]
-fn usage_is_64_and_nothing_is_asked() {
+fn usage_errors_exit_with_64_without_contacting_the_server() {
     for line in [
         "run k",
         "run -- true",

@@ -13,7 +13,7 @@ use crate::tool::PROGRAM;
 const README: &str = include_str!("../../../README.md");
 
 #[test]
-fn under_cron_there_is_no_terminal_no_input_and_hardly_an_environment() {
+fn it_works_under_cron_without_terminal_input_and_environment() {
     let server = Server::start();
     let job = format!("{} sh -c 'echo ran; tty; cat; exit 3'", line(&server, "--no-wait k"));
     // As cron runs a job: a new session, /bin/sh -c, four variables.
@@ -25,7 +25,7 @@ fn under_cron_there_is_no_terminal_no_input_and_hardly_an_environment() {
 }
 
 #[test]
-fn the_unit_of_the_readme_runs_its_job_once_and_is_no_failure_where_it_is_not_granted() {
+fn the_readmes_unit_runs_its_job_once_and_does_not_fail_if_not_granted() {
     let server = Server::start();
     let unit = README.split("```ini\n").find(|block| block.contains("ExecStart=")).expect("a unit");
     let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).expect("a line").to_string();
@@ -59,7 +59,7 @@ fn the_unit_of_the_readme_runs_its_job_once_and_is_no_failure_where_it_is_not_gr
 }
 
 #[test]
-fn in_a_makefile_the_status_is_the_commands_and_a_target_fails_as_without_us() {
+fn in_a_makefile_the_status_is_the_commands() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let run = line(&server, "k");
@@ -124,7 +124,7 @@ fn as_pid_1(server: &Server, options: &str, script: &str) -> Option<Command> {
 const NO_NAMESPACES: &str = "unshare makes no pid namespace here (it needs root)";
 
 #[test]
-fn as_pid_1_it_ends_as_the_command_does_and_buries_orphans() {
+fn as_pid_1_it_ends_like_the_command_and_reaps_orphans() {
     let server = Server::start();
     // PID 1 reaps an orphan that has ended; otherwise it would stay a zombie.
     let script = "test $(cat /proc/$PPID/comm) = redis-lock && test $PPID = 1 || exit 9; \
@@ -137,7 +137,7 @@ fn as_pid_1_it_ends_as_the_command_does_and_buries_orphans() {
 }
 
 #[test]
-fn as_pid_1_it_passes_signals_on_and_exits_with_128_and_the_signal() {
+fn as_pid_1_it_forwards_signals_and_exits_with_128_plus_the_signal() {
     let server = Server::start();
     let Some(mut container) = as_pid_1(&server, "k", "echo ready; sleep 300") else { return skip(NO_NAMESPACES) };
     let runner = Runner::start(&mut container);
@@ -149,7 +149,7 @@ fn as_pid_1_it_passes_signals_on_and_exits_with_128_and_the_signal() {
 }
 
 #[test]
-fn as_pid_1_that_waits_it_ends_by_a_signal() {
+fn as_pid_1_it_ends_by_a_signal_while_waiting() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let Some(mut container) = as_pid_1(&server, "k", "echo ran") else { return skip(NO_NAMESPACES) };
@@ -176,7 +176,7 @@ fn pid_1_of(runner: &Runner) -> i32 {
 }
 
 #[test]
-fn a_script_may_put_itself_under_its_lock_also_when_it_is_run_under_another_one() {
+fn a_script_may_lock_itself_even_when_run_under_another_lock() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("deploy");
@@ -208,7 +208,7 @@ fn with_nohup_a_hangup_reaches_neither() {
 }
 
 #[test]
-fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
+fn a_caller_that_blocks_signals_does_not_prevent_us_from_ending() {
     let server = Server::start();
     // A shell cannot block signals, but Python can.
     let script = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); \
@@ -232,7 +232,7 @@ fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
 }
 
 #[test]
-fn a_pid_1_that_reaps_only_its_own_children_keeps_no_zombie_of_ours() {
+fn we_leave_no_zombie_to_a_pid_1_that_reaps_only_its_own_children() {
     let server = Server::start();
     // Like a program that is PID 1 of a container but not an init: it inherits orphans, and reaps only its own
     // children.
@@ -264,7 +264,7 @@ fn a_caller_that_ignores_sigchld_still_gets_the_status() {
 }
 
 #[test]
-fn children_of_the_process_we_replaced_are_not_taken_for_the_command() {
+fn children_of_the_process_we_replaced_are_not_mistaken_for_the_command() {
     let server = Server::start();
     let mut caller = Command::new("sh");
     caller

@@ -39,7 +39,7 @@ fn a_command_has_the_terminal_for_itself() {
 }
 
 #[test]
-fn an_interactive_shell_has_jobs_of_its_own() {
+fn an_interactive_shell_has_its_own_jobs() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("PS1='inner> ' $R sh -i");
@@ -57,7 +57,7 @@ fn an_interactive_shell_has_jobs_of_its_own() {
 }
 
 #[test]
-fn ctrl_c_ends_the_command_and_then_us() {
+fn ctrl_c_ends_first_the_command_and_then_us() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     for (key, status) in [(CTRL_C, "status 130"), (CTRL_BACKSLASH, "status 131")] {
@@ -71,7 +71,7 @@ fn ctrl_c_ends_the_command_and_then_us() {
 }
 
 #[test]
-fn ctrl_c_while_it_waits_leaves_nothing() {
+fn ctrl_c_during_the_wait_leaves_nothing_behind() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let mut shell = shell_with(&server);
@@ -106,7 +106,7 @@ fn ctrl_z_stops_both_and_fg_resumes_both() {
 }
 
 #[test]
-fn in_the_background_it_runs_and_a_read_of_the_terminal_stops_it_until_fg() {
+fn in_the_background_it_runs_until_it_reads_the_terminal() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("$R sh -c 'echo ready; read line; echo read $line' &");
@@ -127,7 +127,7 @@ fn in_the_background_it_runs_and_a_read_of_the_terminal_stops_it_until_fg() {
 }
 
 #[test]
-fn bg_lets_a_stopped_command_go_on() {
+fn bg_continues_a_stopped_command() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("$R bash -c 'echo ready; while :; do sleep 0.05; done'");
@@ -146,7 +146,7 @@ fn bg_lets_a_stopped_command_go_on() {
 }
 
 #[test]
-fn ctrl_c_ends_a_loop_of_a_script_around_us() {
+fn ctrl_c_ends_a_script_loop_around_us() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.command("export R");
@@ -174,7 +174,7 @@ fn ctrl_c_ends_a_loop_around_a_command_that_has_the_terminal() {
 }
 
 #[test]
-fn make_gets_ctrl_c_too_whatever_the_command_makes_of_it() {
+fn make_gets_ctrl_c_even_if_the_command_handles_it() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let recipe = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done";
@@ -212,7 +212,7 @@ fn ctrl_z_stops_a_script_around_a_command_that_has_the_terminal() {
 }
 
 #[test]
-fn a_pipeline_keeps_the_terminal_and_a_process_that_asks_for_it_gets_it() {
+fn a_pipeline_keeps_the_terminal_until_a_process_needs_it() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("echo piped | $R sh -c 'cat; echo asking; read line </dev/tty; echo got $line' | cat");
@@ -257,7 +257,7 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
 }
 
 #[test]
-fn a_command_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
+fn fg_ends_a_command_that_was_stopped_past_its_lease() {
     let server = Server::start();
     let mut shell = Shell::start();
     let script = "trap 'echo \"went\" on' CONT; echo ready; while :; do sleep 0.01; done";

@@ -11,7 +11,7 @@ use super::runner::{done, is_held, run, until_waiters, Runner};
 use crate::tool::{at, command};
 
 #[test]
-fn a_server_that_is_killed_and_comes_back_is_waited_for() {
+fn it_waits_for_a_killed_server_to_return() {
     let mut server = Server::builder().appendonly().start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = run(&server, "k", "echo ran");
@@ -25,7 +25,7 @@ fn a_server_that_is_killed_and_comes_back_is_waited_for() {
 }
 
 #[test]
-fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
+fn an_unreachable_server_is_reported_and_the_wait_ends_with_69() {
     let mut server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = run(&server, "--wait 2s k", "echo ran");
@@ -40,7 +40,7 @@ fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
 const BUSY: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_wait_over_a_connection_that_falls_silent_ends_within_two_seconds_of_its_time() {
+fn a_wait_on_a_silent_connection_ends_within_two_seconds_of_its_timeout() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let wait = Duration::from_secs(1);
@@ -67,7 +67,7 @@ fn a_wait_over_a_connection_that_falls_silent_ends_within_two_seconds_of_its_tim
 }
 
 #[test]
-fn a_server_that_is_away_from_the_start_is_told_and_waited_for() {
+fn a_server_that_is_unreachable_at_the_start_is_reported_and_waited_for() {
     let mut server = Server::start();
     server.kill();
     let runner = run(&server, "k", "echo ran");
@@ -77,7 +77,7 @@ fn a_server_that_is_away_from_the_start_is_told_and_waited_for() {
 }
 
 #[test]
-fn a_wait_that_is_cut_into_requests_is_shown_as_one() {
+fn a_wait_of_multiple_requests_is_shown_as_one() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = run(&server, "--verbose k", "true");
@@ -134,7 +134,7 @@ impl Watched {
 }
 
 #[test]
-fn a_failover_while_it_waits_is_followed() {
+fn a_failover_during_the_wait_is_followed() {
     let servers = Watched::start();
     let fence = servers.primary.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let runner = servers.run("k", "echo $REDIS_LOCK_FENCE");
@@ -149,7 +149,7 @@ fn a_failover_while_it_waits_is_followed() {
 }
 
 #[test]
-fn a_failover_while_the_command_runs_is_no_loss_where_the_replica_has_the_lock() {
+fn a_failover_while_the_command_runs_is_not_a_loss_if_the_replica_has_the_lock() {
     let servers = Watched::start();
     let mut runner = servers.run("--lease 30s k", "echo ready; read _; exit 3");
     runner.until_prints("ready");
@@ -181,7 +181,7 @@ fn a_failover_that_lost_the_lock_is_a_loss() {
 }
 
 #[test]
-fn in_a_cluster_the_node_with_the_key_grants() {
+fn in_a_cluster_the_node_that_serves_the_key_grants() {
     let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
     for key in ["a", "b", "c", "d"] {
         let port = cluster.node(0).port().to_string();
@@ -191,7 +191,7 @@ fn in_a_cluster_the_node_with_the_key_grants() {
 }
 
 #[test]
-fn twenty_that_wait_ask_once_each_and_all_get_it() {
+fn twenty_waiting_runs_send_one_request_each_and_are_all_granted() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let began = Instant::now();

@@ -100,18 +100,18 @@ mod tests {
     use crate::judge::planted::*;
 
     #[test]
-    fn two_holders_of_a_mutex_are_noticed() {
+    fn two_holders_of_a_mutex_are_detected() {
         assert_eq!(found([acquire("a", 0..10, 1), acquire("b", 20..30, 2), release("a", 40..50)]), [["b", "a"]]);
     }
 
     #[test]
-    fn one_after_the_other_is_no_overlap() {
+    fn one_after_the_other_is_not_an_overlap() {
         assert!(found([acquire("a", 0..10, 1), release("a", 20..40), acquire("b", 15..21, 2)]).is_empty());
         assert!(found([acquire("a", 0..10, 1), acquire("b", 900..1_000, 2)]).is_empty(), "the lease ended");
     }
 
     #[test]
-    fn a_writer_beside_readers_is_noticed() {
+    fn a_writer_together_with_readers_is_detected() {
         let [a, b] = [("a", 1), ("b", 2)].map(|(owner, fence)| acquire_as(Mode::Read, owner, 0..10, fence));
         let writer = acquire_as(Mode::Write, "w", 20..30, 3);
         assert!(found([a.clone(), b.clone()]).is_empty());
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_too_many_is_noticed() {
+    fn one_permit_too_many_is_detected() {
         let permit = |owner, fence| acquire_as(Mode::Permit { limit: 2 }, owner, 0..10, fence);
         assert!(found([permit("a", 1), permit("b", 2)]).is_empty());
         assert_eq!(found([permit("a", 1), permit("b", 2), permit("c", 3)]), [["c", "a", "b"]]);
     }
 
     #[test]
-    fn a_mutex_of_a_pair_is_held_with_it() {
+    fn a_mutex_of_a_pair_is_held_with_the_pair() {
         let both = acquire_as(Mode::Both, "a", 0..10, 1);
         let mut companion = acquire("b", 20..30, 2);
         companion.key = "k:too".into();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_one_while_another_holds_is_noticed() {
+    fn a_write_while_another_owner_holds_is_detected() {
         let late = |time| operation("a", time, Action::Write { value: 1 }, Outcome::Done);
         let found = |write| {
             let history = planted([acquire("b", 0..10, 2), release("b", 50..60), write]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_after_the_release_is_noticed() {
+    fn a_write_after_the_release_is_detected() {
         let late = |outcome| operation("a", 30..40, Action::Write { value: 1 }, outcome);
         let found = |history: &[Operation]| acts_after_release(&planted(history.to_vec())).len();
         let [grant, end] = [acquire("a", 0..10, 1), release("a", 20..25)];

@@ -89,7 +89,7 @@ mod tests {
     use crate::judge::planted::*;
 
     #[test]
-    fn fences_that_grow_are_right() {
+    fn growing_fences_are_accepted() {
         let history = planted([acquire("a", 0..10, 1), release("a", 20..30), acquire("b", 15..40, 2)]);
         assert_eq!(found(&history), 0);
         // The earlier request may be granted later.
@@ -97,17 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_is_given_twice_is_noticed() {
+    fn a_duplicate_fence_is_detected() {
         assert_eq!(found(&planted([acquire("a", 0..10, 5), acquire("b", 5..20, 5)])), 1);
     }
 
     #[test]
-    fn a_retry_by_its_owner_brings_the_same_fence_and_is_no_second_grant() {
+    fn a_retry_with_the_same_fence_is_not_a_second_grant() {
         assert_eq!(found(&planted([acquire("a", 0..10, 5), acquire("a", 20..30, 5)])), 0);
     }
 
     #[test]
-    fn a_fence_that_goes_back_is_noticed_also_from_one_key_to_another() {
+    fn a_fence_that_goes_back_is_detected_even_across_keys() {
         let mut elsewhere = acquire("b", 20..30, 4);
         elsewhere.key = "other".into();
         let history = planted([acquire("a", 0..10, 5), elsewhere]);

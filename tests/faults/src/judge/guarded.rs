@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_a_smaller_fence_is_noticed() {
+    fn a_write_with_a_smaller_fence_is_detected() {
         let first = write("a", 0..1, 5, Outcome::Done);
         let back = |time| writes_going_back(&planted([first.clone(), write("b", time, 4, Outcome::Done)])).len();
         assert_eq!(back(2..3), 1);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_refused_is_noticed() {
+    fn a_rejected_holder_is_detected() {
         let refused = |time| {
             let history = planted([acquire("a", 0..1, 5), write("a", time, 5, Outcome::NotHeld)]);
             holders_refused(&history, &holds(&history)).len()

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_told_too_early_that_it_holds_nothing_has_lost_its_hold() {
+    fn an_early_reply_that_nothing_is_held_is_a_lost_hold() {
         let history = planted([acquire("a", 0..10, 7), renew("a", 20..30, Outcome::NotHeld)]);
         assert_eq!(certain(&history), [(ms(10), ms(30), true)]);
         let history = planted([acquire("a", 0..10, 7), renew("a", 20..1_100, Outcome::NotHeld)]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_of_a_release_finds_nothing_and_nothing_was_lost() {
+    fn a_retried_release_that_finds_nothing_is_not_a_loss() {
         let mut lost_reply = release("a", 20..30);
         lost_reply.outcome = Outcome::Unknown;
         let mut retry = release("a", 40..50);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_delays_the_cut_until_it_cannot_happen_any_more() {
+    fn a_lost_write_delays_the_cut_until_it_can_no_longer_happen() {
         let mut operations: Vec<Operation> = vec![acquire("a", 0..1, 1), lost_write("a", 2..3, 7)];
         operations.extend((2..40).map(|n| read("a", 10 * n..10 * n + 1, None)));
         operations.push(acquire("b", 500..510, 2));

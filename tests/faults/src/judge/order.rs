@@ -97,28 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_queue_is_right() {
+    fn queue_order_is_accepted() {
         assert_eq!(found([acquire("a", 0..30, 1), acquire("b", 1..40, 2), acquire("c", 25..50, 3)]), 0);
     }
 
     #[test]
-    fn a_waiter_that_is_granted_before_the_one_ahead_is_noticed() {
+    fn a_waiter_granted_before_the_one_ahead_is_detected() {
         assert_eq!(found([acquire("a", 0..30, 2), acquire("b", 1..40, 1), acquire("c", 25..50, 3)]), 1);
     }
 
     #[test]
-    fn a_new_request_that_is_granted_before_a_waiter_is_noticed() {
+    fn a_new_request_granted_before_a_waiter_is_detected() {
         assert_eq!(found([acquire("a", 0..30, 1), acquire("b", 1..40, 3), acquire("c", 25..50, 2)]), 1);
     }
 
     #[test]
-    fn a_waiter_that_is_away_may_be_passed_over() {
+    fn a_request_that_is_not_waiting_may_be_skipped() {
         // The request of `a` in the snapshot ended, and another one was granted.
         assert_eq!(found([acquire("a", 25..60, 3), acquire("b", 1..40, 2), acquire("c", 50..70, 4)]), 0);
     }
 
     #[test]
-    fn a_retry_in_a_kept_place_is_no_new_request() {
+    fn a_retry_that_resumes_its_position_is_not_a_new_request() {
         let mut lost = acquire("c", 5..15, 0);
         lost.outcome = Outcome::Unknown;
         let retry = acquire("c", 25..28, 1);

@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_off_at_once_is_right() {
+    fn an_immediate_hand_off_is_accepted() {
         let [grant, release] = held_until_100();
         assert_eq!(judged([grant, release, wait("b", 20..101, Outcome::Granted { fence: 2 })], 0..0), 0);
     }
 
     #[test]
-    fn a_waiter_that_is_woken_late_is_noticed() {
+    fn a_waiter_woken_late_is_detected() {
         let [grant, released] = held_until_100();
         let waiter = wait("b", 20..3_000, Outcome::Granted { fence: 2 });
         assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 0..0), 1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_outlives_the_lease_of_a_dead_holder_is_noticed() {
+    fn a_waiter_not_woken_by_lease_expiry_is_detected() {
         let waiter = |returned| wait("b", 20..returned, Outcome::Granted { fence: 2 });
         assert_eq!(judged([acquire("a", 0..10, 1), waiter(1_015)], 0..0), 0);
         assert_eq!(judged([acquire("a", 0..10, 1), waiter(3_000)], 0..0), 1);
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_is_never_woken_is_noticed() {
+    fn a_waiter_never_woken_is_detected() {
         let [grant, release] = held_until_100();
         assert_eq!(judged([grant, release, wait("b", 20..5_021, Outcome::NotGranted)], 0..0), 1);
     }
 
     #[test]
-    fn an_answer_long_after_its_time_is_noticed() {
+    fn a_reply_long_after_its_timeout_is_detected() {
         assert_eq!(judged([wait("b", 0..5_010, Outcome::NotGranted)], 0..0), 0);
         assert_eq!(judged([wait("b", 0..7_000, Outcome::NotGranted)], 0..0), 1);
         assert_eq!(judged([wait("b", 0..7_000, Outcome::NotGranted)], 4_000..6_900), 0, "the server stood still");

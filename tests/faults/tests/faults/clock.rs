@@ -41,7 +41,7 @@ fn plan() -> Plan {
 
 /// Each step sets the clock back an hour: leases last longer than their owners requested, and nothing is lost.
 #[test]
-fn set_back_it_ends_no_hold() {
+fn setting_it_back_ends_no_hold() {
     let Some(builder) = clocked() else { return };
     let mut server = builder.start();
     let version = server.info("server").version();
@@ -63,7 +63,7 @@ fn set_back_it_ends_no_hold() {
 /// Each step sets the clock forward an hour and back again: current holds end, others do not, and fencing tokens always
 /// grow.
 #[test]
-fn set_forward_it_ends_holds_and_fences_order_what_follows() {
+fn setting_it_forward_ends_holds_and_fences_order_the_holders() {
     let Some(builder) = clocked() else { return };
     let mut server = builder.start();
     let version = server.info("server").version();
@@ -124,7 +124,7 @@ fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
 
 /// Nothing is promised if data is lost and the clock is set back: fencing tokens go back, and the judge notices it.
 #[test]
-fn a_restart_without_data_and_with_a_clock_set_back_is_seen_in_the_fences() {
+fn a_restart_without_data_and_with_a_clock_set_back_shows_in_the_fences() {
     let Some(builder) = clocked() else { return };
     let (mut row, history) = restart_an_hour_behind("clock -1 h, restart without data", builder);
     let gone_back = fences(&holds(&history), Scope::Server);
@@ -163,7 +163,7 @@ fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
 
 /// A replica with a clock an hour ahead is promoted: all leases have expired, and fencing tokens grow.
 #[test]
-fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
+fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_the_holders() {
     let Some(builder) = clocked() else { return };
     let (row, history) = promote("clock +1 h, promoted replica in sync", builder, HOUR, wait_until_in_sync);
     assert_none(&breaches_despite_losses(&history, Scope::Server));
@@ -174,7 +174,7 @@ fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
 /// among them stays held for an hour; and its next fencing tokens may equal ones assigned since. Nothing is promised if
 /// the clocks differ by more than the failover takes: the breaches are only counted.
 #[test]
-fn what_a_replica_an_hour_behind_did_not_receive_is_counted() {
+fn grants_that_a_replica_an_hour_behind_did_not_receive_are_counted() {
     let Some(builder) = clocked() else { return };
     let mut stuck = 0;
     let go_on_alone = |_: &Server, replica: &Server, workers: &Workers| {
@@ -234,7 +234,7 @@ fn offset(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn a_hold_lost_while_the_clock_is_not_set_is_noticed() {
+fn a_hold_lost_without_a_clock_change_is_detected() {
     use faults::{Action, Mode, Operation};
     let ms = Duration::from_millis;
     let operation = |action, [invoked, returned]: [u64; 2], outcome| Operation {

@@ -13,7 +13,7 @@ use crate::judged::assert_none;
 use crate::load::{under_load, waiting};
 
 #[test]
-fn connections_that_are_killed_cost_nothing_but_their_replies() {
+fn killed_connections_lose_only_their_replies() {
     let server = Server::builder().config(ADOPT).start();
     let mut client = server.client();
     under_load("CLIENT KILL of all clients", &server, &waiting(), |workers| {
@@ -25,7 +25,7 @@ fn connections_that_are_killed_cost_nothing_but_their_replies() {
 /// Each client dies while holding, and others wait: the server receives no command when the lease expires, and must
 /// notice by itself. A waiter for another lock, with a lease of minutes, must not make it miss that.
 #[test]
-fn an_idle_server_ends_the_leases_of_dead_clients() {
+fn an_idle_server_expires_the_leases_of_dead_clients() {
     let server = Server::builder().config("hz 1").start();
     let [mut holder, mut waiter] = [server.client(), server.client()];
     assert!(holder.run("LOCK.ACQUIRE long a PX 600000").fence() > 0);

@@ -154,7 +154,7 @@ fn granted_within(history: &History, time: &std::ops::Range<Duration>) -> Vec<St
 
 /// `appendfsync always`: Redis exits before it replies.
 #[test]
-fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
+fn nothing_acknowledged_is_lost_if_the_server_exits_on_a_full_disk() {
     let Some(disk) = SmallDisk::new(DISK_BYTES) else { return };
     let mut server = append_only(&disk, "always").start();
     let (row, history, _) = end_and_restart("full disk, appendfsync always", &disk, &mut server, |server| {
@@ -169,7 +169,7 @@ fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
 /// `appendfsync everysec`: replies of the iteration in which the disk was found to be full are only in memory while it
 /// is full. A crash loses these, and no earlier reply.
 #[test]
-fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full() {
+fn a_crash_on_a_full_disk_loses_nothing_acknowledged_before_it_was_full() {
     let Some(disk) = SmallDisk::new(DISK_BYTES) else { return };
     let mut server = append_only(&disk, "everysec").start();
     let scenario = "full disk, appendfsync everysec, kill -9";
@@ -229,7 +229,7 @@ fn end_and_restart(
 }
 
 #[test]
-fn a_hold_that_was_written_and_is_forgotten_is_noticed() {
+fn a_hold_that_was_written_and_lost_is_detected() {
     let ms = Duration::from_millis;
     let operation = |owner: &str, action: Action, time: [u64; 2], outcome: Outcome| Operation {
         client: 0,

@@ -22,7 +22,7 @@ fn info(client: &mut Client, section: &str, field: &str) -> i64 {
 /// `maxmemory` with noeviction: acquires fail with the server's error. Held locks can be used, renewed and released,
 /// and waiters are granted.
 #[test]
-fn without_memory_holders_go_on_and_waiters_are_granted() {
+fn out_of_memory_holders_continue_and_waiters_are_granted() {
     let server = Server::start();
     let version = server.info("server").version();
     let mut client = server.client();
@@ -68,12 +68,12 @@ fn refused_otherwise(history: &History, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn evicted_locks_pass_to_waiters_allkeys_lru() {
+fn evicted_locks_go_to_waiters_allkeys_lru() {
     evict("allkeys-lru");
 }
 
 #[test]
-fn evicted_locks_pass_to_waiters_volatile_ttl() {
+fn evicted_locks_go_to_waiters_volatile_ttl() {
     evict("volatile-ttl");
 }
 
@@ -116,7 +116,7 @@ fn evict(policy: &str) {
 
 /// `maxclients`: the server refuses new clients; connected ones continue.
 #[test]
-fn at_maxclients_connected_clients_go_on() {
+fn at_maxclients_connected_clients_continue() {
     let server = Server::start();
     let version = server.info("server").version();
     let mut client = server.client();

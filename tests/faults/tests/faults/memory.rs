@@ -55,7 +55,7 @@ impl Memory {
 }
 
 #[test]
-fn what_is_left_of_a_byte_for_each_of_a_million_operations_is_noticed() {
+fn a_leak_of_a_byte_per_operation_is_detected() {
     let before = Memory { used: 3_000_000, resident: 12_000_000, gives_pages_back: true };
     let with = |used, resident| Memory { used: before.used + used, resident: before.resident + resident, ..before };
     assert!(!with(100_000, 1_000_000).has_grown_since(before));

@@ -17,7 +17,7 @@ use crate::judged::assert_none;
 const GRANTS: usize = 20;
 
 #[test]
-fn nothing_acknowledged_is_lost_where_each_write_is_synced() {
+fn nothing_acknowledged_is_lost_if_each_write_is_synced() {
     let plan = Plan { die_one_in: 50, ..Plan::mixed() };
     let builder = Server::builder().appendonly();
     kill_again_and_again("kill -9, appendfsync always", plan, builder, kill, |history| {
@@ -40,18 +40,18 @@ fn nothing_acknowledged_is_lost_while_the_aof_is_rewritten() {
 }
 
 #[test]
-fn fences_order_what_is_lost_where_writes_are_synced_each_second() {
+fn fences_order_the_losses_if_writes_are_synced_every_second() {
     kill_again_and_again("kill -9, appendfsync everysec", long_holds(), everysec(), kill, despite_losses);
 }
 
 #[test]
-fn fences_order_what_is_lost_where_the_system_syncs_writes() {
+fn fences_order_the_losses_if_the_system_syncs_writes() {
     let builder = Server::builder().config("appendonly yes").config("appendfsync no");
     kill_again_and_again("kill -9, appendfsync no", long_holds(), builder, kill, despite_losses);
 }
 
 #[test]
-fn fences_order_what_is_lost_since_the_last_rdb_file() {
+fn fences_order_the_losses_since_the_last_rdb_file() {
     let save_and_kill = |server: &mut Server, workers: &Workers| {
         assert_eq!(server.client().run("SAVE"), Reply::ok());
         workers.wait_for_grants(GRANTS);
@@ -61,12 +61,12 @@ fn fences_order_what_is_lost_since_the_last_rdb_file() {
 }
 
 #[test]
-fn fences_order_what_is_lost_by_a_power_cut() {
+fn fences_order_the_losses_of_a_power_failure() {
     kill_again_and_again("power cut, appendfsync everysec", long_holds(), everysec(), cut_power, despite_losses);
 }
 
 #[test]
-fn no_holds_overlap_after_a_power_cut_where_grace_is_as_long_as_the_longest_lease() {
+fn with_a_grace_of_the_longest_lease_no_holds_overlap_after_a_power_failure() {
     let plan = Plan { lease: Duration::from_millis(600), ..long_holds() };
     let builder = everysec().module_args(format!("grace {}", plan.lease.as_millis()));
     kill_again_and_again("power cut, lock.grace", plan, builder, cut_power, |history| {

@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 8;
 const BATCH: usize = 200;
 
 #[test]
-fn replies_and_counts_are_right_and_memory_stays_that_of_the_first_tenth() {
+fn replies_and_counts_are_correct_and_memory_stays_constant() {
     let operations = number("REDIS_LOCK_SOAK_OPERATIONS").unwrap_or(SHORT_RUN);
     let seed = number("REDIS_LOCK_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     // Shown when the test fails.

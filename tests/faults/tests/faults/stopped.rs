@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_holder_that_stood_still_is_succeeded_and_refused() {
+fn a_paused_holder_is_succeeded_and_rejected() {
     let mut stage = Stage::new();
     while stage.goes_on() {
         let (owner, next) = stage.next_owners();
@@ -33,7 +33,7 @@ fn a_holder_that_stood_still_is_succeeded_and_refused() {
 }
 
 #[test]
-fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
+fn a_paused_waiter_is_granted_the_lock_and_succeeded() {
     let mut stage = Stage::new();
     while stage.goes_on() {
         let (owner, next) = stage.next_owners();
@@ -173,7 +173,7 @@ fn caller(server: &Server, recorder: &Recorder) -> Caller {
 }
 
 #[test]
-fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
+fn a_paused_primary_continues_and_no_holds_overlap() {
     let server = Server::builder().config(ADOPT).start();
     let mut rng = Rng::new(1);
     under_load("SIGSTOP of a primary", &server, &waiting(), |workers| {
@@ -186,7 +186,7 @@ fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
 }
 
 #[test]
-fn a_replica_that_stands_still_costs_nothing_but_wait() {
+fn a_paused_replica_only_delays_wait() {
     let server = Server::builder().config(ADOPT).start();
     let replica = Server::builder().replica_of(&server).start();
     in_sync(&server, &replica);

@@ -59,7 +59,7 @@ fn an_orderly_failover_loses_nothing() {
 }
 
 #[test]
-fn what_a_replica_has_acknowledged_outlives_a_primary_that_is_killed() {
+fn acknowledged_grants_survive_a_killed_primary() {
     let shown = fail_again_and_again(Scenario {
         name: "a primary is killed",
         fault: Fault::Kill,
@@ -71,7 +71,7 @@ fn what_a_replica_has_acknowledged_outlives_a_primary_that_is_killed() {
 }
 
 #[test]
-fn no_holds_overlap_after_a_kill_with_a_lagging_replica_where_grace_is_as_long_as_the_longest_lease() {
+fn with_a_grace_of_the_longest_lease_no_holds_overlap_after_a_kill_with_a_lagging_replica() {
     let shown = fail_again_and_again(Scenario {
         name: "a primary with a lagging replica is killed, lock.grace",
         fault: Fault::Kill,
@@ -85,7 +85,7 @@ fn no_holds_overlap_after_a_kill_with_a_lagging_replica_where_grace_is_as_long_a
 }
 
 #[test]
-fn no_holds_overlap_after_a_forced_failover_where_grace_covers_the_old_primarys_last_grants() {
+fn with_a_grace_covering_the_old_primarys_last_grants_no_holds_overlap_after_a_forced_failover() {
     for (name, takeover) in [
         ("CLUSTER FAILOVER FORCE, lock.grace", Takeover::Force),
         ("CLUSTER FAILOVER TAKEOVER, lock.grace", Takeover::Alone),
@@ -101,7 +101,7 @@ fn no_holds_overlap_after_a_forced_failover_where_grace_covers_the_old_primarys_
 
 /// The counterpart of the tests above: without grace, their judge finds the overlaps that they exclude.
 #[test]
-fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
+fn without_grace_lost_locks_are_held_twice_and_fences_order_the_holders() {
     let shown = fail_again_and_again(Scenario {
         name: "CLUSTER FAILOVER TAKEOVER",
         fault: Fault::Ask(Takeover::Alone),

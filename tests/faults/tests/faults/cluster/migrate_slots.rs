@@ -38,7 +38,7 @@ fn assert_unharmed(shown: &Shown) {
 }
 
 #[test]
-fn locks_of_a_slot_that_is_migrated_are_held_once_and_no_waiter_is_forgotten() {
+fn locks_of_a_migrated_slot_are_held_once_and_no_waiter_is_forgotten() {
     if skips_migrations() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_cancelled_migration_changes_nothing() {
 }
 
 #[test]
-fn a_target_that_is_killed_leaves_every_lock_at_the_source() {
+fn a_killed_target_leaves_every_lock_on_the_source() {
     if skips_migrations() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_target_that_is_killed_leaves_every_lock_at_the_source() {
 }
 
 #[test]
-fn a_source_that_is_killed_is_followed_by_its_replica() {
+fn a_killed_source_is_replaced_by_its_replica() {
     if skips_migrations() {
         return;
     }

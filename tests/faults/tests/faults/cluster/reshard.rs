@@ -11,7 +11,7 @@ use crate::judged::assert_none;
 const REQUESTS: usize = 30;
 
 #[test]
-fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() {
+fn locks_of_a_resharded_slot_are_held_once_and_no_waiter_is_forgotten() {
     let mut run = Run::start(patient_plan(), NEVER, Server::builder);
     while run.goes_on(6) {
         run.workers.wait_for_grants(GRANTS);
@@ -40,7 +40,7 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() 
 /// The judge's own clients obey the contract of ASK. A client that did not would acquire the lock twice, because the
 /// importing node does not know which keys are still on the source.
 #[test]
-fn a_client_that_is_sent_on_for_one_key_does_not_ask_there_for_another() {
+fn a_client_redirected_for_one_key_does_not_use_the_node_for_another() {
     let cluster = Cluster::start(NEVER, Server::builder);
     let [gone, here] = ["{k}gone", "{k}here"].map(|key| Lock::new(key, Kind::Mutex));
     let caller = |number| Caller::new(number, Recorder::new(), cluster.route());

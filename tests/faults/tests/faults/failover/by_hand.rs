@@ -26,7 +26,7 @@ struct Trial {
 const PLAIN: Trial = Trial { lease: LONG, grace: Duration::ZERO, wait: None };
 
 #[test]
-fn what_the_replica_did_not_have_is_lost_and_fences_order_the_two_holders() {
+fn unreplicated_grants_are_lost_and_fences_order_the_two_holders() {
     let (row, history) = promote_again_and_again("REPLICAOF NO ONE, the replica lagged", PLAIN);
     let holds = holds(&history);
     // The tests below check that such losses do not happen; here they do.
@@ -45,7 +45,7 @@ fn with_wait_nothing_acknowledged_is_lost() {
 }
 
 #[test]
-fn with_a_grace_as_long_as_the_longest_lease_no_two_hold_at_once() {
+fn with_a_grace_of_the_longest_lease_no_holds_overlap() {
     let lease = Duration::from_millis(1_500);
     let (row, history) = promote_again_and_again(
         "REPLICAOF NO ONE, the replica lagged, lock.grace",

@@ -34,7 +34,7 @@ const LEASE: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
-fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
+fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
     let clients = match std::env::var("REDIS_LOCK_FAULT_CLIENTS") {
         Ok(clients) => clients.parse().expect("REDIS_LOCK_FAULT_CLIENTS is a number"),
         Err(_) => DEFAULT_CLIENTS,

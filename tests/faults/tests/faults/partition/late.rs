@@ -18,12 +18,12 @@ use crate::witness::{witnessed, Witness, LONG, PATIENCE};
 const SHORT: Duration = Duration::from_millis(1_000);
 
 #[test]
-fn a_late_request_of_a_former_holder_is_refused_behind_proxies() {
+fn a_late_request_of_a_former_holder_is_rejected_with_proxies() {
     a_late_request_is_refused(&World::behind_proxies(&Config::default()), "proxies");
 }
 
 #[test]
-fn a_late_request_of_a_former_holder_is_refused_on_a_network() {
+fn a_late_request_of_a_former_holder_is_rejected_on_a_network() {
     if let Some(world) = on_hosts(&Config::default()) {
         a_late_request_is_refused(&world, "hosts");
     }
@@ -69,7 +69,7 @@ fn a_late_request_is_refused(world: &World, network: &str) {
 
 /// By its own clock its owner is not certain of it, and the guarded resource has seen a later fencing token.
 #[test]
-fn a_grant_that_arrives_after_its_lease_is_worth_nothing() {
+fn a_grant_that_arrives_after_lease_expiry_is_worthless() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a port is free");
     let route = |port: u16| Switch::to(([127, 0, 0, 1], port).into());

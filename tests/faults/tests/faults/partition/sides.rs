@@ -42,7 +42,7 @@ mod behind_proxies {
     }
 
     #[test]
-    fn with_min_replicas_and_a_grace_no_two_hold_at_once() {
+    fn with_min_replicas_and_a_grace_no_holds_overlap() {
         no_two_hold_at_once(World::behind_proxies(&GRACE), "proxies");
     }
 }
@@ -65,7 +65,7 @@ mod on_a_network {
     }
 
     #[test]
-    fn with_min_replicas_and_a_grace_no_two_hold_at_once() {
+    fn with_min_replicas_and_a_grace_no_holds_overlap() {
         if let Some(world) = on_hosts(&GRACE) {
             no_two_hold_at_once(world, "hosts");
         }

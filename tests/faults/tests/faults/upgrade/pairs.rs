@@ -10,7 +10,7 @@ use super::is_told_to_follow;
 use crate::failover::role;
 
 #[test]
-fn a_replica_on_another_server_follows_where_operations_says_so() {
+fn a_replica_on_another_server_follows_as_documented() {
     let (tested, others) = (Program::tested(), Program::others());
     if others.is_empty() {
         return skip("no other servers are built: make servers");

@@ -23,7 +23,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(3);
 const PAUSE: &str = "CLIENT PAUSE 60000 WRITE";
 
 #[test]
-fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
+fn servers_are_upgraded_and_downgraded_without_losses() {
     let tested = Program::tested();
     // An older server cannot load a newer one's file, but it can continue as its replica.
     let newer: Vec<Program> = Program::others()
