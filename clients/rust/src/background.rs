@@ -57,7 +57,7 @@ impl Background {
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
-    /// True if no owner has anything running.
+    /// True if no owner has a running task.
     pub(crate) fn is_settled(&self) -> bool {
         self.owners.borrow().is_empty()
     }
@@ -67,7 +67,7 @@ impl Background {
     }
 }
 
-/// Counts a task, even if its runtime drops the task as it ends.
+/// Counts a task, even if the runtime drops it when shutting down.
 struct Running(Arc<Background>);
 
 impl Drop for Running {
@@ -76,7 +76,7 @@ impl Drop for Running {
     }
 }
 
-/// Lists the owner of a task, in the same way.
+/// Lists the owner of a task in the same way.
 struct Listed(Arc<Background>, LockOwner);
 
 impl Drop for Listed {

@@ -1,4 +1,4 @@
-//! The client: the addresses of the servers, the time-outs, and the constructors of locks.
+//! The client: the addresses of the servers, the timeouts, and the constructors of locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,32 @@ use crate::server::Server;
 use crate::servers::{Cluster, Sentinel, Servers};
 use crate::transport::Transport;
 
-/// A server, the primary behind sentinels, or a cluster. Cheap to clone; connections are made on first use, and made
-/// again when they break.
+/// A client of a single server, of the primary behind sentinels, or of a cluster. Cheap to clone. It connects on first
+/// use and reconnects when a connection breaks.
 ///
-/// Requests that are answered at once share one connection to each server. A waiting request has a connection of its
-/// own: the server holds back every command behind it on the same connection.
+/// Requests that get their reply at once share one connection to each server. A waiting request has a dedicated
+/// connection, because the server holds back every command behind it on the same connection.
+///
+/// ```no_run
+/// # use redis_lock_client::{Client, Result};
+/// # async fn report() -> Result<()> {
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// let guard = client.mutex("report").auto_renew().acquire().await?;
+/// // … work, with `guard.fence()` in each write …
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     connector: Connector,
 }
 
 impl Client {
-    /// One server: a URL (`redis://user:password@host:port/db`, `rediss://…` for TLS, `redis+unix:///path`), or the
-    /// redis crate's `ConnectionInfo`, of its client too (`client.get_connection_info().clone()`). Every connection has
-    /// its user and database, and its RESP version, but for that of a session: the redis crate reports the end of a
-    /// connection in RESP3 only. Nothing is sent yet.
+    /// A client of a single server. `server` is a URL (`redis://user:password@host:port/db`, `rediss://…` for TLS,
+    /// `redis+unix:///path`) or a `ConnectionInfo` of the redis crate, such as that of its client
+    /// (`client.get_connection_info().clone()`). Every connection uses its user and database, and its RESP version,
+    /// except that of a session: the redis crate reports the end of a connection only in RESP3. Sends nothing.
     ///
     /// # Errors
     /// [`Error::Redis`] if the URL is invalid.
@@ -40,7 +51,7 @@ impl Client {
         Ok(Client::of(Servers::Single(Arc::new(node))))
     }
 
-    /// A cluster, by any of its nodes. User, password and TLS of the first node apply to all.
+    /// A client of a cluster, by any of its nodes. The user, password and TLS of the first one apply to all.
     ///
     /// # Errors
     /// As [`Client::open`], and for an empty list of nodes.
@@ -48,8 +59,8 @@ impl Client {
         Ok(Client::of(Servers::Cluster(Cluster::new(all_prepared(nodes)?)?)))
     }
 
-    /// The primary that sentinels watch under the name `master`. `node` says how to connect to it (user, password,
-    /// database, TLS); its host and port are not used.
+    /// A client of the primary that sentinels watch under the name `master`. `node` says how to connect to it (user,
+    /// password, database, TLS); its host and port are not used.
     ///
     /// # Errors
     /// As [`Client::open`], and for an empty list of sentinels.
@@ -66,72 +77,75 @@ impl Client {
         Client { connector: Connector::to(servers) }
     }
 
-    /// The time limit for making a connection. Default: 2 s.
+    /// Sets the timeout for connecting. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Client {
         self.connector.timeouts.connect = timeout;
         self
     }
 
-    /// How long a reply may take before its connection counts as lost. Default: 5 s; None: for ever. A wait is cut into
-    /// slices of three quarters of it, each with the same token, so that the place in the queue is kept.
+    /// Sets how long a reply may take before its connection counts as lost; None: no limit. Default: 5 s. A wait is
+    /// split into slices of three quarters of it, each with the same token, which keeps the queue position.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
         self.connector.timeouts.reply = timeout.into();
         self
     }
 
-    /// Tells this observer of each event of the locks that are made by this client from here on: a closure, or
-    /// `OpenTelemetry` (the feature `opentelemetry`). It cannot change the outcome of a call.
+    /// Sets the observer of the locks that this client creates from now on: a closure, or `OpenTelemetry` (feature
+    /// `opentelemetry`). It cannot change the outcome of a call.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Client {
         self.connector.observed = Observed::by(observer);
         self
     }
 
-    /// A lock of any family.
+    /// Creates a lock of any type.
     pub fn lock(&self, family: Family) -> Lock {
         Lock::new(self.connector.clone(), family)
     }
 
-    /// A mutex: one owner at a time. Each acquire is a new owner.
+    /// Creates a mutex: one owner holds it at a time. Each acquire is a new owner.
     pub fn mutex(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Mutex { key: key.into() })
     }
 
-    /// A reentrant mutex. The returned [`Lock`] is one owner and may acquire again while it holds; another `Lock`, or a
-    /// clone, is another owner. So it belongs to one line of execution: make one for each task.
+    /// Creates a reentrant mutex. The returned [`Lock`] is one owner, which may acquire it again; another `Lock`, or a
+    /// clone, is another owner. So create one for each task.
     pub fn reentrant(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Reentrant { key: key.into() })
     }
 
-    /// The read side of a read/write lock: many readers at once, and no writer. See [`Lock::as_owner_of`] for upgrades.
+    /// Creates the read side of a read/write lock: any number of readers, and no writer. See [`Lock::as_owner_of`] for
+    /// upgrades.
     pub fn read_lock(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Read { key: key.into() })
     }
 
-    /// The write side of a read/write lock: one writer, and no other reader.
+    /// Creates the write side of a read/write lock: one writer, and no other owner.
     pub fn write_lock(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Write { key: key.into() })
     }
 
-    /// A semaphore: at most `limit` permits are held at once, and each guard has one. [`Lock::permits`] takes more.
+    /// Creates a semaphore: at most `limit` permits are held at once, and each guard has one. [`Lock::permits`] sets
+    /// more.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
         self.lock(Family::Semaphore { key: key.into(), limit, permits: 1 })
     }
 
-    /// One permit of a semaphore, with its slot, the smallest number from 0 that no other holder has:
-    /// [`Guard::slot`](crate::Guard::slot). For example one worker per GPU, each with a stable worker id while it
-    /// holds.
+    /// Creates a semaphore with slots: each guard has one permit, and [`Guard::slot`](crate::Guard::slot) is its
+    /// number, the smallest from 0 that no other holder has. For example one worker per GPU, each with a stable worker
+    /// ID while it holds its permit.
     pub fn semaphore_slot(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
         self.lock(Family::Slot { key: key.into(), limit })
     }
 
-    /// Several mutexes at once, all or none, with one fence. In a cluster all keys share one slot.
+    /// Creates a lock of multiple mutexes that are acquired together, all or none, with one fencing token. In a cluster
+    /// all keys must hash to one slot.
     pub fn multi_lock<K: Into<Vec<u8>>>(&self, keys: impl IntoIterator<Item = K>) -> Lock {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and resends it for a second while the failure is transient: it
-    /// must be safe to run the command more than once. Not for a command that changes its connection (SELECT, MULTI,
-    /// CLIENT REPLY, …): all locks share this one, and would lock in another database.
+    /// Sends any command to the server that has `key`, and resends it for a second while the failure is transient, so
+    /// the command must be safe to run more than once. Commands that change their connection (SELECT, MULTI, CLIENT
+    /// REPLY, …) are refused, because all locks share this connection.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -144,16 +158,16 @@ impl Client {
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
     }
 
-    /// Resolves when the cleanup after dropped futures and guards is done: await it before a program ends.
+    /// Waits until all cleanup after dropped futures and guards is done. Await it before the program exits.
     pub async fn settled(&self) {
         self.connector.background.settled().await;
     }
 
-    /// Each server that has keys, as the servers name them now: one, or a cluster's primaries. A primary that is down
-    /// is among them until another node has taken over from it.
+    /// The servers that have keys, as reported now: a single one, or the primaries of a cluster. A primary that is down
+    /// is included until another node has taken over from it.
     ///
     /// # Errors
-    /// [`Error::Redis`] if no sentinel, or no node of the cluster, can be asked.
+    /// [`Error::Redis`] if no sentinel, or no node of the cluster, can be reached.
     pub async fn servers(&self) -> Result<Vec<Server>> {
         let Connector { servers, timeouts, .. } = &self.connector;
         servers.look_again();
@@ -170,7 +184,8 @@ impl Client {
         Ok(Server::new(servers.node_of(key.as_ref(), timeouts.connect).await?, timeouts.connect))
     }
 
-    /// A new connection for the caller to each of the [`Client::servers`], with its address.
+    /// Opens a new connection for the caller to each of the [`Client::servers`], and returns it with the server's
+    /// address.
     ///
     /// # Errors
     /// [`Error::Redis`] if one of them cannot be reached.
@@ -182,7 +197,7 @@ impl Client {
         Ok(connections)
     }
 
-    /// A new connection for the caller to the server that has `key`: for commands that must not be sent twice.
+    /// Opens a new connection for the caller to the server that has `key`, for commands that must not be sent twice.
     ///
     /// # Errors
     /// As [`Client::connections`].
@@ -213,7 +228,7 @@ fn prepared(server: impl IntoConnectionInfo) -> Result<ConnectionInfo> {
     let info = server.into_connection_info()?;
     #[cfg(feature = "tls")]
     if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        // If the program has not chosen a provider. An error means that another thread has just installed one.
+        // Only if the program has not chosen a provider. An error means that another thread has just installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     Ok(info)

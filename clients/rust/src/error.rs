@@ -1,5 +1,5 @@
-//! The errors of a lock, and the meaning of an error of the redis crate: whether it is transient, whether the command
-//! may have run, whether the lock was lost.
+//! The errors of a lock, and the classification of errors of the redis crate: whether they are transient, whether the
+//! command may have run, and whether the lock was lost.
 
 use std::io;
 use std::sync::Arc;
@@ -9,68 +9,68 @@ use redis::{ErrorKind, RedisError};
 
 use crate::token::Owner;
 
-/// Why a lock was not acquired, kept or released.
+/// Why a lock could not be acquired, renewed or released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The guard holds nothing any more: its lease ended, an operator broke it, or the key became something else.
+    /// The lock was lost: its lease expired, an operator broke it, or its key was overwritten.
     #[error("the lock is no longer owned")]
     LockLost,
-    /// The wait would have closed a cycle of owners; it was not queued. The server's message names the cycle.
+    /// The request would deadlock, so it was not queued. The message lists the owners in the cycle.
     #[error("deadlock: {0}")]
     Deadlock(String),
-    /// The key holds something that is no lock, such as the string that a `SET NX` client leaves.
+    /// The key holds a value that is not a lock, such as the string of a `SET NX` client.
     #[error("{0}")]
     WrongType(String),
-    /// The key is a lock of another family.
+    /// The key is a lock of another type.
     #[error("lock of another type: {0}")]
     WrongKind(String),
-    /// The server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allow.
+    /// The queue is full: the server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allows.
     #[error("too many waiters: {0}")]
     MaxWaiters(String),
-    /// An operator ended the wait (LOCK.CANCEL, CLIENT UNBLOCK … ERROR), or a newer request of the same token did.
+    /// An operator (LOCK.CANCEL, CLIENT UNBLOCK … ERROR) or a newer request with the same token ended the wait.
     #[error("the wait was cancelled: {0}")]
     Cancelled(String),
-    /// Fewer replicas than asked for confirmed the grant in time; the lock was released again.
+    /// Too few replicas confirmed the grant in time, so the lock was released again.
     #[error("{confirmed} of {wanted} replicas confirmed the grant within {within:?}: released")]
     NotReplicated {
         /// The number of replicas that confirmed.
         confirmed: i64,
-        /// [`Lock::replicas`](crate::Lock::replicas).
+        /// The number that [`Lock::replicas`](crate::Lock::replicas) requires.
         wanted: u32,
-        /// The time limit for the replicas.
+        /// The timeout for the replicas.
         within: Duration,
     },
-    /// Another owner holds it, or was granted it first; only with [`Lock::tell_holder`](crate::Lock::tell_holder).
+    /// The lock was not granted, because another owner holds it or was granted it first. Only with
+    /// [`Lock::tell_holder`](crate::Lock::tell_holder).
     #[error("not granted: '{key}' is {}", held_by(.holder))]
     NotGranted {
         /// The key, or the keys.
         key: String,
-        /// The holder, the first of several; None: it is free by now, or the caller may not ask.
+        /// The oldest holder; None if the lock has become free, or the user may not ask.
         holder: Option<Owner>,
     },
-    /// The time was over, and the value that another caller makes was not there yet
-    /// ([`Lock::once`](crate::Lock::once)).
+    /// [`Lock::once`](crate::Lock::once) timed out while another caller was still computing the value.
     #[error("no value within {within:?}: another caller holds the lock")]
     NotMade {
-        /// The time limit of the call.
+        /// The acquire timeout of the call.
         within: Duration,
     },
     /// The command of a [`Lock::run`](crate::Lock::run) or [`Guard::exec`](crate::Guard::exec) did not run, and may be
-    /// sent again. This is why: the last failure of the connection, a refusal of the server, or the redirection while a
-    /// slot of a cluster moves. Every other error except [`Error::Redis`] says that it did not run, too.
+    /// sent again. The reason is the last failure of the connection, a refusal of the server, or the redirection while
+    /// a slot of a cluster is moving. After every other error except [`Error::Redis`] it did not run either.
     #[error("the command did not run: {0}")]
     NotRun(#[source] RedisError),
-    /// The server does not know the lock commands.
+    /// The server has not loaded the module.
     #[error(
         "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart \
          it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it"
     )]
     NoModule,
-    /// Options that exclude each other, or a value that the server would refuse. Nothing was sent.
+    /// Options that exclude each other, or an invalid argument. Nothing was sent.
     #[error("{0}")]
     Usage(&'static str),
-    /// The server could not be asked, or refused for another reason (NOPERM, OOM, …).
+    /// The server could not be reached, or refused for another reason (NOPERM, OOM, …).
     #[error(transparent)]
     Redis(#[from] RedisError),
 }
@@ -85,7 +85,7 @@ fn held_by(holder: &Option<Owner>) -> String {
 /// The result of most calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failed command, and whether the server may have run it anyway: then only the reply is missing.
+/// A failed command, and whether the server may have run it, with only the reply missing.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
@@ -115,19 +115,19 @@ impl Failure {
         matches!(self.code(), "ASK" | "MOVED" | "TRYAGAIN")
     }
 
-    /// True if only a node of a cluster answers so: the key belongs to another node, or keys and a channel to several.
+    /// True if only a node of a cluster replies so: the key belongs to another node, or the keys to multiple nodes.
     pub(crate) fn is_of_cluster_node(&self) -> bool {
         matches!(self.code(), "ASK" | "MOVED" | "CROSSSLOT")
     }
 
-    /// The error for a client of one server, which knows no other node.
+    /// The error for a client of a single server, which knows no other node.
     pub(crate) fn of_cluster_node(self) -> Failure {
         let message = "the server is a node of a cluster: create the client with Client::cluster";
         let error = RedisError::from((ErrorKind::InvalidClientConfig, message, self.error.to_string()));
         Failure { error, may_have_run: false, is_reply: false }
     }
 
-    /// The error where a command certainly did not run.
+    /// The error if the command did not run for certain.
     pub(crate) fn not_run(self) -> Error {
         match Error::from(self) {
             Error::Redis(error) => Error::NotRun(error),
@@ -146,7 +146,7 @@ impl Failure {
         }
     }
 
-    /// True if a reply to release, renew or exec says that the lock is no longer ours.
+    /// True if the reply to a release, renewal or exec means that the lock is no longer ours.
     pub(crate) fn means_lost(&self) -> bool {
         matches!(self.code(), "WRONGTYPE" | "WRONGKIND" | "NOTHELD")
     }
@@ -168,7 +168,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// True if the connection ended, or its reply did not arrive or was cut.
+/// True if the connection ended, or the reply did not arrive or was truncated.
 pub(crate) fn is_connection_failure(error: &RedisError) -> bool {
     match error.kind() {
         // A retry cannot help against a refused certificate or missing file permissions.
@@ -197,7 +197,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     shared.downcast_ref()
 }
 
-/// A reply that no version of the module gives.
+/// The error for a reply that no version of the module sends.
 pub(crate) fn unexpected(reply: &redis::Value) -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply from the lock module", format!("{reply:?}")))
 }

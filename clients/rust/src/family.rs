@@ -1,4 +1,4 @@
-//! The commands of each family of locks, and the meaning of their replies. No I/O, no state.
+//! The commands of each lock type, and the meaning of their replies. No I/O, no state.
 
 use std::time::Duration;
 
@@ -6,49 +6,50 @@ use redis::{cmd, Cmd, RedisResult, Value};
 
 use crate::error::{unexpected, Error, Result};
 
-/// What to lock, and how. [`Client`](crate::Client) has a method for each family.
+/// A lock type with its keys. [`Client`](crate::Client) has a method for each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
-    /// One owner at a time.
+    /// A mutex: one owner holds it at a time.
     Mutex {
-        /// The Redis key, as in all families.
+        /// The Redis key, as in all lock types.
         key: Vec<u8>,
     },
-    /// A mutex that its owner may acquire again; it is free after as many releases.
+    /// A reentrant mutex: its owner may acquire it again, and it is free after as many releases.
     Reentrant {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
     },
-    /// One of many readers of a read/write lock.
+    /// The read side of a read/write lock, for any number of readers.
     Read {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
     },
-    /// The only writer of a read/write lock.
+    /// The write side of a read/write lock, for one writer.
     Write {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
     },
-    /// At most `limit` permits are held at once.
+    /// A semaphore: at most `limit` permits are held at once.
     Semaphore {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
-        /// 1 to 1,000,000. The limit of the newest request applies to all.
+        /// 1 to 1,000,000. The limit of the latest request applies to all.
         limit: u32,
-        /// The permits of one guard: 1 to `limit`.
+        /// The number of permits of one guard, from 1 to `limit`.
         permits: u32,
     },
-    /// One permit of a semaphore, with its slot, a number that no other holder has (a worker id).
+    /// One permit of a semaphore with slots: its number, which no other holder has (a worker ID).
     Slot {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
-        /// As of [`Family::Semaphore`]. Slots are numbered from 0, below the limit.
+        /// See [`Family::Semaphore`]. Slots are numbered from 0, below the limit.
         limit: u32,
     },
-    /// Several mutexes at once, all or none, with one fence. In a cluster all keys share one slot.
+    /// Multiple mutexes that are acquired together, all or none, with one fencing token. In a cluster all keys must
+    /// hash to one slot.
     Several {
-        /// 1 to 128, each once.
+        /// 1 to 128 keys, each once.
         keys: Vec<Vec<u8>>,
     },
 }
@@ -78,7 +79,7 @@ pub(crate) enum Work {
     Failed,
 }
 
-/// The length of a hold; None: without a deadline.
+/// The length of a lease; None: no deadline.
 pub(crate) type Lease = Option<Duration>;
 
 impl Family {
@@ -95,7 +96,7 @@ impl Family {
         }
     }
 
-    /// `mutex`, `reentrant`, `read`, `write`, `semaphore` or `multi`.
+    /// The name of the lock type: `mutex`, `reentrant`, `read`, `write`, `semaphore` or `multi`.
     pub fn kind(&self) -> &'static str {
         match self {
             Family::Mutex { .. } => "mutex",
@@ -107,7 +108,7 @@ impl Family {
         }
     }
 
-    /// What is locked.
+    /// The keys of the lock.
     pub fn keys(&self) -> Vec<&[u8]> {
         match self {
             Family::Several { keys } => keys.iter().map(Vec::as_slice).collect(),
@@ -141,7 +142,7 @@ impl Family {
         }
     }
 
-    /// True if an owner may acquire it again.
+    /// True if an owner may acquire the lock again.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(self, Family::Reentrant { .. } | Family::Read { .. } | Family::Write { .. })
     }
@@ -183,8 +184,8 @@ impl Family {
         command
     }
 
-    /// `holds`: the owner's count in this mode after the release. `work` is sent only for a mutex: in the other
-    /// families no request can wait for work.
+    /// `holds`: the owner's count in this mode after the release. `work` is sent only for a mutex, because for other
+    /// lock types no request can wait for work.
     pub(crate) fn release(&self, token: &[u8], holds: u32, work: Work) -> Cmd {
         let mut command = match self {
             Family::Mutex { key } => {
@@ -220,7 +221,8 @@ impl Family {
         command
     }
 
-    /// The releases of the single keys, if one key has become something else: then MLOCK.RELEASE changed nothing.
+    /// Separate releases of each key, for when a key was overwritten by another value: MLOCK.RELEASE then changes
+    /// nothing.
     pub(crate) fn release_each(&self, token: &[u8]) -> Vec<Cmd> {
         match self {
             Family::Several { keys } => keys.iter().map(|key| keyed("LOCK.RELEASE", key, token)).collect(),
@@ -254,12 +256,12 @@ impl Family {
         command
     }
 
-    /// A waiting request for several keys is in the queue of each; a cancel by one key ends it.
+    /// A waiting request for multiple keys is in the queue of each; cancelling it by one key ends it.
     pub(crate) fn cancel(&self, token: &[u8]) -> Cmd {
         keyed("LOCK.CANCEL", self.key(), token)
     }
 
-    /// LOCK.INFO of one of its keys; `count`: how many holders, 0: all.
+    /// LOCK.INFO of one of its keys. `count` limits the holders; 0: all.
     pub(crate) fn info(key: &[u8], count: u32) -> Cmd {
         let mut command = cmd("LOCK.INFO");
         command.arg(key).arg("COUNT").arg(count);
@@ -295,7 +297,8 @@ fn push_lease(command: &mut Cmd, lease: Lease) {
     };
 }
 
-/// Rounded up, at least 1: the server takes no shorter time. At most what it can read.
+/// Rounds up to at least 1, because the server accepts no shorter time, and saturates at the largest number that it can
+/// read.
 pub(crate) fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
 }
@@ -314,7 +317,7 @@ pub(crate) enum Answer {
         fence: u64,
         slot: Option<u32>,
     },
-    /// The work was done by the hold with this fence.
+    /// The hold with this fence did the work.
     Done {
         fence: u64,
     },
@@ -341,7 +344,7 @@ fn slot_number(value: &Value) -> RedisResult<u32> {
     u32::try_from(integer(value)?).map_err(|_| unexpected(value))
 }
 
-/// A field of a map, which is a flat array in RESP2.
+/// A field of a map, which RESP2 sends as a flat array.
 pub(crate) fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
     let is_name = |value: &Value| match value {
         Value::BulkString(bytes) => bytes == name,
@@ -359,9 +362,9 @@ pub(crate) fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) fence: u64,
-    /// Both modes of a read/write lock together.
+    /// Counts both modes of a read/write lock.
     pub(crate) holds: u32,
-    /// The rest of the lease.
+    /// The remaining time of the lease.
     pub(crate) left: Lease,
 }
 

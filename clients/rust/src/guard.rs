@@ -1,4 +1,4 @@
-//! The guard of a held lock, which releases it.
+//! The guard of an acquired lock, which releases it.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
 use crate::turn::Prompt;
 
-/// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
-/// in the background, until the server has confirmed that or the lease is over (for 10 s where its owner keeps other
+/// An acquired lock. [`Guard::release`] releases it and reports if it was no longer held. Dropping a guard releases the
+/// lock in the background, retries until the server confirms or the lease expires (for 10 s if its owner keeps other
 /// holds), and reports no error.
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
@@ -36,13 +36,13 @@ pub struct Guard {
 /// What to do when the guard is dropped.
 #[derive(Clone, Copy)]
 enum End {
-    /// A release that reports this.
+    /// Release, and report this about the work.
     Release(Work),
     Nothing,
 }
 
 impl Guard {
-    /// `holds`: the number of the owner's holds that it releases. `dropped`: what a drop reports about the work.
+    /// `holds`: how many of the owner's holds it releases. `dropped`: what dropping it reports about the work.
     pub(crate) fn new(hold: Arc<Hold>, family: Family, granted: Granted, holds: u32, dropped: Work) -> Guard {
         let Granted { fence, slot, received, .. } = granted;
         Guard { hold, family, fence, slot, since: received, holds, end: StdMutex::new(End::Release(dropped)) }
@@ -52,65 +52,77 @@ impl Guard {
         &self.hold
     }
 
-    /// The fencing token: it grows with every grant. Give it to the resource that the lock protects, which refuses
-    /// older ones.
+    /// The fencing token, which increases with every grant. Send it to the resource that the lock protects, which
+    /// refuses older ones.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// The slot, of a [`Client::semaphore_slot`](crate::Client::semaphore_slot): a number from 0, below the limit, that
-    /// no other holder has (a worker id, a GPU, a port).
+    /// The slot of a [`Client::semaphore_slot`](crate::Client::semaphore_slot): a number from 0, below the limit, that
+    /// no other holder has (a worker ID, a GPU, a port). None for other locks.
     pub fn slot(&self) -> Option<u32> {
         self.slot
     }
 
-    /// The owner, as LOCK.INFO shows it.
+    /// The owner ID, as LOCK.INFO shows it.
     pub fn token(&self) -> &[u8] {
         &self.hold.token
     }
 
-    /// The owner's count of holds in this mode, over all its guards; of a semaphore, its permits.
+    /// How many holds the owner has in this mode, over all its guards; for a semaphore, how many permits.
     pub fn holds(&self) -> u32 {
         self.hold.held(self.family.mode())
     }
 
-    /// How long the lease lasts at least, counted from before the request was sent; zero if it is over, None if it has
-    /// no end.
+    /// The remaining time of the lease, counted from before the request was sent; zero if it has expired, None without
+    /// a lease.
     pub fn remaining(&self) -> Option<Duration> {
         self.hold.remaining()
     }
 
-    /// True if the lock is known to be lost; by a monotonic local clock, at the latest when the lease is over.
+    /// True if the lock is known to be lost, at the latest when the lease has expired by the local monotonic clock.
+    /// Does not ask the server; see [`Guard::is_held`].
     pub fn is_lost(&self) -> bool {
         self.hold.is_lost()
     }
 
     /// Resolves when the lock is known to be lost: with [`auto_renew`](crate::Lock::auto_renew) within a third of the
-    /// lease, with [`session`](crate::Lock::session) when its connection ends, otherwise when the lease is over. Never
-    /// resolves after a release.
+    /// lease, with [`session`](crate::Lock::session) when its connection ends, and otherwise when the lease expires.
+    /// Never resolves after a release.
+    ///
+    /// ```no_run
+    /// # use redis_lock_client::{Error, Guard, Result};
+    /// # async fn work() {}
+    /// # async fn guarded(guard: Guard) -> Result<()> {
+    /// tokio::select! {
+    ///     () = work() => guard.release().await,
+    ///     () = guard.lost() => Err(Error::LockLost),
+    /// }
+    /// # }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         self.hold.lost()
     }
 
-    /// True if the server says that it is held.
+    /// Asks the server whether the lock is still held.
     ///
     /// # Errors
-    /// [`Error::Redis`] when the server could not be asked for a second.
+    /// [`Error::Redis`] if the server could not be reached for a second.
     pub async fn is_held(&self) -> Result<bool> {
         Ok(protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await?.is_some())
     }
 
-    /// Releases the lock; within [`at_least`](crate::Lock::at_least), leaves it to its lease.
+    /// Releases the lock; within the time of [`at_least`](crate::Lock::at_least), only sets the lease to the rest of
+    /// it.
     ///
-    /// # Errors
-    /// [`Error::LockLost`] if it was lost before. [`Error::Redis`] if the server could not be told for 10 s: the lock
-    /// is no longer renewed, so its lease ends it.
+    /// # Errors [`Error::LockLost`] if the lock was lost before. [`Error::Redis`] if the server could not be reached
+    /// for 10 s: the lock is no longer renewed, so it expires with its lease.
     pub async fn release(self) -> Result<()> {
         self.end(Work::Done).await
     }
 
-    /// [`Guard::release`] after work that was not done: the next of the requests that wait with COALESCE is granted the
-    /// lock, and none is told that the work is done ([`Lock::once`](crate::Lock::once)). It frees the lock even within
+    /// Releases the lock after work that was not done: the next of the requests that wait with COALESCE
+    /// ([`Lock::once`](crate::Lock::once)) is granted the lock. Frees the lock even within the time of
     /// [`at_least`](crate::Lock::at_least).
     ///
     /// # Errors
@@ -119,33 +131,33 @@ impl Guard {
         self.end(Work::Failed).await
     }
 
-    /// If it is dropped early, or fails, the release is retried in the background.
+    /// If the future is dropped early, or the release fails, it is retried in the background.
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
         let prompt = self.hold.turn(self.family.mode()).comes_first();
-        let released = self.held().give_back(work, prompt, Caller::Waits).await;
+        let released = self.held().release(work, prompt, Caller::Waits).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
         }
         released
     }
 
-    /// For a caller with an error of its own, which must be neither hidden nor delayed: waits for the release only as
-    /// long as for the cleanup of an acquire that is given up. It goes on in the background.
-    pub(crate) async fn end_behind(&self, work: Work) {
+    /// Releases for a caller that has an error, which must be neither hidden nor delayed: waits for the release only as
+    /// long as for the cleanup of a cancelled acquire. It then goes on in the background.
+    pub(crate) async fn end_after_error(&self, work: Work) {
         self.set_end(End::Nothing);
-        let _done_or_late = tokio::time::timeout(protocol::KEPT, self.release_behind(work)).await;
+        let _done_or_late = tokio::time::timeout(protocol::KEPT, self.release_in_background(work)).await;
     }
 
-    /// Releases in the background, until the server has confirmed that or the lease is over; if holds in the same mode
-    /// remain, whose release waits behind this one, only as long as for a caller.
-    fn release_behind(&self, work: Work) -> JoinHandle<()> {
+    /// Releases in the background, and retries until the server confirms or the lease expires. If holds in the same
+    /// mode remain, whose release waits for this one, it retries only as long as for a caller.
+    fn release_in_background(&self, work: Work) -> JoinHandle<()> {
         let prompt = self.hold.turn(self.family.mode()).comes_first();
         let held = self.held();
-        let release = async move { drop(held.give_back(work, prompt, Caller::Gone).await) };
+        let release = async move { drop(held.release(work, prompt, Caller::Gone).await) };
         let background = &self.hold.connector.background;
         if self.family.counts() {
-            // Its turn keeps the release and the owner's next request apart.
+            // The turn keeps the release and the owner's next request apart.
             background.spawn(&self.hold.runtime, release)
         } else {
             let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
@@ -162,9 +174,9 @@ impl Guard {
         *self.end.lock().expect("nothing panics while it is locked") = end;
     }
 
-    /// Hands the lock over to another process: nothing is released, and this client stops renewing it. The other
-    /// process makes a guard of the token by [`Guard::from_token`], within the lease. A session's lock ends with its
-    /// connection: if this is its only guard, here.
+    /// Hands off the lock to another process: nothing is released, and this client stops renewing the lease. The other
+    /// process calls [`Guard::from_token`] with this token before the lease expires. The lock of a session cannot be
+    /// handed off: if this is its only guard, it is released with its connection.
     #[must_use = "a transferred hold must be released by its token"]
     pub fn into_token(self) -> Vec<u8> {
         self.set_end(End::Nothing);
@@ -174,11 +186,13 @@ impl Guard {
         self.hold.token.clone()
     }
 
-    /// Adds to the rest of the lease, by the server's clock.
+    /// Adds this time to what is left of the lease, by the server's clock. Later renewals use the resulting length.
     ///
-    /// # Errors
-    /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease and for a time of zero, [`Error::Redis`] if the
-    /// server could not be asked for a second, or if the lease is longer than `lock.max-lease`.
+    /// To restart the lease instead, use [`Guard::renew`]; `extend` of the clients for Node and Java does that.
+    ///
+    /// # Errors [`Error::LockLost`] if the lock was lost; [`Error::Usage`] for a lock without a lease and for a time of
+    /// zero; [`Error::Redis`] if the server could not be reached for a second, or if the lease is longer than
+    /// `lock.max-lease`.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         checked(by)?;
         let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
@@ -188,30 +202,30 @@ impl Guard {
         self.renew(left.saturating_add(by)).await
     }
 
-    /// Restarts the lease from now, with this length.
+    /// Restarts the lease: it expires this long from now. Later renewals use this length as well.
     ///
     /// # Errors
-    /// As [`Guard::extend`].
+    /// Those of [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
         checked(lease)?;
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
             Ownership::Held => {
                 self.hold.renewed_with(lease);
                 let observed = &self.hold.connector.observed;
-                observed.tell(EventKind::Renewed, &self.family, self.token(), Some(self.fence));
+                observed.notify(EventKind::Renewed, &self.family, self.token(), Some(self.fence));
                 Ok(())
             }
             Ownership::Lost => self.lost_now(),
         }
     }
 
-    /// Runs a command on the server only while the lock is held, atomically (LOCK.EXEC). Its keys must be in the lock's
-    /// slot.
+    /// Runs a command on the server only while the lock is held, atomically (LOCK.EXEC). The keys of the command must
+    /// be in the slot of the lock. While that slot moves, the command is sent again as long as the guard holds the
+    /// lock.
     ///
-    /// # Errors
-    /// [`Error::LockLost`] if it was lost, [`Error::NotRun`] if it could not be asked for: the command did not run.
-    /// [`Error::Redis`]: the command's own error, or a broken connection; then the command may have run. While the slot
-    /// of its keys moves it is sent again as long as the guard holds.
+    /// # Errors [`Error::LockLost`] if the lock was lost, [`Error::NotRun`] if the command could not be sent: in both
+    /// cases it did not run. [`Error::Redis`] is the command's own error, or that of a broken connection, after which
+    /// the command may have run.
     pub async fn exec<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         match protocol::execute(&self.transport(), &self.family, &self.hold, command).await {
             Ok(reply) => Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?),
@@ -240,7 +254,7 @@ fn checked(lease: Duration) -> Result<()> {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let End::Release(work) = *self.end.lock().expect("nothing panics while it is locked") {
-            self.release_behind(work);
+            self.release_in_background(work);
         }
     }
 }
@@ -255,7 +269,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// What one guard holds.
+/// The holds of one guard.
 struct Held {
     hold: Arc<Hold>,
     family: Family,
@@ -273,16 +287,16 @@ enum Caller {
 }
 
 impl Held {
-    async fn give_back(&self, work: Work, prompt: Prompt, caller: Caller) -> Result<()> {
+    async fn release(&self, work: Work, prompt: Prompt, caller: Caller) -> Result<()> {
         let (hold, family, mode) = (&self.hold, &self.family, self.family.mode());
         let _turn = hold.turn(mode).take_first(prompt).await;
         let left = hold.held(mode).saturating_sub(self.holds);
         let is_last = left == 0 && hold.holds_only(mode);
         let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
         let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
-        hold.giving_back(mode, left);
+        hold.release_started(mode, left);
         if is_last {
-            // A renewal after the release would find no hold, and report a loss.
+            // A renewal after the release would find no hold and report a loss.
             hold.end();
         }
         let transport = Transport::pooled(&hold.connector, family.key());
@@ -297,23 +311,23 @@ impl Held {
         }
         match released {
             Ok(Ownership::Held) => {
-                hold.given_back(mode, left);
+                hold.release_ended(mode, left);
                 let kind = EventKind::Released { hold: self.since.elapsed() };
-                hold.connector.observed.tell(kind, family, &hold.token, Some(self.fence));
+                hold.connector.observed.notify(kind, family, &hold.token, Some(self.fence));
                 Ok(())
             }
             Ok(Ownership::Lost) => {
-                hold.given_back(mode, left);
+                hold.release_ended(mode, left);
                 hold.lose(family);
-                hold.tell_loss(family);
+                hold.report_loss(family);
                 Err(Error::LockLost)
             }
             Err(error) => {
                 if caller == Caller::Gone {
-                    // The owner's next request states the count without it.
-                    hold.given_back(mode, left);
+                    // The owner's next request states the count without these holds.
+                    hold.release_ended(mode, left);
                     if is_last {
-                        hold.tell_loss(family);
+                        hold.report_loss(family);
                     }
                 }
                 Err(error)

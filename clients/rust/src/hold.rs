@@ -18,14 +18,14 @@ use crate::watched::Watched;
 
 const UNPOISONED: &str = "nothing panics while it is locked";
 
-/// The server's answer to an acquire. `deadline` is counted from before the request was sent; None: without one.
+/// A granted acquire. `deadline` is counted from before the request was sent; None: no deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) fence: u64,
-    /// Only of a semaphore with slots.
+    /// The slot, for a semaphore with slots.
     pub(crate) slot: Option<u32>,
     pub(crate) deadline: Option<Instant>,
-    /// When the reply arrived: the grant is not later.
+    /// When the reply arrived. The server granted the lock at this time or earlier.
     pub(crate) received: Instant,
     /// The owner's holds in both modes after the grant; None: not asked.
     pub(crate) holds: Option<u32>,
@@ -40,18 +40,18 @@ pub(crate) struct Granted {
 pub(crate) struct Hold {
     pub(crate) connector: Connector,
     pub(crate) token: Vec<u8>,
-    /// Releases of dropped guards run here, whichever thread drops them.
+    /// Releases of dropped guards run here, on whichever thread they are dropped.
     pub(crate) runtime: Handle,
     status: Watched<Status>,
-    /// Of the latest grant, in any mode.
+    /// The fence of the latest grant, in any mode.
     fence: AtomicU64,
     exclusive: Holds,
     read: Holds,
-    /// Only of a session: its connection.
+    /// The connection of a session.
     session: OnceLock<Transport>,
     renewal: StdMutex<Option<Renewal>>,
-    /// The observer was told of the loss.
-    is_loss_told: AtomicBool,
+    /// True once the observer was notified of the loss.
+    is_loss_reported: AtomicBool,
 }
 
 /// The task that renews or checks the hold, and the channel for a new lease length.
@@ -60,12 +60,12 @@ struct Renewal {
     length: watch::Sender<Duration>,
 }
 
-/// The holds of one mode. One acquire or release at a time: each states the count after it.
+/// The holds of one mode. Acquires and releases run one at a time, because each states the resulting count.
 #[derive(Default)]
 struct Holds {
     turn: Turn<()>,
     held: AtomicU32,
-    /// The holds for which no release was sent: the server has at least these, or they were lost.
+    /// The holds for which no release was sent. The server has at least these, unless they were lost.
     kept: AtomicU32,
 }
 
@@ -75,9 +75,9 @@ struct Status {
     deadline: Option<Instant>,
     /// While its connection lives the server renews the lease, so no local deadline applies.
     is_session: bool,
-    /// The first grant; None: not granted yet.
+    /// The time of the first grant; None: not granted yet.
     since: Option<Instant>,
-    /// With `at_least`: before this time a release leaves the lock to its lease.
+    /// With `at_least`: before this time a release only sets the lease.
     kept_until: Option<Instant>,
 }
 
@@ -97,7 +97,7 @@ impl Status {
         }
     }
 
-    /// When it is lost if it is not renewed before; None: never.
+    /// When it counts as lost unless it is renewed first; None: never.
     fn ends(&self) -> Option<Instant> {
         self.deadline.filter(|_| !self.is_session)
     }
@@ -121,11 +121,11 @@ impl Hold {
             read: Holds::default(),
             session: OnceLock::new(),
             renewal: StdMutex::default(),
-            is_loss_told: AtomicBool::new(false),
+            is_loss_reported: AtomicBool::new(false),
         }
     }
 
-    /// Belongs to the acquire or release that is running in this mode.
+    /// Held by the acquire or release that is running in this mode.
     pub(crate) fn turn(&self, mode: Mode) -> &Turn<()> {
         &self.of(mode).turn
     }
@@ -143,7 +143,7 @@ impl Hold {
         self.fence.load(Ordering::SeqCst)
     }
 
-    /// `at_least` is counted from a new grant, not from a repeated acquire of its owner.
+    /// `at_least` counts from a new grant, not from a repeated acquire of the owner.
     pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted, at_least: Option<Duration>) {
         self.of(mode).held.store(holds, Ordering::SeqCst);
         self.of(mode).kept.store(holds, Ordering::SeqCst);
@@ -156,27 +156,27 @@ impl Hold {
         });
     }
 
-    /// The server holds it under this fence now.
+    /// The fence under which the server has the hold now.
     pub(crate) fn adopt(&self, fence: u64) {
         self.fence.store(fence, Ordering::SeqCst);
     }
 
-    /// Until when a release leaves the lock to its lease; None: a release frees it.
+    /// Until when a release only sets the lease; None: a release frees the lock.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
         self.status.get().kept_until
     }
 
     /// A release is about to be sent.
-    pub(crate) fn giving_back(&self, mode: Mode, left: u32) {
+    pub(crate) fn release_started(&self, mode: Mode, left: u32) {
         self.of(mode).kept.store(left, Ordering::SeqCst);
     }
 
     /// A release succeeded.
-    pub(crate) fn given_back(&self, mode: Mode, left: u32) {
+    pub(crate) fn release_ended(&self, mode: Mode, left: u32) {
         self.of(mode).held.store(left, Ordering::SeqCst);
     }
 
-    /// True if nothing is held except in `mode`.
+    /// True if only `mode` is held.
     pub(crate) fn holds_only(&self, mode: Mode) -> bool {
         self.held(mode.other()) == 0
     }
@@ -189,12 +189,12 @@ impl Hold {
         self.status.get().deadline
     }
 
-    /// The rest of the lease; None: it has no end.
+    /// The remaining time of the lease; None: no lease.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// True if it is known to be lost; by the local clock, at the latest when the lease is over.
+    /// True if the hold is known to be lost, at the latest when the lease has expired by the local clock.
     pub(crate) fn is_lost(&self) -> bool {
         self.status.get().is_lost()
     }
@@ -203,7 +203,7 @@ impl Hold {
         self.status.get().state == State::Over
     }
 
-    /// Marks it as lost. No effect if the loss was known before, or all was released.
+    /// Marks the hold as lost. Has no effect if the loss was known before, or everything was released.
     pub(crate) fn lose(&self, family: &Family) {
         let is_news = self.status.modify(|status| {
             let was_open = status.state == State::Open;
@@ -213,20 +213,20 @@ impl Hold {
             was_open
         });
         if is_news {
-            self.tell_loss(family);
+            self.report_loss(family);
         }
     }
 
-    /// Tells the observer of the loss, once.
-    pub(crate) fn tell_loss(&self, family: &Family) {
-        if !self.is_loss_told.swap(true, Ordering::SeqCst) {
+    /// Notifies the observer of the loss, once.
+    pub(crate) fn report_loss(&self, family: &Family) {
+        if !self.is_loss_reported.swap(true, Ordering::SeqCst) {
             let since = self.status.get().since;
             let hold = since.map(|since| since.elapsed()).unwrap_or_default();
-            self.connector.observed.tell(EventKind::Lost { hold }, family, &self.token, Some(self.fence()));
+            self.connector.observed.notify(EventKind::Lost { hold }, family, &self.token, Some(self.fence()));
         }
     }
 
-    /// Released, or about to be: no loss is reported from here on, and the renewals stop.
+    /// Released, or about to be: from here on no loss is reported, and renewals stop.
     pub(crate) fn end(&self) {
         self.status.modify(|status| status.state = State::Over);
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
@@ -264,7 +264,7 @@ impl Hold {
         }
     }
 
-    /// Binds it to this transport's connection from here on.
+    /// Binds the hold to this transport's connection.
     pub(crate) fn bind(&self, transport: Transport) {
         self.status.modify(|status| status.is_session = true);
         let _first = self.session.set(transport);
@@ -278,7 +278,7 @@ impl Hold {
         *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, length });
     }
 
-    /// A manual renewal succeeded: later renewals use its length.
+    /// A renewal on request succeeded, so later renewals use its length.
     pub(crate) fn renewed_with(&self, lease: Duration) {
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
             renewal.length.send_replace(lease);

@@ -1,4 +1,4 @@
-//! The state of a lock as the server tells it: LOCK.INFO, typed.
+//! LOCK.INFO, typed: the state of a lock on the server.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use crate::token::Owner;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// The family of the key.
+    /// The lock type of the key.
     pub kind: Kind,
-    /// 1, or a semaphore's limit; 0 for a read/write lock.
+    /// The limit of a semaphore; 0 for a read/write lock, 1 for the other types.
     pub limit: u32,
-    /// Of the latest grant on this key.
+    /// The fencing token of the latest grant on this key.
     pub fence: u64,
-    /// The time that the key has left; None: without a deadline. Zero if it is free, and only waited for.
+    /// The remaining time of the key; None without a deadline, zero if the lock is free and only has waiters.
     pub ttl: Option<Duration>,
-    /// The hundred oldest, the first one with the smallest fence.
+    /// The hundred oldest holders, the one with the smallest fence first.
     pub holders: Vec<Holder>,
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub waiters: u64,
-    /// How many owners hold it.
+    /// The number of owners that hold the lock.
     pub holding: u64,
 }
 
-/// The families of keys on the server.
+/// The lock types on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// `mutex`, also of a multi-lock.
+    /// `mutex`, including the keys of a multi-lock.
     Mutex,
     /// `reentrant`
     Reentrant,
@@ -42,35 +42,35 @@ pub enum Kind {
     Semaphore,
 }
 
-/// An owner that holds a lock.
+/// A holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The token.
+    /// The owner ID.
     pub owner: Owner,
-    /// What it holds.
+    /// The mode in which it holds the lock.
     pub mode: HolderMode,
-    /// The count of a reentrant lock; of a semaphore, the permits.
+    /// How many times it holds the lock; for a semaphore, its permits.
     pub holds: u32,
-    /// Of its grant.
+    /// The fencing token of its grant.
     pub fence: u64,
-    /// The rest of its lease; None: without a deadline.
+    /// The remaining time of its lease; None without a deadline.
     pub ttl: Option<Duration>,
-    /// The length of its lease; None: without a deadline.
+    /// The length of its lease; None if it has none.
     pub lease: Option<Duration>,
     /// The time since its grant.
     pub age: Duration,
-    /// The client id of the connection that it is bound to.
+    /// The client ID of the connection that its session is bound to; None without a session.
     pub session: Option<u64>,
-    /// Its slot, of a semaphore with slots.
+    /// Its slot, for a semaphore with slots.
     pub slot: Option<u32>,
 }
 
-/// What a holder holds.
+/// The mode in which a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HolderMode {
-    /// A mutex, or a reentrant one.
+    /// A mutex or reentrant mutex.
     Exclusive,
     /// The read side of a read/write lock.
     Read,
@@ -80,7 +80,7 @@ pub enum HolderMode {
     Permits,
 }
 
-/// LOCK.INFO's reply; None: nil.
+/// Reads LOCK.INFO's reply; None: nil.
 pub(crate) fn info(reply: &Value) -> RedisResult<Option<Info>> {
     if *reply == Value::Nil {
         return Ok(None);
@@ -147,7 +147,7 @@ fn number<T: TryFrom<i64>>(map: &Value, name: &str) -> RedisResult<T> {
     T::try_from(integer_of(map, name)?).map_err(|_| unexpected(map))
 }
 
-/// Milliseconds; negative: without an end.
+/// Reads milliseconds; a negative number means none.
 fn time(map: &Value, name: &str) -> RedisResult<Option<Duration>> {
     Ok(u64::try_from(integer_of(map, name)?).ok().map(Duration::from_millis))
 }

@@ -1,4 +1,5 @@
-//! Locks of the redis-lock module, as async guards on tokio over the [`redis`] crate.
+//! Distributed locks for a Redis or Valkey server with the redis-lock module: async guards on tokio, over the [`redis`]
+//! crate.
 //!
 #![doc = include_str!("../README.md")]
 

@@ -23,10 +23,11 @@ use crate::turn::Turn;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// What to lock, and how: made by [`Client`](crate::Client), changed by its methods, and acquired any number of times.
+/// What to lock, and how. [`Client`](crate::Client) creates it, its methods set options, and it can be acquired any
+/// number of times.
 ///
-/// A clone is another owner, unless [`Lock::token`] is set. Options apply in order: a later one replaces an earlier
-/// one, and turns off what it excludes, so that a lock may be the template of others.
+/// A clone is another owner, unless [`Lock::token`] is set. Options apply in order: a later one replaces an earlier one
+/// and turns off the options that it excludes, so a lock can serve as a template for others.
 pub struct Lock {
     connector: Connector,
     family: Family,
@@ -37,11 +38,11 @@ pub struct Lock {
     poll: Option<Duration>,
     tells_holder: bool,
     owner: Owner,
-    /// If the holds of one owner add up: the hold of this value.
+    /// The current hold, for lock types that count the holds of an owner.
     held: Turn<Weak<Hold>>,
 }
 
-/// What keeps the lease from running out.
+/// Who renews the lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Renewal {
     None,
@@ -103,9 +104,9 @@ impl Lock {
         }
     }
 
-    /// How long the lock is held without a renewal. Default: 30 s; more than zero, up to `lock.max-lease`, rounded up
-    /// to whole milliseconds. None: without a deadline (PERSIST), which excludes [`Lock::auto_renew`],
-    /// [`Lock::session`] and [`Lock::at_least`]; each of these sets the default lease again.
+    /// Sets how long the lock is held without a renewal: more than zero, up to `lock.max-lease`, rounded up to whole
+    /// milliseconds. None: no deadline (PERSIST), which excludes [`Lock::auto_renew`], [`Lock::session`] and
+    /// [`Lock::at_least`]; each of these sets the default lease again. Default: 30 s.
     pub fn lease(mut self, lease: impl Into<Option<Duration>>) -> Lock {
         self.lease = lease.into();
         if self.lease.is_none() {
@@ -120,17 +121,19 @@ impl Lock {
         self
     }
 
-    /// At most once per interval: a release within this time of the grant does not free the lock, but sets its lease to
-    /// the rest of that time, longer or shorter than before. So a job that takes one second does not run again on a
-    /// second host with a different clock. Counted by a monotonic clock from the reply that grants.
+    /// Limits work to once per interval: a release within this time of the grant does not free the lock, but sets its
+    /// lease to the rest of that time, longer or shorter than before. So a job that takes a second does not run again
+    /// on a host with a different clock. The time is counted by a monotonic clock from the reply with the grant. None:
+    /// no minimum. Default: None.
     ///
-    /// A dropped guard leaves the rest of the time too; of an owner with several holds, the last release counts. An
-    /// acquire that fails or is given up leaves nothing, and [`Guard::release_failed`] frees the lock. A process that
-    /// dies leaves the lock to [`Lock::lease`], shorter or longer.
+    /// Dropping a guard has the same effect; for an owner with multiple holds, only the last release counts. An acquire
+    /// that fails or is cancelled leaves nothing held, and [`Guard::release_failed`] frees the lock. If the process
+    /// dies, the lock expires with its [`Lock::lease`], which may be shorter or longer.
     ///
-    /// [`Lock::replicas`] confirm the grant, not the release: if a failover must not end the time early, make the lease
-    /// as long. A time above `lock.max-lease` fails before the lock is requested. It excludes [`Lock::session`], which
-    /// ends with its connection, and [`Lock::token`]: that owner would be granted the lock again.
+    /// [`Lock::replicas`] confirm the grant, not the release, so if a failover must not end the time early, make the
+    /// lease as long. With a time above `lock.max-lease` the acquire fails before the lock is requested. It excludes
+    /// [`Lock::session`], which ends with its connection, and [`Lock::token`], because that owner would be granted the
+    /// lock again.
     pub fn at_least(mut self, time: impl Into<Option<Duration>>) -> Lock {
         self.at_least = time.into();
         if self.at_least.is_none() {
@@ -145,7 +148,7 @@ impl Lock {
         self.leased()
     }
 
-    /// A background task renews the lease after each third of it, until the guard is gone.
+    /// Renews the lease after each third of it, in a background task, until the guard is released or dropped.
     ///
     /// It excludes [`Lock::session`].
     pub fn auto_renew(mut self) -> Lock {
@@ -153,8 +156,8 @@ impl Lock {
         self.leased()
     }
 
-    /// Binds the lock to a dedicated connection: the server renews it while the connection lives, and releases it when
-    /// the connection ends.
+    /// Binds the lock to a dedicated connection: the server renews the lease while the connection lives, and releases
+    /// the lock when it ends.
     ///
     /// It excludes [`Lock::auto_renew`], [`Lock::at_least`] and [`Lock::mixed`].
     pub fn session(mut self) -> Lock {
@@ -162,22 +165,23 @@ impl Lock {
         self.leased()
     }
 
-    /// Holds the lock for its lease and no longer, as a lock does without [`Lock::auto_renew`] and [`Lock::session`].
+    /// Holds the lock for its lease and no longer. Undoes [`Lock::auto_renew`] and [`Lock::session`].
     pub fn no_renewal(mut self) -> Lock {
         self.renewal = Renewal::None;
         self
     }
 
-    /// This many replicas must confirm the grant within this time; otherwise it is given back and the acquire fails
-    /// with [`Error::NotReplicated`]. Default: 0.
+    /// Requires that this many replicas confirm the grant within this time. If fewer do, the lock is released and the
+    /// acquire fails with [`Error::NotReplicated`]. Default: 0.
     pub fn replicas(mut self, replicas: u32, within: Duration) -> Lock {
         self.replicas = (replicas > 0).then_some((replicas, within));
         self
     }
 
-    /// Beside old clients that hold the key as a string (`SET key … NX`): polls after each `poll`, half of it more or
-    /// less, and never waits in the server's queue, so that both sides progress. Grants are not in order of arrival:
-    /// remove this option when the last old client is gone. It excludes [`Lock::session`].
+    /// Shares the key with clients that hold it as a string (`SET key … NX`), for a migration: polls at 0.5 to 1.5
+    /// times the interval `poll`, and never waits in the server's queue, so that both sides make progress. Locks are
+    /// not granted in order of arrival, so remove this option when the last old client is gone. None: wait in the
+    /// queue. Default: None. It excludes [`Lock::session`].
     pub fn mixed(mut self, poll: impl Into<Option<Duration>>) -> Lock {
         self.poll = poll.into();
         if self.poll.is_some() && self.renewal == Renewal::Server {
@@ -186,29 +190,31 @@ impl Lock {
         self
     }
 
-    /// An acquire that is not granted fails with [`Error::NotGranted`], which names the holder, in place of None: one
-    /// LOCK.INFO then, never on the way of a grant.
+    /// Makes an acquire that is not granted fail with [`Error::NotGranted`], which names the holder, instead of
+    /// returning None. That takes one LOCK.INFO after the refusal.
     pub fn tell_holder(mut self) -> Lock {
         self.tells_holder = true;
         self
     }
 
-    /// The owner, in place of a new one for each acquire (`host:pid:random`): 1 to 1,024 bytes, any bytes. One owner is
-    /// one line of execution: two acquires at the same time with one token share one hold. It excludes
-    /// [`Lock::at_least`] and [`Lock::as_owner_of`].
+    /// Sets the owner ID, 1 to 1,024 arbitrary bytes. One owner must be one thread, task or request, because two
+    /// concurrent acquires with the same token share one hold. Default: a new one for each acquire (`host:pid:random`).
+    /// It excludes [`Lock::at_least`] and [`Lock::as_owner_of`].
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Lock {
         (self.owner, self.at_least) = (Owner::Token(token.into()), None);
         self
     }
 
-    /// Acquires as the owner of a guard on the same key, for locks that an owner may acquire again: the writer of a
-    /// read/write lock may also acquire the read side, and keep it; the only reader may acquire the write side.
+    /// Acquires as the owner of an existing guard on the same key, for lock types that an owner may acquire again: the
+    /// writer of a read/write lock may also acquire the read side, and keep it; the only reader may acquire the write
+    /// side.
     pub fn as_owner_of(mut self, guard: &Guard) -> Lock {
         self.owner = Owner::Of(guard.hold().clone());
         self
     }
 
-    /// Only of a semaphore: the permits of one guard, 1 to its limit. Default: 1.
+    /// Sets the number of permits of one guard of a semaphore, from 1 to its limit. Has no effect on other lock types.
+    /// Default: 1.
     pub fn permits(mut self, count: u32) -> Lock {
         if let Family::Semaphore { permits, .. } = &mut self.family {
             *permits = count;
@@ -216,83 +222,104 @@ impl Lock {
         self
     }
 
-    /// What is locked.
+    /// The lock type and its keys.
     pub fn family(&self) -> &Family {
         &self.family
     }
 
-    /// Acquires the lock. Waits in the server's queue without a limit: first come, first served. A broken connection, a
-    /// failover, a moved slot do not end the wait.
+    /// Acquires the lock. Waits in the server's queue indefinitely, first come, first served. A broken connection, a
+    /// failover or a moved slot does not end the wait.
     ///
-    /// A dropped future leaves neither a queued request nor a hold behind, if the runtime lives long enough to send the
-    /// cleanup; otherwise the lease ends the hold.
+    /// Dropping the future leaves neither a queued request nor a hold behind, if the runtime lives long enough to send
+    /// the cleanup; otherwise the hold ends with its lease.
     ///
-    /// # Errors
-    /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting cannot help;
-    /// [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] if the owner acquires again after a loss, also one of its holds in the other mode of a
-    /// read/write lock; [`Error::Redis`] for other errors that are not transient.
+    /// ```no_run
+    /// # use redis_lock_client::{Client, Result};
+    /// # async fn pay(client: &Client, user: &str) -> Result<()> {
+    /// let lock = client.mutex(format!("user:{user}")).auto_renew();
+    /// let guard = lock.acquire().await?;
+    /// // … work …
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting
+    /// cannot help; [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`],
+    /// [`Error::Usage`]; [`Error::LockLost`] if the owner acquires again after a loss, including the loss of its hold
+    /// in the other mode of a read/write lock; [`Error::Redis`] for other errors that are not transient.
     pub async fn acquire(&self) -> Result<Guard> {
-        match self.take(Wait::ForEver, Coalesce::Off).await? {
+        match self.take(Wait::Unlimited, Coalesce::Off).await? {
             Taken::Granted(guard) => Ok(guard),
             Taken::Done { .. } | Taken::NotGranted => unreachable!("it ends with a grant or an error"),
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time. If no server answers it takes at most two seconds
-    /// longer: one for the last attempt, one for the cleanup.
+    /// Acquires the lock like [`Lock::acquire`], but waits for at most this time. None: it was not granted in time. If
+    /// no server replies, it takes at most two seconds longer: one for the last attempt, one for the cleanup.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], and [`Error::Redis`] if the server could not be asked in time.
+    /// Those of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>> {
         Ok(self.take(Wait::within(wait), Coalesce::Off).await?.guard())
     }
 
-    /// Acquires the lock if that is possible at once; None: another owner holds it, or an acquire of this owner is
+    /// Acquires the lock if that is possible at once. None: another owner holds it, or an acquire of this owner is
     /// waiting for it.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], and [`Error::Redis`] if the server could not be asked for a second.
+    /// Those of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached for a second.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         Ok(self.take(Wait::Not, Coalesce::Off).await?.guard())
     }
 
-    /// Acquires the lock, runs one command on the server, and releases the lock: all in one packet, as an owner of its
-    /// own, and returns the command's reply. Waits in the server's queue without a limit, as [`Lock::acquire`]; the
-    /// packet is on its way meanwhile.
+    /// Acquires the lock, runs one command on the server, and releases the lock, all in one packet and as a new owner.
+    /// Returns the command's reply. Waits in the server's queue indefinitely, as [`Lock::acquire`] does; the packet has
+    /// been sent meanwhile.
     ///
-    /// With [`Lock::session`] the server releases the lock also if the connection ends before the whole packet has
-    /// arrived. A lock without a lease is held with one of 30 s. Not with [`Lock::token`], [`Lock::as_owner_of`],
-    /// [`Lock::at_least`], [`Lock::replicas`] and slots, nor while this `Lock` of a reentrant mutex holds it.
+    /// With [`Lock::session`] the server releases the lock even if the connection ends before the whole packet has
+    /// arrived. A lock without a lease gets one of 30 s here.
     ///
-    /// # Errors
-    /// [`Error::LockLost`] if the lock was lost before the command, [`Error::NotRun`] if the command could not be asked
-    /// for: it did not run. [`Error::Redis`]: the command's own error, or a connection that ended before the replies to
-    /// the packet, also while it waited: then the command may have run, and is not sent again. Otherwise as
-    /// [`Lock::acquire`]: it did not run. While the slot of its keys moves it is sent again until the wait is over,
-    /// because neither node runs a command on several keys of which one does not exist.
+    /// ```no_run
+    /// # use redis_lock_client::{Client, Result};
+    /// # async fn pay(client: &Client) -> Result<i64> {
+    /// let command = redis::cmd("INCRBY").arg("account:7").arg(-30).to_owned();
+    /// let balance = client.mutex("account:7:lock").run::<i64>(&command).await?;
+    /// # Ok(balance)
+    /// # }
+    /// ```
+    ///
+    /// # Errors [`Error::Redis`] is either the command's own error, or that of a connection that ended before the
+    /// replies, even while the request waited: the command may have run, and is not sent again. After any other error
+    /// the command did not run: [`Error::LockLost`] if the lock was lost before the command, [`Error::NotRun`] if the
+    /// command could not be sent, [`Error::Usage`] with [`Lock::token`], [`Lock::as_owner_of`], [`Lock::at_least`],
+    /// [`Lock::replicas`] or slots, or while this `Lock` of a reentrant mutex is held, and the errors of
+    /// [`Lock::acquire`]. While the slot of its keys moves, the command is sent again until the wait ends, because
+    /// neither node runs a command on multiple keys of which one does not exist.
     pub async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        let ran = self.run_in_turn(command, Wait::ForEver).await?;
+        let ran = self.run_in_turn(command, Wait::Unlimited).await?;
         Ok(ran.expect("it ends with a grant or an error"))
     }
 
-    /// [`Lock::run`], if the lock is granted within this time; None: it was not, and the command did not run.
+    /// Runs a command like [`Lock::run`], if the lock is granted within this time. None: it was not granted, and the
+    /// command did not run.
     ///
     /// # Errors
-    /// As [`Lock::run`] and [`Lock::acquire_within`].
+    /// Those of [`Lock::run`] and [`Lock::acquire_within`].
     pub async fn run_within<T: FromRedisValue>(&self, command: &Cmd, wait: Duration) -> Result<Option<T>> {
         self.run_in_turn(command, Wait::within(wait)).await
     }
 
-    /// [`Lock::run`], if the lock is granted at once; None: it was not, and the command did not run.
+    /// Runs a command like [`Lock::run`], if the lock is granted at once. None: it was not granted, and the command did
+    /// not run.
     ///
     /// # Errors
-    /// As [`Lock::run`] and [`Lock::try_acquire`].
+    /// Those of [`Lock::run`] and [`Lock::try_acquire`].
     pub async fn try_run<T: FromRedisValue>(&self, command: &Cmd) -> Result<Option<T>> {
         self.run_in_turn(command, Wait::Not).await
     }
 
-    /// True if any owner holds it, or any of its keys.
+    /// Asks the server whether any owner holds the lock, or any of its keys.
     ///
     /// # Errors
     /// [`Error::Redis`] if the server could not be asked for a second.
@@ -303,12 +330,11 @@ impl Lock {
         Ok(integer(&found)? > 0)
     }
 
-    /// Its holders, with age and time left, and the count of waiters (LOCK.INFO); None: it is free. Of several keys,
-    /// the first one that is held.
+    /// Asks the server for the holders, with age and remaining time, and the number of waiters (LOCK.INFO). None: the
+    /// lock is free and has no waiters. For multiple keys, reports the first one that is held.
     ///
-    /// # Errors
-    /// [`Error::WrongType`] if the key holds something that is no lock; [`Error::Redis`] if the server could not be
-    /// asked for a second.
+    /// # Errors [`Error::WrongType`] if the key holds a value that is not a lock; [`Error::Redis`] if the server could
+    /// not be reached for a second.
     pub async fn info(&self) -> Result<Option<Info>> {
         self.check()?;
         protocol::ask_info(&Transport::pooled(&self.connector, self.family.key()), &self.family).await
@@ -339,9 +365,9 @@ impl Lock {
         }
     }
 
-    /// Names the holder.
+    /// The error that names the holder.
     async fn not_granted(&self) -> Error {
-        // It is no less refused where the caller may not ask.
+        // If the user may not ask, the refusal has no holder.
         let info = self.info().await.ok().flatten();
         let holder = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
         Error::NotGranted { key: self.family.name(), holder }
@@ -358,8 +384,8 @@ impl Lock {
             token: make_token(),
             before: 0,
             holds: self.family.step(),
-            beside: None,
-            // Without a deadline a process that dies meanwhile would leave it behind.
+            other_fence: None,
+            // Without a lease, a process that dies meanwhile would leave the lock behind.
             lease: self.lease.or(Some(DEFAULT_LEASE)),
             at_least: None,
             session: if self.renewal == Renewal::Server { Session::Bound } else { Session::None },
@@ -375,7 +401,7 @@ impl Lock {
             () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
         };
         let (granted, ran) = match ended {
-            // A hold that its release has left is withdrawn when the cleanup is dropped.
+            // If its release failed, dropping the cleanup releases the hold.
             Ok(Acquired::Ran(granted, ran)) => (granted, ran),
             Ok(_) if self.tells_holder => return Err(Box::pin(self.not_granted()).await),
             Ok(_) => return Ok(None),
@@ -390,7 +416,7 @@ impl Lock {
             Err(Error::LockLost) => EventKind::Lost { hold },
             _ => EventKind::Released { hold },
         };
-        observed.tell(kind, &self.family, &request.token, Some(granted.fence));
+        observed.notify(kind, &self.family, &request.token, Some(granted.fence));
         Ok(Some(redis::from_redis_value(ran?).map_err(redis::RedisError::from)?))
     }
 
@@ -424,7 +450,7 @@ impl Lock {
                 Box::pin(self.take_again(wait, new_token(), attempt)).await
             }
             Owner::New => self.take_as(&self.new_hold(new_token()), wait, coalesce, attempt).await,
-            // The holds of one owner add up: a second `Hold` with a count of its own would end the first.
+            // The holds of one owner add up, so a second `Hold` with a separate count would end the first.
             Owner::Token(token) if self.family.counts() => {
                 Box::pin(self.take_again(wait, token.clone(), attempt)).await
             }
@@ -432,10 +458,10 @@ impl Lock {
         }
     }
 
-    /// Acquires as the owner that already holds it, or as a new one with this token.
+    /// Acquires as the owner that already holds the lock, or as a new one with this token.
     async fn take_again(&self, wait: Wait, token: Vec<u8>, attempt: &Attempt<'_>) -> Result<Taken> {
         attempt.asks_as(&token);
-        // One at a time: the count of holds must be known before the next request.
+        // One at a time, because the count of holds must be known before the next request.
         let Some(mut held) = self.held.take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
         if let Some(hold) = held.upgrade() {
             match self.take_as(&hold, wait, Coalesce::Off, attempt).await {
@@ -458,7 +484,7 @@ impl Lock {
         }
     }
 
-    /// None: the request has left the queue for a release of its owner, and is to be made again.
+    /// None: the request has left the queue to let a release of its owner pass, and must be sent again.
     async fn take_in_turn(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Option<Taken>> {
         let mode = self.family.mode();
         let Some(turn) = hold.turn(mode).take_to_acquire(wait).await? else { return Ok(Some(Taken::NotGranted)) };
@@ -467,13 +493,13 @@ impl Lock {
         }
         let before = hold.held(mode);
         let is_new = before == 0 && hold.holds_only(mode);
-        let beside = hold.kept(mode.other());
+        let other_holds = hold.kept(mode.other());
         let request = Request {
             family: self.family.clone(),
             token: hold.token.clone(),
             before,
             holds: before + self.family.step(),
-            beside: (beside > 0).then(|| hold.fence()),
+            other_fence: (other_holds > 0).then(|| hold.fence()),
             lease: self.lease,
             at_least: self.at_least,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
@@ -491,8 +517,8 @@ impl Lock {
             tokio::select! {
                 biased;
                 acquired = acquiring => Some(acquired),
-                // Another owner's release has no part in this turn.
-                () = turn.makes_way(), if self.family.counts() && !matches!(wait, Wait::Not) => None,
+                // Releases of other owners do not share this turn.
+                () = turn.yields(), if self.family.counts() && !matches!(wait, Wait::Not) => None,
             }
         };
         let granted = match acquired {
@@ -510,23 +536,23 @@ impl Lock {
             }
         };
         // Holds in the other mode may have been released meanwhile.
-        let kept = beside.min(hold.kept(mode.other()));
+        let kept = other_holds.min(hold.kept(mode.other()));
         let is_short = kept > 0 && granted.holds.is_some_and(|holds| holds < request.holds.saturating_add(kept));
         if is_short || (before > 0 && hold.fence() != granted.fence) {
-            // A new grant: the earlier holds are lost, and the new grant is given back.
+            // It is a new grant, so the earlier holds are lost, and the new one is released.
             hold.lose(&self.family);
             Box::pin(cleanup.run(0)).await;
             return Err(Error::LockLost);
         }
         if let Some((replicas, limit)) = self.replicas {
-            // On a new connection, WAIT counts all replicas at once: it waits for that connection's own writes only.
+            // WAIT only covers the writes of its own connection; on a new one it would count all replicas at once.
             transport.pin().await;
             if let Err(error) = Box::pin(protocol::replicated(&transport, replicas, limit)).await {
                 Box::pin(cleanup.run(before)).await;
                 return Err(error);
             }
             if request.session == Session::None {
-                transport.give_back().await;
+                transport.return_connection().await;
             }
         }
         // The owner's holds in the other mode may have been released meanwhile.
@@ -596,11 +622,12 @@ impl Lock {
 }
 
 impl Guard {
-    /// A lock that was acquired elsewhere, by its token: for a job that is queued here and done there. Asks the server
-    /// at once (LOCK.HELD). The guard releases all that the token holds: every hold of a reentrant lock, all permits of
-    /// a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
+    /// Returns a guard for a lock that was acquired elsewhere, by its token: for a job that one process enqueues and
+    /// another one runs. Asks the server at once (LOCK.HELD). The guard releases everything that the token holds: every
+    /// hold of a reentrant lock, all permits of a semaphore. With [`Lock::auto_renew`] it is renewed from now on, with
+    /// the lease of `lock`.
     ///
-    /// The first guard hands the lock over by [`Guard::into_token`]. If that guard is kept, its next release, renewal
+    /// The first guard hands off the lock with [`Guard::into_token`]. If it is kept instead, its next release, renewal
     /// or `exec` after the release of this one reports the loss; if it is dropped, it releases the lock.
     ///
     /// ```no_run
@@ -614,10 +641,9 @@ impl Guard {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// [`Error::LockLost`] if the token holds nothing there (any more). [`Error::Usage`] with [`Lock::session`] and
-    /// [`Lock::at_least`], which begin with a grant: a session's lock is taken over by an acquire with its
-    /// [`Lock::token`]. [`Error::Redis`] if the server could not be asked for a second.
+    /// # Errors [`Error::LockLost`] if the token does not hold the lock. [`Error::Usage`] with [`Lock::session`] and
+    /// [`Lock::at_least`], which start at the grant; to take over the lock of a session, acquire it with its
+    /// [`Lock::token`]. [`Error::Redis`] if the server could not be reached for a second.
     pub async fn from_token(lock: &Lock, token: impl Into<Vec<u8>>) -> Result<Guard> {
         lock.check()?;
         if lock.renewal == Renewal::Server || lock.at_least.is_some() {
@@ -639,7 +665,7 @@ impl Guard {
         let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now(), holds: Some(held.holds) };
         hold.granted(family.mode(), held.holds, granted, None);
         if lock.renewal == Renewal::Client {
-            // Less than the third of the lease may be left after which the first renewal is due.
+            // Renew now: the lease may expire before the first renewal, which is due after a third of it.
             if protocol::renew(&transport, family, &hold, lock.lease).await? == Ownership::Lost {
                 return Err(Error::LockLost);
             }

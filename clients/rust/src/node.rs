@@ -13,7 +13,7 @@ use redis::{
 };
 use tokio::sync::{watch, Mutex};
 
-/// The most connections that are kept for the next wait, and for how long.
+/// How many connections are kept for the next waits, and for how long.
 const IDLE: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
@@ -26,12 +26,12 @@ pub(crate) struct Node {
     client: redis::Client,
     /// Never locked during I/O.
     shared: StdMutex<Shared>,
-    /// Belongs to the caller that makes the shared connection.
+    /// Held by the caller that opens the shared connection.
     connecting: Mutex<()>,
     idle: StdMutex<Vec<(Instant, MultiplexedConnection)>>,
 }
 
-/// `generation` tells a broken connection from the one that has replaced it.
+/// `generation` distinguishes a broken connection from the one that has replaced it.
 #[derive(Default)]
 struct Shared {
     generation: u64,
@@ -61,7 +61,7 @@ impl Node {
         self.client.get_connection_info().addr().to_string()
     }
 
-    /// A new connection, within `limit`.
+    /// Opens a new connection within `limit`.
     pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
         let connected = self.client.get_multiplexed_async_connection_with_config(&config(limit)).await;
         connected.map_err(|error| if error.is_timeout() { self.no_connection(limit) } else { error })
@@ -71,7 +71,7 @@ impl Node {
         io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {} within {limit:?}", self.name())).into()
     }
 
-    /// A new connection that reports its end. In RESP3: only there the redis crate reports it.
+    /// Opens a new connection that reports its end. It uses RESP3, because the redis crate reports the end only there.
     pub(crate) async fn connect_watched(
         &self,
         limit: Duration,
@@ -89,7 +89,7 @@ impl Node {
         Ok((client.get_multiplexed_async_connection_with_config(&config).await?, watched))
     }
 
-    /// The shared connection for requests that are answered at once, and its generation.
+    /// The shared connection for requests that get their reply at once, and its generation.
     pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
         match self.known() {
             Some(known) => Ok(known),
@@ -109,7 +109,7 @@ impl Node {
             shared.connection = Some(connection.clone());
             Ok((shared.generation, connection))
         });
-        // Other callers may be connecting: the limit includes the wait for them.
+        // Other callers may be connecting, and the limit includes the wait for them.
         connected.await.unwrap_or_else(|_| Err(self.no_connection(limit)))
     }
 
@@ -126,18 +126,18 @@ impl Node {
         }
     }
 
-    /// A connection for one caller alone.
+    /// A connection for a single caller.
     pub(crate) async fn take(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
         let kept = self.idle().pop();
         match kept {
             Some((_, connection)) => Ok(connection),
-            // Boxed, as every future that is rare: its place would be part of each request's future, which is moved.
+            // Boxed, like every rare future, because it would otherwise enlarge each request's future, which is moved.
             None => Box::pin(self.connect(limit)).await,
         }
     }
 
     /// Keeps a connection for the next wait. No reply may be outstanding on it.
-    pub(crate) fn give_back(&self, connection: MultiplexedConnection) {
+    pub(crate) fn return_connection(&self, connection: MultiplexedConnection) {
         let mut idle = self.idle();
         if idle.len() < IDLE {
             idle.push((Instant::now(), connection));
@@ -146,19 +146,19 @@ impl Node {
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, MultiplexedConnection)>> {
         let mut idle = self.idle.lock().expect(UNPOISONED);
-        // The newest are used first, so the oldest are in front.
+        // The newest are used first, so the oldest are at the front.
         let fresh = idle.iter().position(|(since, _)| since.elapsed() < IDLE_FOR).unwrap_or(idle.len());
         idle.drain(..fresh);
         idle
     }
 }
 
-/// The reply time-out is applied by us: it differs from command to command.
+/// We apply the reply timeout ourselves, because it differs from command to command.
 fn config(connect_limit: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(Some(connect_limit)).set_response_timeout(None)
 }
 
-/// How to connect to another server of the same kind: its credentials, its TLS.
+/// How to connect to another server of the same deployment, with the same credentials and TLS.
 pub(crate) fn moved_to(info: &ConnectionInfo, (host, port): Address) -> ConnectionInfo {
     let address = match info.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

@@ -1,5 +1,4 @@
-//! What happens to the locks of a client, told to its observer and to the log. Must never happen: an observer changes
-//! the outcome of a call.
+//! The events of a client's locks, for its observer and the log. An observer must never change the outcome of a call.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -10,10 +9,10 @@ use redis::RedisError;
 use crate::family::Family;
 use crate::token::Owner;
 
-/// Told of each event of a client's locks: [`Client::observer`](crate::Client::observer). A closure is one. It is
-/// called in the task of the event, so it should return soon; a panic in it is caught.
+/// Receives each event of a client's locks; see [`Client::observer`](crate::Client::observer). A closure is an
+/// observer. It is called in the task of the event, so it should return quickly; a panic in it is caught.
 pub trait Observer: Send + Sync {
-    /// Something has happened.
+    /// Handles an event.
     fn observe(&self, event: &Event);
 }
 
@@ -23,52 +22,53 @@ impl<F: Fn(&Event) + Send + Sync> Observer for F {
     }
 }
 
-/// What has happened to which lock.
+/// An event of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What has happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// The lock: its [keys](Family::keys) and its [kind](Family::kind).
+    /// The lock, with its [keys](Family::keys) and its [type](Family::kind).
     pub family: Family,
-    /// The token.
+    /// The owner ID.
     pub owner: Owner,
-    /// Of the grant, if there was one.
+    /// The fencing token of the grant, if there was one.
     pub fence: Option<u64>,
 }
 
-/// What happens to a lock, from its acquire to its end.
+/// The kinds of events, from the acquire of a lock to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The request waits: it has had no answer for 100 ms.
+    /// The request waits: it got no reply within 100 ms.
     Queued,
-    /// Granted to the caller.
+    /// The lock was granted.
     Granted {
-        /// From the call to the grant.
+        /// The time from the call to the grant.
         wait: Duration,
     },
-    /// Ended without a grant: not granted in time, given up, done by another caller (COALESCE), or an error.
+    /// The acquire ended without a grant: it timed out, was cancelled, failed, or another caller did the work
+    /// (COALESCE).
     NotGranted {
-        /// From the call to its end.
+        /// The time from the call to its end.
         wait: Duration,
     },
-    /// The lease has begun anew, by this client. The server's own renewals of a session are not told.
+    /// This client has renewed the lease. The server's renewals of a session are not reported.
     Renewed,
-    /// Known to be lost; without `auto_renew` and `session`, at the latest at the release. Without a confirmed release
-    /// the lock counts as lost.
+    /// The lock is known to be lost: without `auto_renew` and `session`, at the latest at the release. Without a
+    /// confirmed release the lock counts as lost.
     Lost {
-        /// From the grant until the loss was known.
+        /// The time from the grant until the loss was known.
         hold: Duration,
     },
-    /// Released by its guard.
+    /// The guard released the lock.
     Released {
-        /// From the grant to the release.
+        /// The time from the grant to the release.
         hold: Duration,
     },
 }
 
-/// A request is told as queued after this time.
+/// A request is reported as queued after this time.
 const QUEUED: Duration = Duration::from_millis(100);
 
 /// The observer of a client, and the log.
@@ -84,7 +84,7 @@ impl Observed {
         self.0.is_some() || cfg!(feature = "tracing")
     }
 
-    pub(crate) fn tell(&self, kind: EventKind, family: &Family, token: &[u8], fence: Option<u64>) {
+    pub(crate) fn notify(&self, kind: EventKind, family: &Family, token: &[u8], fence: Option<u64>) {
         if !self.is_on() {
             return;
         }
@@ -92,16 +92,16 @@ impl Observed {
         #[cfg(feature = "tracing")]
         log(&event);
         let Some(observer) = &self.0 else { return };
-        // The panic's own message is on stderr by now.
-        let _told = catch_unwind(AssertUnwindSafe(|| observer.observe(&event)));
+        // The panic's own message is on stderr already.
+        let _observed = catch_unwind(AssertUnwindSafe(|| observer.observe(&event)));
         #[cfg(feature = "tracing")]
-        if _told.is_err() {
+        if _observed.is_err() {
             tracing::error!(target: "redis_lock", ?event, "the observer panicked");
         }
     }
 }
 
-/// A request for a lock, or a command under it, is sent again.
+/// Logs that a request for a lock, or a command under it, is being retried.
 pub(crate) fn warn_of_a_retry(_family: &Family, _token: &[u8], _error: &RedisError) {
     #[cfg(feature = "tracing")]
     {
@@ -124,7 +124,7 @@ fn log(event: &Event) {
     tracing::debug!(target: "redis_lock", key, %owner, fence, after = time.map(tracing::field::debug), "{what}");
 }
 
-/// One call that acquires, from its beginning to its one end: also if its future is dropped.
+/// One call that acquires a lock. Its end is reported once, even if its future is dropped.
 pub(crate) struct Attempt<'a> {
     observed: &'a Observed,
     family: &'a Family,
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
         Attempt { observed, family, began: Instant::now(), token: StdMutex::default(), is_over: false }
     }
 
-    /// The owner of its request.
+    /// Sets the owner of its request.
     pub(crate) fn asks_as(&self, token: &[u8]) {
         if !self.observed.is_on() {
             return;
@@ -146,30 +146,30 @@ impl<'a> Attempt<'a> {
         *self.token.lock().expect(UNPOISONED) = token.to_vec();
     }
 
-    /// Tells after a while that it waits.
+    /// Reports after a while that it is queued.
     pub(crate) async fn queued(&self) {
         if !self.observed.is_on() {
             return std::future::pending().await;
         }
         tokio::time::sleep(QUEUED).await;
-        self.observed.tell(EventKind::Queued, self.family, &self.token.lock().expect(UNPOISONED), None);
+        self.observed.notify(EventKind::Queued, self.family, &self.token.lock().expect(UNPOISONED), None);
         std::future::pending().await
     }
 
     pub(crate) fn granted(mut self, fence: u64) {
         self.is_over = true;
-        self.tell_end(EventKind::Granted { wait: self.began.elapsed() }, Some(fence));
+        self.report_end(EventKind::Granted { wait: self.began.elapsed() }, Some(fence));
     }
 
-    fn tell_end(&self, kind: EventKind, fence: Option<u64>) {
-        self.observed.tell(kind, self.family, &self.token.lock().expect(UNPOISONED), fence);
+    fn report_end(&self, kind: EventKind, fence: Option<u64>) {
+        self.observed.notify(kind, self.family, &self.token.lock().expect(UNPOISONED), fence);
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.tell_end(EventKind::NotGranted { wait: self.began.elapsed() }, None);
+            self.report_end(EventKind::NotGranted { wait: self.began.elapsed() }, None);
         }
     }
 }

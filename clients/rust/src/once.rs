@@ -1,5 +1,5 @@
-//! Single-flight (request coalescing): one caller does the work, the others are told that it is done. Must never
-//! happen: work that failed or was given up counts as done.
+//! Single-flight (request coalescing): one caller does the work, and the others learn that it is done. Work that failed
+//! or was cancelled must never count as done.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,49 +12,47 @@ use crate::lock::{Lock, Taken};
 use crate::pause::Wait;
 use crate::protocol::Coalesce;
 
-/// How an acquire with COALESCE ended.
+/// The result of an acquire with COALESCE.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub enum Coalesced {
-    /// The work is this caller's. [`Guard::release`] reports it as done to the requests that wait with COALESCE;
+    /// This caller has to do the work. [`Guard::release`] reports it as done to the requests that wait with COALESCE;
     /// [`Guard::release_failed`], or dropping the guard, grants the lock to the next of them.
     Granted(Guard),
-    /// The work was done meanwhile, under the grant with this fence.
+    /// Another caller did the work meanwhile, under the hold with this fence.
     Done {
-        /// The fence of the hold that was released.
+        /// The fencing token of that hold.
         fence: u64,
     },
-    /// The time was over first.
+    /// The wait timed out.
     NotGranted,
 }
 
 impl Lock {
-    /// Acquires the lock, or waits until its holder has done the work: for at most `wait`, in the server's queue
-    /// (COALESCE). Check whether the work is needed before the call, and again after a grant: another caller may have
-    /// done it just before. [`Lock::once`] does all of that.
+    /// Acquires the lock, or waits for at most `wait` until its holder has done the work (COALESCE). Check whether the
+    /// work is needed before the call, and again after a grant, because another caller may have done it just before.
+    /// [`Lock::once`] does all of that.
     ///
-    /// Only of a mutex, and neither with [`Lock::mixed`] nor with [`Lock::at_least`]: a release under these ends no
-    /// wait.
+    /// It needs a mutex without [`Lock::mixed`] and [`Lock::at_least`], under which a release would not end the wait.
     ///
     /// # Errors
-    /// As [`Lock::acquire_within`].
+    /// Those of [`Lock::acquire_within`], and [`Error::Usage`] for another lock.
     pub async fn acquire_coalesced(&self, wait: Duration) -> Result<Coalesced> {
         self.coalesced(Wait::within(wait)).await
     }
 
-    /// Makes a value once for all callers: returns what `read` finds, or what `make` makes while this caller alone
-    /// holds the lock (single-flight: no stampede on a missing cache entry). The callers that wait meanwhile read the
-    /// new value.
+    /// Returns the value that `read` finds. If there is none, one caller computes it with `make` and the others wait:
+    /// single-flight, against a cache stampede.
     ///
-    /// `read` returns None if there is no value yet; it runs before the lock is requested, after the grant, and after
+    /// `read` returns None if there is no value yet. It runs before the lock is requested, after the grant, and after
     /// another caller's release. `make` stores the value where `read` finds it. It gets the guard, for its fence, its
-    /// loss and [`Guard::exec`], and must not keep it. The lock needs a lease, or a maker that dies would keep all
-    /// other callers waiting; for work that may take longer than the lease it needs [`Lock::auto_renew`].
+    /// loss and [`Guard::exec`], and must not keep it. The lock needs a lease, so that a caller that dies does not keep
+    /// the others waiting; if the work may take longer than the lease, use [`Lock::auto_renew`].
     ///
-    /// An error of `make` is returned to its caller alone; the next caller makes the value. The same after the future
-    /// is dropped, and, after the lease, when the process dies. If the lock was lost while `make` ran, the result is
-    /// what `read` finds then, or what `make` returned if `read` finds nothing: only the guard reports the loss. `wait`
-    /// limits only the wait for another caller; `read` and `make` have no limit.
+    /// If `make` fails, only its own caller gets the error, and the next caller computes the value. The same happens if
+    /// the future is dropped, and, once the lease has expired, if the process dies. If the lock is lost while `make`
+    /// runs, the result is what `read` finds then, or what `make` returned if `read` finds nothing; only the guard
+    /// reports the loss. `wait` limits the wait for another caller, but not `read` and `make`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -77,9 +75,8 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// [`Error::NotMade`] if `wait` was over first, with [`Lock::tell_holder`] [`Error::NotGranted`]; [`Error::Usage`]
-    /// without a lease; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
+    /// # Errors [`Error::NotMade`], or with [`Lock::tell_holder`] [`Error::NotGranted`], if there was no value within
+    /// `wait`; [`Error::Usage`] without a lease; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
@@ -99,7 +96,7 @@ impl Lock {
             }
             let late = match self.coalesced(ends).await {
                 Ok(Coalesced::Granted(guard)) => break Arc::new(guard),
-                // Done but not there (the lock was held for something else, or the value has gone): ask again.
+                // Done, but no value (the lock was held for something else, or the value was evicted): try again.
                 Ok(Coalesced::Done { .. }) if !ends.is_over() => continue,
                 Ok(Coalesced::Done { .. } | Coalesced::NotGranted) => Error::NotMade { within: wait },
                 // With `tell_holder`.
@@ -115,14 +112,15 @@ impl Lock {
         };
         match made {
             Ok(value) => match guard.end(Work::Done).await {
-                // Another caller may have made the value too: return what all other callers read.
+                // Another caller may have computed the value as well: return what all other callers read.
                 Err(Error::LockLost) => Ok(read().await?.unwrap_or(value)),
-                // The value was made under the lock; if the release cannot reach the server, the lease ends the hold.
+                // The value was computed under the lock. If the release cannot reach the server, the lease ends the
+                // hold.
                 Ok(()) | Err(_) => Ok(value),
             },
             Err(error) => {
-                // The error of the work says more than an error of the release, and must not wait for it.
-                guard.end_behind(Work::Failed).await;
+                // The error of the work says more than one of the release, and must not wait for it.
+                guard.end_after_error(Work::Failed).await;
                 Err(error)
             }
         }

@@ -1,4 +1,4 @@
-//! Spans and histograms of OpenTelemetry (the feature `opentelemetry`): an [`Observer`](crate::Observer).
+//! OpenTelemetry spans and histograms (feature `opentelemetry`): an [`Observer`](crate::Observer).
 
 use std::time::{Duration, SystemTime};
 
@@ -11,19 +11,19 @@ use crate::observer::{Event, EventKind, Observer};
 
 const NAME: &str = "redislock";
 
-/// The bounds of the buckets, from an uncontended grant to the longest waits and holds. The default ones are for
-/// milliseconds.
+/// Bucket bounds, from an uncontended grant to the longest waits and holds. The default bounds are for milliseconds.
 const SECONDS: [f64; 18] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0];
 
-/// The spans `redislock.acquire` and `redislock.hold`, and the histograms `redislock.wait.duration` and
-/// `redislock.hold.duration` in seconds, with the attributes `redislock.kind` and `redislock.outcome` (`granted`,
-/// `not_granted`; `released`, `lost`). Key, owner and fence are attributes of the spans only.
+/// An observer that records the spans `redislock.acquire` and `redislock.hold`, and the histograms
+/// `redislock.wait.duration` and `redislock.hold.duration` in seconds, with the attributes `redislock.kind` and
+/// `redislock.outcome` (`granted`, `not_granted`; `released`, `lost`). Key, owner and fence are attributes of the spans
+/// only.
 ///
 /// ```
 /// # use redis_lock_client::{Client, OpenTelemetry, Result};
 /// # fn client() -> Result<Client> {
-/// // The providers that the program has set by `opentelemetry::global`.
+/// // The program has set the providers with `opentelemetry::global`.
 /// let client = Client::open("redis://127.0.0.1/")?.observer(OpenTelemetry::global());
 /// # Ok(client)
 /// # }
@@ -35,14 +35,14 @@ pub struct OpenTelemetry<T: Tracer = BoxedTracer> {
 }
 
 impl OpenTelemetry {
-    /// Of the global providers, which the program sets before.
+    /// Uses the global providers, which the program must set first.
     pub fn global() -> OpenTelemetry {
         OpenTelemetry::new(global::tracer(NAME), &global::meter(NAME))
     }
 }
 
 impl<T: Tracer> OpenTelemetry<T> {
-    /// Of a tracer and a meter of the caller's.
+    /// Uses the given tracer and meter.
     pub fn new(tracer: T, meter: &Meter) -> OpenTelemetry<T> {
         let histogram = |name, description| {
             let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
@@ -66,7 +66,7 @@ impl<T: Tracer> OpenTelemetry<T> {
         attributes.push(KeyValue::new("redislock.key", keys));
         attributes.push(KeyValue::new("redislock.owner", event.owner.to_string()));
         attributes.extend(event.fence.map(|fence| KeyValue::new("redislock.fence", fence.cast_signed())));
-        // Its parent is the span of the task that acquires or releases.
+        // The parent is the current span of the task that acquires or releases.
         let builder = SpanBuilder::from_name(span).with_start_time(now - time).with_attributes(attributes);
         let mut span = self.tracer.build(builder);
         if outcome == "lost" {

@@ -4,30 +4,30 @@ use std::time::{Duration, Instant};
 
 use crate::token::jittered;
 
-/// BLOCK without a reply time-out.
+/// The longest BLOCK without a reply timeout.
 const SLICE: Duration = Duration::from_secs(5);
-/// The server takes no BLOCK beyond its clock's range.
+/// The server accepts no BLOCK beyond the range of its clock.
 const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 
-/// How long an acquire goes on.
+/// How long an acquire waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Without waiting.
+    /// Do not wait.
     Not,
     Until(Instant),
-    ForEver,
+    Unlimited,
 }
 
 impl Wait {
     pub(crate) fn within(time: Duration) -> Wait {
-        // A wait beyond the clock's range is one without end.
-        Instant::now().checked_add(time).map_or(Wait::ForEver, Wait::Until)
+        // A wait beyond the range of the clock is unlimited.
+        Instant::now().checked_add(time).map_or(Wait::Unlimited, Wait::Until)
     }
 
     pub(crate) fn ends(self) -> Option<Instant> {
         match self {
             Wait::Until(ends) => Some(ends),
-            Wait::Not | Wait::ForEver => None,
+            Wait::Not | Wait::Unlimited => None,
         }
     }
 
@@ -36,7 +36,7 @@ impl Wait {
     }
 }
 
-/// The length of BLOCK, with room for the reply before the time-out.
+/// The length of BLOCK, which leaves time for the reply before the timeout.
 pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
     match reply_timeout {
         None => SLICE,
@@ -45,7 +45,7 @@ pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
     }
 }
 
-/// Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue.
+/// Jittered pauses, far below lock.keep-place (1 s), so that the waiter keeps its queue position.
 pub(crate) struct Backoff {
     longest: Duration,
     last: Duration,
@@ -69,12 +69,14 @@ impl Backoff {
     }
 }
 
-/// How long a release is resent while a caller waits for it, or behind it: long enough for a failover.
+/// How long a release is retried while a caller waits for it, or for a later request of the owner: long enough for a
+/// failover.
 const RELEASE: Duration = Duration::from_secs(10);
 
-/// Resends a request for this long after its first failure. There is a second try, however late the first one failed.
+/// Retries a request for a limited time after its first failure. It is always tried twice, however late the first
+/// attempt failed.
 pub(crate) struct Resend {
-    /// None: for ever.
+    /// None: no limit.
     limit: Option<Duration>,
     until: Option<Instant>,
     backoff: Backoff,
@@ -85,12 +87,12 @@ impl Resend {
         Resend { limit: Some(limit), until: None, backoff: Backoff::new() }
     }
 
-    /// For a release that a caller waits for, or behind which another release of the owner waits.
+    /// For a release that a caller waits for, or that another release of the owner waits for.
     pub(crate) fn of_a_release() -> Resend {
         Resend::within(RELEASE)
     }
 
-    /// For the cleanup after a caller that has gone: no caller waits for it, and no place in a queue depends on its
+    /// For the cleanup after a caller that is gone: no caller waits for it, and no queue position depends on its
     /// pauses.
     pub(crate) fn behind(limit: Option<Duration>) -> Resend {
         let backoff = Backoff { last: Duration::from_secs(1), ..Backoff::new() };
@@ -101,7 +103,7 @@ impl Resend {
         match (self.until, self.limit) {
             (Some(until), _) => Instant::now() >= until,
             (None, limit) => {
-                // A limit beyond the clock's range is no limit.
+                // A limit beyond the range of the clock is no limit.
                 self.until = limit.and_then(|limit| Instant::now().checked_add(limit));
                 false
             }

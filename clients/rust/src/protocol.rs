@@ -23,18 +23,17 @@ use crate::pause::{slice_of, Backoff, Resend, Wait};
 use crate::token::{jittered, make_token};
 use crate::transport::{ReplyTime, Transport};
 
-/// Later than this, no reply to BLOCK will come.
+/// A reply to BLOCK that is later than this counts as lost.
 const LATE: Duration = Duration::from_secs(5);
-/// How long a request without BLOCK is resent: long enough for a reconnect and a slot's move.
+/// How long a request without BLOCK is retried: long enough for a reconnect and for a slot to move.
 const RESEND: Duration = Duration::from_secs(1);
-/// How late the last attempt may end, counted from the end of the caller's time.
+/// How long the last attempt may go on after the acquire timeout.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
-/// How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is
-/// over.
+/// How long a cancelled caller waits for its cleanup, which then goes on in the background until the lease expires.
 pub(crate) const KEPT: Duration = Duration::from_secs(1);
-/// How many holders LOCK.INFO names, the oldest.
+/// The number of holders to ask LOCK.INFO for.
 const HOLDERS: u32 = 100;
-/// The time limit of one cleanup attempt.
+/// The timeout of one cleanup attempt.
 const CLEANUP: Duration = Duration::from_secs(2);
 
 /// One acquire; retries repeat the same bytes.
@@ -45,25 +44,25 @@ pub(crate) struct Request {
     /// The owner's count in this mode before the request, and after the grant.
     pub(crate) before: u32,
     pub(crate) holds: u32,
-    /// The fence of the owner's holds in the other mode; None: it has none. Another fence is a new grant, which also
-    /// follows the loss of those holds.
-    pub(crate) beside: Option<u64>,
+    /// The fence of the owner's holds in the other mode; None: it has none. A different fence means a new grant, which
+    /// also follows the loss of those holds.
+    pub(crate) other_fence: Option<u64>,
     pub(crate) lease: Lease,
     pub(crate) at_least: Option<Duration>,
     pub(crate) session: Session,
     pub(crate) coalesce: Coalesce,
-    /// A command to run under the grant, which is given back behind it.
+    /// A command to run under the grant, which is released right after it.
     pub(crate) inner: Option<Cmd>,
 }
 
-/// Whether the lock is to be bound to the connection.
+/// Whether the lock is bound to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     Bound,
     None,
 }
 
-/// Whether the end of the holder's work answers the request too.
+/// Whether the end of the holder's work ends the request as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coalesce {
     On,
@@ -84,7 +83,7 @@ impl Coalesce {
 #[derive(Debug)]
 pub(crate) enum Acquired {
     Granted(Granted),
-    /// Only of a request with a command, whose reply this is.
+    /// The reply of the command, for a request with one.
     Ran(Granted, Result<Value>),
     Done {
         fence: u64,
@@ -112,20 +111,20 @@ impl Request {
     }
 }
 
-/// Cleans up after an acquire that ends without a guard, also if its future is dropped: withdraws a request that is
-/// queued or was granted meanwhile. If the server cannot be reached, the lease ends the hold.
+/// Cleans up after an acquire that ends without a guard, even if its future is dropped: withdraws a request that is
+/// queued, or was granted meanwhile. If the server cannot be reached, the lease ends the hold.
 pub(crate) struct Cleanup {
     connector: Connector,
     request: Option<Request>,
     hold: Option<Arc<Hold>>,
     /// The future may be dropped on any thread.
     runtime: Handle,
-    /// The outcome of a request is unknown: it may be queued or granted.
+    /// True if the outcome of a request is unknown: it may be queued or granted.
     is_uncertain: bool,
 }
 
 impl Cleanup {
-    /// `hold`: the owner's; None: a request with a command has none.
+    /// `hold`: that of the owner; None for a request with a command.
     pub(crate) fn of(connector: &Connector, request: &Request, hold: Option<&Arc<Hold>>) -> Cleanup {
         Cleanup {
             connector: connector.clone(),
@@ -136,7 +135,7 @@ impl Cleanup {
         }
     }
 
-    /// The grant has an owner, or nothing was granted.
+    /// Nothing is left to clean up: the grant has a guard, or nothing was granted.
     pub(crate) fn disarm(&mut self) {
         self.is_uncertain = false;
     }
@@ -145,7 +144,7 @@ impl Cleanup {
     pub(crate) async fn run(mut self, before: u32) {
         if let (true, Some(mut request)) = (self.is_uncertain, self.request.take()) {
             request.before = before;
-            // In a task of its own: the caller may be dropped meanwhile.
+            // In a separate task, because the caller may be dropped meanwhile.
             let working = self.start(request);
             let _done_or_late = tokio::time::timeout(KEPT, working).await;
         }
@@ -165,7 +164,8 @@ impl Drop for Cleanup {
     }
 }
 
-/// Acquires the lock. `poll`: polls at this interval and does not queue, beside clients that hold the key as a string.
+/// Acquires the lock. `poll`: polls at this interval instead of queueing, because other clients hold the key as a
+/// string.
 pub(crate) async fn acquire(
     transport: &Transport,
     request: &Request,
@@ -176,20 +176,20 @@ pub(crate) async fn acquire(
     let background = cleanup.connector.background.clone();
     let mut retries = Retries::default();
     {
-        // Pinned: a future that is passed on is moved.
+        // Pinned, because a future that is passed on would be moved.
         let asking = pin!(async {
             if !background.is_settled() {
                 let owner = request.owner();
                 let settled = Box::pin(background.settled_for(&owner));
                 match wait {
                     Wait::Not => tokio::time::timeout(RESEND, settled).await.map_err(|_| late(None))?,
-                    Wait::Until(_) | Wait::ForEver => settled.await,
+                    Wait::Until(_) | Wait::Unlimited => settled.await,
                 }
             }
             ask(transport, request, wait, poll, cleanup, &mut retries).await
         });
         let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
-        // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
+        // The limit covers the whole last attempt: connecting, the reply, finding the node of a cluster.
         if let Ok(acquired) = tokio::time::timeout_at(last.into(), asking).await {
             return acquired;
         }
@@ -197,28 +197,28 @@ pub(crate) async fn acquire(
     Err(late(retries.cause))
 }
 
-/// `cause`: of the attempt before.
+/// `cause`: that of the previous attempt.
 fn late(cause: Option<RedisError>) -> Error {
     let late = "no reply within the time to wait".to_string();
     let words = cause.map_or_else(|| late.clone(), |cause| format!("{late}; the previous attempt: {cause}"));
     Error::Redis(io::Error::new(io::ErrorKind::TimedOut, words).into())
 }
 
-/// Why a request is sent again. The first time is logged, as its caller may wait without a limit.
+/// Records why a request is sent again. Logs the first time, because its caller may wait indefinitely.
 #[derive(Default)]
 struct Retries {
     cause: Option<RedisError>,
     since: Option<Instant>,
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Retries {
     fn after(&mut self, failure: Failure, family: &Family, token: &[u8]) {
         let since = *self.since.get_or_insert_with(Instant::now);
-        // Redirections are part of every move of a slot, and a grace period of every start that has one.
+        // Every slot move causes redirections, and a start with a grace period causes GRACE.
         let is_usual = failure.code() == "GRACE" || (failure.is_redirection() && since.elapsed() < RESEND);
-        if !self.is_told && !is_usual {
-            self.is_told = true;
+        if !self.is_logged && !is_usual {
+            self.is_logged = true;
             warn_of_a_retry(family, token, &failure.error);
         }
         self.cause = Some(failure.error);
@@ -234,8 +234,8 @@ async fn ask(
     retries: &mut Retries,
 ) -> Result<Acquired> {
     let waits = poll.is_none() && !matches!(wait, Wait::Not);
-    // A command goes over the shared connection first, without BLOCK: packets of many tasks are written together. Of 48
-    // tasks that is several times as fast as a connection for each.
+    // A command is first sent over the shared connection, without BLOCK, because packets of many tasks are then written
+    // together. With 48 tasks that is several times as fast as a connection for each.
     let mut tries = waits && request.inner.is_some();
     let mut resend = Resend::within(RESEND);
     let mut backoff = Backoff::new();
@@ -254,7 +254,7 @@ async fn ask(
                 unproven = None;
                 ask_once(transport, request, wait, waits && !tries, &mut is_left).await
             }
-            // Nothing was requested yet.
+            // Nothing has been requested yet.
             Err(failure) => Err(Failure { may_have_run: false, ..failure }),
         };
         let acquired = match asked {
@@ -262,7 +262,7 @@ async fn ask(
             Err(failure) => {
                 cleanup.is_uncertain = was_there || failure.may_have_run || is_left;
                 match failure.code() {
-                    // The command may have run: it is not sent again.
+                    // The command may have run, so it is not sent again.
                     _ if request.inner.is_some() && failure.may_have_run => return Err(Error::Redis(failure.error)),
                     "WRONGTYPE" if poll.is_none() => return Err(Box::pin(wrong_type(transport, request)).await),
                     "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
@@ -303,8 +303,7 @@ async fn ask(
         match (wait, poll) {
             (Wait::Not, _) => return Ok(Acquired::NotGranted),
             (_, Some(poll)) => {
-                // Half to one and a half of the interval: old and new clients that poll in step would starve each
-                // other.
+                // Jittered, because old and new clients that poll in step would starve each other.
                 let pause = jittered(poll, 0.5, 1.5);
                 if wait.ends().is_some_and(|ends| ends.saturating_duration_since(Instant::now()) < pause) {
                     return Ok(Acquired::NotGranted);
@@ -317,19 +316,19 @@ async fn ask(
     }
 }
 
-/// Finds an `at_least` that the server will refuse, above `lock.max-lease` or of a user that may not renew, before the
-/// work runs: only its release would find it. It renews with that time as an owner that holds nothing, which changes
-/// nothing.
+/// Detects an `at_least` that the server will refuse, because it is above `lock.max-lease` or the user may not renew.
+/// Otherwise only the release would fail, after the work. Sends a renewal with that time by an owner that holds
+/// nothing, which changes nothing.
 async fn prove(transport: &Transport, request: &Request, time: Duration) -> std::result::Result<(), Failure> {
     let command = request.family.renew(&make_token(), Some(time));
     match transport.send(&command, ReplyTime::Immediate, Some(LATE)).await {
-        // The acquire tells of a key that is something else.
+        // The acquire reports a key of another type.
         Err(failure) if !failure.means_lost() => Err(failure),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// One request, or one slice of a wait. `is_left`: set if a hold is left behind a command.
+/// Sends one request, or one slice of a wait. `is_left`: set if a hold is left after a command.
 async fn ask_once(
     transport: &Transport,
     request: &Request,
@@ -366,18 +365,18 @@ async fn ask_once(
         *is_left = released.is_err();
         return Ok(Acquired::Ran(granted, result_of(transport, executed, &released)?));
     }
-    // The lease began with the grant, which may be a slice later than the request: if that matters, the server is asked
-    // how much is left.
+    // The lease began with the grant, which may be a slice later than the request. If that matters, ask the server how
+    // much is left.
     let is_lease_whole = request.lease.is_none_or(|lease| received.duration_since(sent) < lease / 10);
     // The local clock cannot tell whether the holds in the other mode lasted until the grant.
-    let is_new_beside = request.beside.is_some_and(|known| known != fence);
-    if is_lease_whole && !is_new_beside {
+    let is_new_grant = request.other_fence.is_some_and(|known| known != fence);
+    if is_lease_whole && !is_new_grant {
         return Ok(Acquired::Granted(granted));
     }
     let asked = Instant::now();
     let question = request.family.held(&request.token);
     let asking = Box::pin(transport.send(&question, ReplyTime::Immediate, Some(LATE))).await;
-    // Whatever became of this question, the lock was granted.
+    // The lock was granted, whatever the reason of this failure.
     let reply = asking.map_err(|failure| Failure { may_have_run: true, ..failure })?;
     Ok(match held(&reply).map_err(Failure::sent)? {
         Some(held) => {
@@ -388,7 +387,7 @@ async fn ask_once(
     })
 }
 
-/// The result of a command that followed a grant.
+/// Interprets the reply of a command that followed a grant.
 ///
 /// # Errors
 /// The command did not run, and may be sent again with its request.
@@ -403,7 +402,7 @@ fn result_of(
     };
     Ok(Err(match failure.code() {
         "NOTHELD" => Error::LockLost,
-        // Of the lock's key, which the release reports too, or of the command's own.
+        // It may concern the lock's key, in which case the release reports it as well, or the command's own key.
         "WRONGTYPE" if released.as_ref().is_err_and(Failure::means_lost) => Error::LockLost,
         _ if !transport.is_of_command(&failure) => return Err(failure),
         _ => own_error(failure),
@@ -432,11 +431,11 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
     Error::WrongType(format!("the key '{}' is a {found}, not a lock{hint}", request.family.name()))
 }
 
-/// Leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the lease.
+/// Removes the request from the queue, or releases its grant, as soon as the server can be reached within the lease.
 async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>>) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
-    // In this order: a release alone could arrive just before the grant.
+    // Cancel first: a release alone could arrive just before the grant.
     for command in [request.family.cancel(&request.token), release] {
         let mut resend = Resend::behind(request.lease);
         while let Err(failure) = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await {
@@ -446,8 +445,8 @@ async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>
             resend.pause().await;
         }
     }
-    // What the owner still holds is in the other mode. It has the fence of the upgrade if that was granted meanwhile.
-    if let (Some(_), Some(hold)) = (request.beside, hold) {
+    // The owner still holds the other mode, which keeps the fence of an upgrade that was granted meanwhile.
+    if let (Some(_), Some(hold)) = (request.other_fence, hold) {
         match ask_held(&transport, &request.family, &request.token).await {
             Ok(Some(held)) => hold.adopt(held.fence),
             Ok(None) => hold.lose(&request.family),
@@ -458,14 +457,14 @@ async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>
 
 /// Waits until this many replicas have received the grant, which was made on this same connection.
 pub(crate) async fn replicated(transport: &Transport, replicas: u32, within: Duration) -> Result<()> {
-    // Beyond the clock's range it has no end.
+    // A timeout beyond the range of the clock is unlimited.
     let until = Instant::now().checked_add(within);
     loop {
         let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         let wait = slice_of(transport.reply_timeout()).min(left);
         let mut command = redis::cmd("WAIT");
         command.arg(replicas).arg(milliseconds(wait));
-        // The cleanup after a reply that does not come is part of the time.
+        // Leave time for the cleanup if no reply comes.
         let reply = transport.send(&command, ReplyTime::Blocking, Some(wait.saturating_add(LATE - KEPT))).await?;
         let confirmed = integer(&reply)?;
         if confirmed >= i64::from(replicas) {
@@ -489,15 +488,15 @@ pub(crate) enum Ownership {
 pub(crate) struct Release {
     /// The owner's count in this mode after the release.
     pub(crate) holds: u32,
-    /// Until then the lock is left to its lease.
+    /// Until then the release only sets the lease.
     pub(crate) kept_until: Option<Instant>,
     pub(crate) work: Work,
     /// The lock was known to be lost before.
     pub(crate) was_lost: bool,
 }
 
-/// Releases. A release is resent if its reply was lost. `session`: the connection that the lock is bound to, which is
-/// closed after the first failure: the server may see its end although no other connection reaches it.
+/// Releases holds. A release whose reply was lost is resent. `session`: the connection that the lock is bound to. It is
+/// closed after the first failure, because the server may notice that even if no other connection can reach it.
 pub(crate) async fn release(
     transport: &Transport,
     family: &Family,
@@ -519,7 +518,7 @@ pub(crate) async fn release(
             Ok(reply) => reply,
             Err(failure) if failure.means_lost() => {
                 for command in family.release_each(token) {
-                    // A hold that this does not release ends with its lease.
+                    // If this fails, the lease ends the hold.
                     let _ = Box::pin(transport.send(&command, ReplyTime::Immediate, Some(CLEANUP))).await;
                 }
                 return Ok(Ownership::Lost);
@@ -537,15 +536,15 @@ pub(crate) async fn release(
         let was_held = match kept {
             Some(_) if integer(&reply)? == 1 => true,
             Some(_) => {
-                // One of several keys was lost: the others are released.
+                // One of multiple keys was lost: release the others.
                 kept_until = None;
                 continue;
             }
             None => family.was_held(&reply)?,
         };
-        // This release finds nothing because an earlier one, with a lost reply, has released the lock. If this release
-        // finds some of several keys, no earlier one has run. A loss that was known before stays one, whatever the
-        // server still had.
+        // If this release finds nothing, an earlier one whose reply was lost has released the lock. If it finds some of
+        // multiple keys, no earlier one has run. A loss that was known before remains a loss, even if the server still
+        // had the lock.
         let was_held = !was_lost && (was_held || (may_be_done && integer(&reply)? <= 0));
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }
@@ -573,7 +572,7 @@ pub(crate) async fn renew(transport: &Transport, family: &Family, hold: &Hold, l
     }
 }
 
-/// Sends a command that is safe to repeat, and resends it while that helps.
+/// Sends a command that is safe to repeat, and retries it while that may help.
 pub(crate) async fn query(transport: &Transport, command: &Cmd) -> std::result::Result<Value, Failure> {
     let mut resend = Resend::within(RESEND);
     loop {
@@ -593,14 +592,14 @@ pub(crate) async fn ask_held(transport: &Transport, family: &Family, token: &[u8
     }
 }
 
-/// The slot of a semaphore that the token holds; None: none.
+/// The slot of a semaphore that the token holds; None if it holds none.
 pub(crate) async fn ask_slot(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<u32>> {
     let held = info(&query(transport, &Family::info(family.key(), 0)).await?)?;
     let mut holders = held.into_iter().flat_map(|info| info.holders);
     Ok(holders.find(|holder| holder.owner == *token).and_then(|holder| holder.slot))
 }
 
-/// LOCK.INFO of the first of its keys that is held; with none, of the first one that is waited for.
+/// LOCK.INFO of the first of its keys that is held; if none is, of the first one with waiters.
 pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<Option<Info>> {
     let mut waited_for = None;
     for key in family.keys() {
@@ -612,8 +611,8 @@ pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<O
     Ok(waited_for)
 }
 
-/// LOCK.EXEC. Resent only if it certainly did not run: for a second, and while its slot moves as long as the hold
-/// lasts, because neither node runs a command on several keys of which one does not exist.
+/// Sends LOCK.EXEC. Resends it only if it did not run for certain: for a second, and while its slot moves as long as
+/// the hold lasts, because neither node runs a command on multiple keys of which one does not exist.
 pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold, inner: &Cmd) -> Result<Value> {
     let command = family.exec(&hold.token, inner);
     let mut resend = Resend::within(RESEND);
@@ -623,7 +622,7 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold,
         match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => return Ok(reply),
             Err(failure) if failure.code() == "NOTHELD" => return Err(Error::LockLost),
-            // WRONGTYPE of the lock's own key, or of the command's.
+            // WRONGTYPE may concern the lock's key or the command's own.
             Err(failure) if failure.code() == "WRONGTYPE" => {
                 return match ask_held(transport, family, &hold.token).await? {
                     Some(_) => Err(Error::Redis(failure.error)),

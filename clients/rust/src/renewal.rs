@@ -17,12 +17,12 @@ use crate::observer::EventKind;
 use crate::pause::Backoff;
 use crate::transport::{ReplyTime, Transport};
 
-/// The shortest time limit for the reply to a renewal, and the limit where the lease has no end.
+/// The shortest timeout for the reply to a renewal, and the timeout without a lease.
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
 /// Renews the lease for its full length after each third of it, so a loss is noticed within a third. `length` receives
-/// the new length after a manual renewal.
+/// the new length after a renewal on request.
 pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: watch::Receiver<Duration>) {
     let mut backoff = Backoff::new();
     let mut lease = *length.borrow_and_update();
@@ -34,7 +34,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
                 if changed.is_err() {
                     return;
                 }
-                // The lease has just been renewed by hand: wait for a third of its new length.
+                // The caller has just renewed the lease, so wait for a third of its new length.
                 lease = *length.borrow_and_update();
                 pause = lease / 3;
                 continue;
@@ -48,7 +48,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
         match is_held(&reply) {
             Some(true) => {
                 kept.extend(Some(sent + lease));
-                kept.connector.observed.tell(EventKind::Renewed, &family, &kept.token, Some(kept.fence()));
+                kept.connector.observed.notify(EventKind::Renewed, &family, &kept.token, Some(kept.fence()));
                 (backoff, pause) = (Backoff::new(), lease / 3);
             }
             None if !kept.is_lost() => pause = backoff.next(None).min(lease / 3),
@@ -57,8 +57,8 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
     }
 }
 
-/// Watches a session, which the server renews. The lock is lost when the connection ends, or when LOCK.HELD, sent after
-/// each third of the lease, answers nil.
+/// Watches a session, whose lease the server renews. The lock is lost when the connection ends, or when LOCK.HELD, sent
+/// after each third of the lease, returns nil.
 pub(crate) async fn session_loop(
     hold: Weak<Hold>,
     family: Family,
@@ -81,7 +81,7 @@ pub(crate) async fn session_loop(
         let Some(kept) = open(&hold) else { return };
         let (false, Some(transport)) = (is_over, kept.session()) else { return kept.lose(&family) };
         let sent = Instant::now();
-        // A session lives as long as its connection: a late reply must not end it.
+        // A session has no local deadline, so a late reply must not end it.
         let reply = transport.send(&family.held(&kept.token), ReplyTime::Immediate, Some(LATE)).await;
         if is_held(&reply) != Some(true) {
             return kept.lose(&family);
@@ -94,7 +94,7 @@ fn open(hold: &Weak<Hold>) -> Option<Arc<Hold>> {
     hold.upgrade().filter(|hold| !hold.is_over())
 }
 
-/// Whether the owner still holds the lock; None: the server gave no answer.
+/// Whether the owner still holds the lock; None: the server did not reply.
 fn is_held(reply: &Result<Value, Failure>) -> Option<bool> {
     match reply {
         Ok(reply) => Some(!matches!(reply, Value::Nil | Value::Int(0))),

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use crate::error::Result;
 use crate::node::Node;
 
-/// A server that has keys: the only one, the primary behind the sentinels, or a node of a cluster. From
+/// A server that has keys: the single server, the primary behind the sentinels, or a node of a cluster. Returned by
 /// [`Client::servers`](crate::Client::servers) and [`Client::server_of`](crate::Client::server_of).
 #[derive(Clone)]
 pub struct Server {
@@ -28,7 +28,7 @@ impl Server {
         self.node.name()
     }
 
-    /// A new connection for the caller.
+    /// Opens a new connection for the caller.
     ///
     /// # Errors
     /// [`Error::Redis`](crate::Error::Redis) if the server cannot be reached, or refuses the login.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::node::{moved_to, Address, Node};
 
-/// A node that has not answered within this time is asked beside the next one.
+/// If a node has not replied within this time, the next one is asked in parallel.
 const SOON: Duration = Duration::from_millis(100);
 
 pub(crate) enum Servers {
@@ -31,7 +31,7 @@ impl Servers {
         }
     }
 
-    /// Every server that may have keys: one, or a cluster's primaries.
+    /// The servers that may have keys: a single one, or the primaries of a cluster.
     pub(crate) async fn primaries(&self, limit: Duration) -> RedisResult<Vec<Arc<Node>>> {
         match self {
             Servers::Single(node) => Ok(vec![node.clone()]),
@@ -40,7 +40,7 @@ impl Servers {
         }
     }
 
-    /// The node at an address that another node of the cluster named.
+    /// The node at an address that another node of the cluster has named.
     pub(crate) fn named(&self, address: Address) -> RedisResult<Arc<Node>> {
         match self {
             Servers::Cluster(cluster) => cluster.map().node(&cluster.node, address),
@@ -48,7 +48,7 @@ impl Servers {
         }
     }
 
-    /// The primaries are looked up before the next command.
+    /// Makes the next command look up the primaries first.
     pub(crate) fn look_again(&self) {
         match self {
             Servers::Single(_) => {}
@@ -57,7 +57,7 @@ impl Servers {
         }
     }
 
-    /// Notes that this node could not act as a primary: the primary is looked up again before the next command.
+    /// Records that this node could not act as a primary, so the primary is looked up again before the next command.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         match self {
             Servers::Single(_) => {}
@@ -71,7 +71,7 @@ impl Servers {
         }
     }
 
-    /// Notes the new address of a slot, which a node reported.
+    /// Records the new address of a slot, which a node reported.
     pub(crate) fn moved(&self, slot: u16, address: Address) {
         if let Servers::Cluster(cluster) = self {
             cluster.map().assign(slot, slot, address);
@@ -86,7 +86,7 @@ pub(crate) struct Sentinel {
     node: ConnectionInfo,
     /// Never locked during I/O.
     found: StdMutex<Found>,
-    /// Belongs to the caller that asks the sentinels.
+    /// Held by the caller that is asking the sentinels.
     asking: Mutex<()>,
 }
 
@@ -136,7 +136,7 @@ impl Sentinel {
             Err(error) if error.detail().is_some_and(|words| words.contains("unknown command")) => {
                 let asked: Vec<String> = self.sentinels.iter().map(|sentinel| sentinel.name()).collect();
                 let words = format!("{} is a server, not a Sentinel (usually on port 26379)", asked.join(", "));
-                // Of this kind: asking again cannot help.
+                // An error of this kind, for which asking again cannot help.
                 Err(io::Error::new(io::ErrorKind::InvalidData, words).into())
             }
             Err(error) => Err(error),
@@ -152,13 +152,13 @@ impl Sentinel {
     }
 }
 
-/// A cluster's nodes, and the map of slots to nodes.
+/// The nodes of a cluster, and the map of slots to nodes.
 pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     node: ConnectionInfo,
-    /// Never locked during I/O: a node that does not answer holds up no caller of another one.
+    /// Never locked during I/O, so that a node that does not reply does not delay callers of other nodes.
     map: StdMutex<Map>,
-    /// Belongs to the caller that asks for the map.
+    /// Held by the caller that is asking for the map.
     asking: Mutex<()>,
 }
 
@@ -203,7 +203,7 @@ impl Cluster {
         addresses.into_iter().map(|address| map.node(&self.node, address)).collect()
     }
 
-    /// The map, after a look at the cluster if it is stale.
+    /// The map, refreshed first if it is stale.
     async fn fresh_map(&self, limit: Duration) -> RedisResult<StdMutexGuard<'_, Map>> {
         if self.map().is_stale {
             Box::pin(self.refresh(limit)).await?;
@@ -211,11 +211,11 @@ impl Cluster {
         Ok(self.map())
     }
 
-    /// Asks the known nodes and the seeds, until one answers.
+    /// Asks the known nodes and the seeds until one replies.
     async fn refresh(&self, limit: Duration) -> RedisResult<()> {
         let _asking = only_one(&self.asking, limit).await?;
         if !self.map().is_stale {
-            // Another caller has asked meanwhile.
+            // Another caller has refreshed it meanwhile.
             return Ok(());
         }
         let known: Vec<Arc<Node>> = self.map().nodes.values().chain(&self.seeds).cloned().collect();
@@ -277,13 +277,13 @@ fn connected(servers: Vec<ConnectionInfo>) -> RedisResult<Vec<Arc<Node>>> {
     servers.into_iter().map(|info| Ok(Arc::new(Node::new(info)?))).collect()
 }
 
-/// Waits until no other caller asks. The limit includes that: the other caller's node may not answer.
+/// Waits until no other caller is asking. The limit includes this, because the other caller's node may not reply.
 async fn only_one(asking: &Mutex<()>, limit: Duration) -> RedisResult<tokio::sync::MutexGuard<'_, ()>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no server reported in time which one has the key").into();
     tokio::time::timeout(limit, asking.lock()).await.map_err(late)
 }
 
-/// The first useful answer of these servers; None: none has one. One that is silent holds up the others for [`SOON`].
+/// The first useful reply of these servers; None if there is none. A silent server delays the others for [`SOON`].
 async fn first_answer<T>(
     servers: Vec<Arc<Node>>,
     command: Cmd,
@@ -314,7 +314,7 @@ async fn first_answer<T>(
     }
 }
 
-/// Connects and asks, within `limit`.
+/// Connects and asks within `limit`.
 async fn ask(node: &Node, command: &Cmd, limit: Duration) -> RedisResult<Value> {
     let began = Instant::now();
     let (generation, mut connection) = node.shared(limit).await?;
@@ -328,7 +328,7 @@ async fn ask(node: &Node, command: &Cmd, limit: Duration) -> RedisResult<Value> 
 }
 
 /// One range of CLUSTER SLOTS: the first and the last slot, and the address of their primary. A node that does not know
-/// its own host sends none: then it is `asked_host`, to which CLUSTER SLOTS was sent.
+/// its own host sends none; `asked_host`, to which CLUSTER SLOTS was sent, replaces it.
 fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
@@ -338,7 +338,7 @@ fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, (host, u16::try_from(*port).ok()?)))
 }
 
-/// `host:port` of a redirection; an empty host means the node that answered.
+/// `host:port` of a redirection. An empty host stands for that of the node that replied.
 pub(crate) fn redirected(target: &str, asked_host: &str) -> Option<Address> {
     let (host, port) = target.rsplit_once(':')?;
     let host = if host.is_empty() || host == "?" { asked_host } else { host };

@@ -1,4 +1,4 @@
-//! Tokens that are readable in LOCK.INFO, `host:pid:random`, owners as text, and random numbers for pauses.
+//! Tokens that are readable in LOCK.INFO, `host:pid:random`; owners as text; and random numbers for pauses.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 const LONGEST: usize = 38;
 
-/// A new token: 64 random bits in hex, after at most 38 bytes of the host's name.
+/// Returns a new owner ID, `host:pid:random`, with 64 random bits in hex; at most 38 bytes.
 pub fn make_token() -> Vec<u8> {
-    // Cached: it is a system call.
+    // Cached, because it takes a system call.
     static HOST: OnceLock<String> = OnceLock::new();
     token_of(HOST.get_or_init(|| gethostname::gethostname().to_string_lossy().into_owned()))
 }
@@ -24,8 +24,8 @@ fn token_of(host: &str) -> Vec<u8> {
     token.into_bytes()
 }
 
-/// Numbers of the system's generator for secrets, eight of one system call: each call would cost as much as the rest of
-/// a token. They are of one thread and one process: a child of fork() takes its own.
+/// Random numbers of the operating system, eight from one system call, because a call for each would cost as much as
+/// the rest of a token. Each thread has its own, and so does a child of fork().
 struct Numbers {
     left: Vec<u64>,
     pid: u32,
@@ -62,12 +62,12 @@ pub(crate) fn random_between(low: f64, high: f64) -> f64 {
     low + (high - low) * fraction
 }
 
-/// Multiplied by a random number in `low..high`; at most what a Duration holds.
+/// Multiplies by a random number in `low..high`; saturates at the maximum Duration.
 pub(crate) fn jittered(time: Duration, low: f64, high: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * random_between(low, high)).unwrap_or(Duration::MAX)
 }
 
-/// An owner, or token: any bytes, nearly always text. Shown as text, with other bytes as `\xff`.
+/// An owner ID: arbitrary bytes, nearly always text. It is shown as text, with other bytes as `\xff`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Vec<u8>);
 
@@ -76,7 +76,7 @@ impl Owner {
         Owner(token.to_vec())
     }
 
-    /// As the server has it, and as [`Guard::token`](crate::Guard::token) is.
+    /// The owner ID as bytes, as [`Guard::token`](crate::Guard::token) returns it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

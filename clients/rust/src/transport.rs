@@ -20,7 +20,7 @@ pub(crate) struct Transport {
     connector: Connector,
     key: Vec<u8>,
     own: Option<Mutex<Own>>,
-    /// The node for the next request only: the slot is being moved to it.
+    /// The node for the next request only, because the slot is moving to it.
     asked: StdMutex<Option<Address>>,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Transport {
 #[derive(Default)]
 struct Own {
     connection: Option<(Arc<Node>, MultiplexedConnection)>,
-    /// It was made where an ASK has sent a request: until the slot has moved there, each command of the key needs
-    /// ASKING, and that does no harm afterwards.
+    /// It leads to a node to which an ASK has redirected. Each command of the key needs ASKING there until the slot has
+    /// moved, and ASKING does no harm afterwards.
     asked: Option<Address>,
-    /// Only of a session: true after its connection has ended.
+    /// For a session: turns true when its connection ends.
     ended: Option<watch::Receiver<bool>>,
     kind: OwnKind,
 }
@@ -55,17 +55,17 @@ pub(crate) enum ReplyTime {
 }
 
 impl Transport {
-    /// Over connections that other locks share.
+    /// Sends over connections that all locks share.
     pub(crate) fn pooled(connector: &Connector, key: &[u8]) -> Transport {
         Transport { connector: connector.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
     }
 
-    /// Over a dedicated connection.
+    /// Sends over a dedicated connection.
     pub(crate) fn own(connector: &Connector, key: &[u8]) -> Transport {
         Transport { own: Some(Mutex::default()), ..Transport::pooled(connector, key) }
     }
 
-    /// Over a dedicated connection that reports its end, for a session.
+    /// Sends over a dedicated connection that reports its end, for a session.
     pub(crate) fn watched(connector: &Connector, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
         Transport { own: Some(Mutex::new(own)), ..Transport::pooled(connector, key) }
@@ -78,23 +78,24 @@ impl Transport {
         own.ended.clone()
     }
 
-    /// Keeps the dedicated connection, which no session is bound to, for another caller. Its replies have all arrived.
-    pub(crate) async fn give_back(&self) {
+    /// Keeps the dedicated connection, to which no session is bound, for another caller. All of its replies have
+    /// arrived.
+    pub(crate) async fn return_connection(&self) {
         let Some(own) = &self.own else { return };
         if let Some((node, connection)) = own.lock().await.connection.take() {
-            node.give_back(connection);
+            node.return_connection(connection);
         }
     }
 
-    /// Ends the transport's dedicated connection.
+    /// Closes the transport's dedicated connection.
     pub(crate) async fn close(&self) {
         if let Some(own) = &self.own {
             own.lock().await.connection = None;
         }
     }
 
-    /// True if the error reply to LOCK.EXEC is the command's own, and no refusal after which nothing was run. Outside
-    /// of a cluster TRYAGAIN is the command's, on a key that is adopted.
+    /// True if the error reply to LOCK.EXEC is the command's own, and not a refusal after which nothing ran. Outside a
+    /// cluster TRYAGAIN is the command's own, on an adopted key.
     pub(crate) fn is_of_command(&self, failure: &Failure) -> bool {
         let is_cluster = matches!(*self.connector.servers, Servers::Cluster(_));
         failure.is_reply && (!failure.is_transient() || (failure.code() == "TRYAGAIN" && !is_cluster))
@@ -104,7 +105,7 @@ impl Transport {
         self.connector.timeouts.reply
     }
 
-    /// Sends a command and returns its reply, within `limit` or the client's reply time-out, whichever is shorter.
+    /// Sends a command and returns its reply, within `limit` or the client's reply timeout, whichever is shorter.
     pub(crate) async fn send(&self, command: &Cmd, time: ReplyTime, limit: Option<Duration>) -> Result<Value, Failure> {
         let limit = self.limit(limit);
         let asked = self.asked.lock().expect(UNPOISONED).take();
@@ -114,13 +115,13 @@ impl Transport {
         let node = self.node(&asked).await.map_err(Failure::unsent)?;
         let reply = match (time, &asked) {
             (ReplyTime::Immediate, None) => self.send_shared(&node, command, limit).await,
-            // No command of another caller may come between ASKING and this one.
+            // No command of another caller must come between ASKING and this one.
             _ => self.send_alone(&node, &asked, command, limit).await,
         };
         reply.map_err(|failure| self.noted(&node, failure))
     }
 
-    /// Sends commands in one packet and returns their replies, errors among them. As [`Transport::send`], but never
+    /// Sends commands in one packet and returns their replies, including errors. Like [`Transport::send`], but never
     /// over a dedicated connection.
     pub(crate) async fn send_packet(
         &self,
@@ -145,7 +146,7 @@ impl Transport {
                 let mut connection = node.take(timeout).await.map_err(Failure::unsent)?;
                 let replies = exchange_packet(&mut connection, &asked, commands, limit).await;
                 if replies.is_ok() {
-                    node.give_back(connection);
+                    node.return_connection(connection);
                 }
                 replies
             }
@@ -186,7 +187,7 @@ impl Transport {
         let mut connection = node.take(self.connector.timeouts.connect).await.map_err(Failure::unsent)?;
         let reply = exchange(&mut connection, asked, command, limit).await;
         if is_answered(&reply) {
-            node.give_back(connection);
+            node.return_connection(connection);
         }
         reply
     }
@@ -232,8 +233,8 @@ impl Transport {
         let connection = match own.kind {
             OwnKind::Kept => node.take(limit).await?,
             OwnKind::Watched | OwnKind::Pinned => {
-                // It logs in by AUTH, as the connection of the release will. RESP3 logs in by HELLO, which takes any
-                // password where the user has none: the session would begin, and its release be refused.
+                // Log in with AUTH, as the connection of the release will. RESP3 logs in with HELLO, which accepts any
+                // password if the user has none: the session would start, and its release would be refused.
                 node.shared(limit).await?;
                 let (connection, ended) = node.connect_watched(limit).await?;
                 own.ended = Some(ended);
@@ -251,7 +252,7 @@ impl Transport {
         }
     }
 
-    /// Learns from an error where to send the next request. Returns the error that the caller gets.
+    /// Takes from an error where to send the next request. Returns the error for the caller.
     fn noted(&self, node: &Arc<Node>, failure: Failure) -> Failure {
         if !matches!(*self.connector.servers, Servers::Cluster(_)) && failure.is_of_cluster_node() {
             return failure.of_cluster_node();
@@ -289,7 +290,7 @@ async fn exchange(
     within(limit, exchanged).await
 }
 
-/// All replies, or the failure of the connection before the last of them.
+/// All replies, or the connection failure that came before the last of them.
 async fn exchange_packet(
     connection: &mut MultiplexedConnection,
     asked: &Option<Address>,
@@ -299,7 +300,7 @@ async fn exchange_packet(
     let mut packet = redis::Pipeline::with_capacity(2 * commands.len());
     for command in commands {
         if asked.is_some() {
-            // It is for one command.
+            // It is for a single command.
             packet.add_command(cmd("ASKING"));
         }
         packet.add_command(command);
@@ -314,14 +315,14 @@ async fn exchange_packet(
 /// The result of a request to the connection.
 async fn sent<T>(mut replied: Pin<&mut impl Future<Output = RedisResult<T>>>) -> Result<T, Failure> {
     match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
-        // The connection had ended before: the command was not accepted, and nothing was written.
+        // The connection had ended before, so the command was not accepted and nothing was written.
         Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
         Poll::Ready(reply) => reply.map_err(Failure::sent),
         Poll::Pending => replied.await.map_err(Failure::sent),
     }
 }
 
-/// The future is pinned before: one that is passed on is moved.
+/// The future is pinned first, because one that is passed on would be moved.
 async fn within<T>(
     limit: Option<Duration>,
     exchanged: impl Future<Output = Result<T, Failure>> + Unpin,
@@ -333,7 +334,7 @@ async fn within<T>(
     })
 }
 
-/// True if a whole reply arrived, so that the connection is in step.
+/// True if a whole reply arrived, so the connection can be used again.
 fn is_answered(reply: &Result<Value, Failure>) -> bool {
     reply.as_ref().map_or_else(|failure| !is_connection_failure(&failure.error), |_| true)
 }

@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 use crate::pause::Wait;
 use crate::watched::Watched;
 
-/// How long an acquire without waiting waits for the replies to earlier requests of its owner.
+/// How long an acquire that does not wait may be delayed by earlier requests of its owner.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A value that belongs to one request at a time.
+/// A value that one request at a time holds.
 #[derive(Default)]
 pub(crate) struct Turn<T> {
     value: Mutex<T>,
-    /// True while it belongs to a request that may wait in the server's queue.
+    /// True while a request holds it that may wait in the server's queue.
     is_waiting: Watched<bool>,
-    /// The requests before their turn that such a request makes way for.
+    /// The waiting requests to which such a request yields.
     prompt: Arc<Watched<usize>>,
 }
 
@@ -30,8 +30,9 @@ pub(crate) struct TurnGuard<'a, T> {
 }
 
 impl<T> Turn<T> {
-    /// For a release: an acquire that begins from here on comes after it, and one that waits in the queue makes way
-    /// ([`TurnGuard::makes_way`]). It would keep its turn for as long as it waits, maybe for what is released.
+    /// For a release: acquires that start from here on come after it, and one that waits in the queue yields
+    /// ([`TurnGuard::yields`]). Otherwise it would keep its turn while it waits, possibly for what is being
+    /// released.
     pub(crate) fn comes_first(&self) -> Prompt {
         self.prompt.modify(|prompt| *prompt += 1);
         Prompt(self.prompt.clone())
@@ -42,7 +43,7 @@ impl<T> Turn<T> {
         self.take().await
     }
 
-    /// The value, unless a request has the turn.
+    /// The value, unless a request holds it.
     pub(crate) fn peek(&self) -> Option<MutexGuard<'_, T>> {
         self.value.try_lock().ok()
     }
@@ -51,18 +52,19 @@ impl<T> Turn<T> {
         TurnGuard { value: self.value.lock().await, of: self }
     }
 
-    /// For an acquire; None: its time is over. Without waiting: a request that may wait in the queue comes first.
+    /// For an acquire. None: its time ran out, or it does not wait and a request that may wait in the queue comes
+    /// first.
     ///
     /// # Errors
-    /// [`Error::Redis`], without waiting, if the requests that come first are not answered.
+    /// [`Error::Redis`] if an acquire does not wait, and the requests that come first get no reply.
     pub(crate) async fn take_to_acquire(&self, wait: Wait) -> Result<Option<TurnGuard<'_, T>>> {
-        // Most turns are free.
+        // Most of the time no request holds it.
         let taken = match (self.take_now(), wait) {
             (Some(free), Wait::Not) => return Ok(Some(free)),
             (Some(free), _) => Some(free),
             (None, Wait::Not) => return Box::pin(self.take_soon()).await,
             (None, Wait::Until(ends)) => Box::pin(tokio::time::timeout_at(ends.into(), self.take_last())).await.ok(),
-            (None, Wait::ForEver) => Some(Box::pin(self.take_last()).await),
+            (None, Wait::Unlimited) => Some(Box::pin(self.take_last()).await),
         };
         if let Some(taken) = &taken {
             taken.of.is_waiting.modify(|is_waiting| *is_waiting = true);
@@ -70,7 +72,7 @@ impl<T> Turn<T> {
         Ok(taken)
     }
 
-    /// After the releases that come first.
+    /// Waits for the releases that come first.
     async fn take_last(&self) -> TurnGuard<'_, T> {
         if self.prompt.get() > 0 {
             // An error would mean that the sender is gone, but `self` holds it.
@@ -79,7 +81,7 @@ impl<T> Turn<T> {
         self.take().await
     }
 
-    /// None: another request has the turn, or comes first.
+    /// None: another request holds it, or comes first.
     fn take_now(&self) -> Option<TurnGuard<'_, T>> {
         if self.prompt.get() > 0 {
             return None;
@@ -102,9 +104,9 @@ impl<T> Turn<T> {
 }
 
 impl<T> TurnGuard<'_, T> {
-    /// Returns when a release comes first. An acquire that waits in the queue leaves it then, ends its turn, and asks
-    /// again in a later one.
-    pub(crate) async fn makes_way(&self) {
+    /// Returns when a release comes first. An acquire that waits in the queue then leaves it, ends its turn, and asks
+    /// again later.
+    pub(crate) async fn yields(&self) {
         // An error would mean that the sender is gone, but the turn holds it.
         let _ = self.of.prompt.subscribe().wait_for(|prompt| *prompt > 0).await;
     }
@@ -116,7 +118,7 @@ impl<T> Drop for TurnGuard<'_, T> {
     }
 }
 
-/// Counts a release until it has its turn, or is dropped before.
+/// Counts a release until it gets its turn, or is dropped.
 pub(crate) struct Prompt(Arc<Watched<usize>>);
 
 impl Drop for Prompt {

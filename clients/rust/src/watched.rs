@@ -20,7 +20,7 @@ impl<T: Copy> Watched<T> {
         *self.lock()
     }
 
-    /// Tells the tasks that watch.
+    /// Changes the value, and notifies the tasks that watch it.
     pub(crate) fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut value = self.lock();
         let result = change(&mut value);
@@ -30,9 +30,9 @@ impl<T: Copy> Watched<T> {
         result
     }
 
-    /// Ends with this value.
+    /// A receiver of further changes. Its channel ends with this value.
     pub(crate) fn subscribe(&self) -> watch::Receiver<T> {
-        // Locked: no change comes between the value and its channel.
+        // Locked, so that no change comes between the value and its channel.
         let value = self.lock();
         self.channel.get_or_init(|| watch::Sender::new(*value)).subscribe()
     }
