@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use lock::manager::lock_manager::LockError;
+use lock::engine::lock_manager::LockError;
 use lock::queue::deadlock::Edge;
 use lock::queue::wait_queue::WaiterLimit;
 use lock::value::claim::{InvalidClaim, LockType};

@@ -5,9 +5,9 @@
 
 use std::ffi::CStr;
 
+use lock::engine::lock_manager::LockManager;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
-use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{Claim, LockRequest, LockType, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;

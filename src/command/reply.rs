@@ -3,10 +3,10 @@
 #[cfg(test)]
 pub(crate) mod recorder;
 
+use lock::engine::leave::Cancelled;
+use lock::engine::session::Renewed;
 use lock::host::WaitOutcome;
 use lock::key::ClientId;
-use lock::manager::leave::Cancelled;
-use lock::manager::session::Renewed;
 use lock::value::claim::{Claim, LockType};
 use lock::value::fence::Fence;
 use lock::value::holders::Slot;

@@ -4,7 +4,7 @@
 //! | ------------- | ------------------------------------------------------------------------------ |
 //! | `value`       | which owners hold a lock, and which requests does it admit                     |
 //! | `queue`       | which requests wait for a key, in which order, and would a wait ever end       |
-//! | `manager`     | what is the reply to a request, and what does each event cause                 |
+//! | `engine`      | what is the reply to a request, and what does each event cause                 |
 //! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests identified                                  |
 //! | `hold`        | how is an owner's hold of a key identified                                     |
@@ -13,16 +13,16 @@
 //! | `one_or_many` | how is a list stored that usually has one element                              |
 //! | `testing`     | do the rules hold under any schedule                                           |
 //!
-//! Imports run one way: `value <- host <- queue <- manager <- testing`.
+//! Imports run one way: `value <- host <- queue <- engine <- testing`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod engine;
 pub mod hold;
 pub mod host;
 pub mod id_map;
 pub mod key;
-pub mod manager;
 pub mod name_filter;
 pub mod one_or_many;
 pub mod queue;

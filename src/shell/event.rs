@@ -1,7 +1,7 @@
 //! Changes that callbacks see but may not act on. They are recorded, and the next engine pass applies them.
 
+use lock::engine::keyspace_changes::LockRemoval;
 use lock::key::{ClientId, Key, RequestId};
-use lock::manager::keyspace_changes::LockRemoval;
 use lock::value::fence::Fence;
 use lock::value::owner::Owner;
 use lock::value::time::Instant;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicPtr};
 
 use command::adopted::AdoptedKeys;
 use command::host::GrantedTo;
+use lock::engine::timers::NextTimer;
 use lock::key::{ClientId, Key};
-use lock::manager::timers::NextTimer;
 use lock::value::claim::ByLockType;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
-use lock::manager::lock_manager::Limits;
-use lock::manager::observer::Observe;
+use lock::engine::lock_manager::Limits;
+use lock::engine::observer::Observe;
 use lock::value::time::WaitLimit;
 
 use super::ffi::context::Ctx;

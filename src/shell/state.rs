@@ -4,8 +4,8 @@ use std::cell::{RefCell, RefMut};
 use std::mem;
 
 use command::lock_log::LockLog;
+use lock::engine::lock_manager::LockManager;
 use lock::key::{KeyRef, RequestId};
-use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
 use super::background::events::{self, Event, NoteAllAfterPanic};

@@ -7,11 +7,11 @@ use std::mem;
 
 use command::errors::{self, ErrorReply};
 use command::host::{KeyArguments, NewWaiter};
+use lock::engine::lock_manager::LockManager;
+use lock::engine::timers::{NextTimer, WRITE_RETRY_MS};
+use lock::engine::uncontended::LazyKey;
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
-use lock::manager::lock_manager::LockManager;
-use lock::manager::timers::{NextTimer, WRITE_RETRY_MS};
-use lock::manager::uncontended::LazyKey;
 use lock::value::claim::{LockRequest, ReleaseAmount};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use lock::manager::release::{HoldsOf, WorkOutcome};
+use lock::engine::release::{HoldsOf, WorkOutcome};
 use lock::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;

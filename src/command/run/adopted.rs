@@ -3,13 +3,13 @@
 //! Whatever does not concern a lock goes to the server unchanged: a key that holds a string, a value that cannot be a
 //! token, a command from the primary or the append-only file.
 
+use lock::engine::acquire::{AcquireRequest, Acquired, Wait};
+use lock::engine::lock_manager::{LockError, LockManager};
+use lock::engine::preempt::{ExclusiveHolder, Preempted, Preemption};
+use lock::engine::release::WorkOutcome;
+use lock::engine::step::Engine;
 use lock::host::{Host, Keys, Park};
 use lock::key::KeyRef;
-use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
-use lock::manager::lock_manager::{LockError, LockManager};
-use lock::manager::preempt::{ExclusiveHolder, Preempted, Preemption};
-use lock::manager::release::WorkOutcome;
-use lock::manager::step::Engine;
 use lock::value::claim::{Claim, InvalidClaim, LockRequest, LockType, Origin, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::outcome::{KeyError, Released};

@@ -1,10 +1,10 @@
 //! The same for locks that keep their hold count in a hash field named after the owner: `HINCRBY key owner 1` and
 //! related commands.
 
+use lock::engine::counted_holds::{CountChange, Counted};
+use lock::engine::lock_manager::LockError;
+use lock::engine::release::WorkOutcome;
 use lock::key::KeyRef;
-use lock::manager::counted_holds::{CountChange, Counted};
-use lock::manager::lock_manager::LockError;
-use lock::manager::release::WorkOutcome;
 use lock::value::claim::{Count, InvalidClaim, LockType, ReleaseAmount};
 use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::OwnerRef;

@@ -1,8 +1,8 @@
 //! Commands that change no lock, even if a lease has expired. LOCK.HELD, LOCK.INFO and LOCK.WAITERS read one key;
 //! LOCK.SCAN and LOCK.TOP list keys; LOCK.LOG reads or resets the log; LOCK.HELP lists the commands.
 
+use lock::engine::lock_manager::LockManager;
 use lock::key::{ClientId, KeyRef};
-use lock::manager::lock_manager::LockManager;
 use lock::queue::busiest::{busiest, BusyQueue};
 use lock::queue::request::QueuedRequest;
 use lock::value::claim::{Claim, InvalidClaim, LockType, Origin};

@@ -1,10 +1,10 @@
 //! The commands that grant, end or renew holds: `*.ACQUIRE`, `*.RELEASE`, `*.RENEW`, LOCK.CANCEL, LOCK.BREAK.
 
+use lock::engine::acquire::{AcquireRequest, Acquired, Wait};
+use lock::engine::lock_manager::LockError;
+use lock::engine::release::WorkOutcome;
+use lock::engine::session::RenewRequest;
 use lock::key::{ClientId, KeyRef};
-use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
-use lock::manager::lock_manager::LockError;
-use lock::manager::release::WorkOutcome;
-use lock::manager::session::RenewRequest;
 use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::outcome::Grant;
 use lock::value::owner::OwnerRef;

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use std::num::NonZeroU64;
 
+use lock::engine::lock_manager::LockManager;
 use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
-use lock::manager::lock_manager::LockManager;
 use lock::value::claim::{LockRequest, LockType, ReleaseAmount};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;

@@ -1,9 +1,9 @@
 //! The simulated server's own commands: DEL, RENAME and similar, MULTI, subscriptions, CONFIG and CLIENT, as far as the
 //! transcripts of `tests/spec` need them.
 
+use lock::engine::leave::Leave;
 use lock::host::simulated::{Keyspace, Stored};
 use lock::key::{ClientId, Key};
-use lock::manager::leave::Leave;
 use lock::value::time::{Deadline, Timestamp};
 
 use super::parts::Call;

@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use lock::engine::leave::Leave;
+use lock::engine::lock_manager::LockManager;
 use lock::host::simulated::{KeyEvent, Keyspace, Stored};
 use lock::key::{ClientId, Key};
-use lock::manager::leave::Leave;
-use lock::manager::lock_manager::LockManager;
 
 use super::clients::{AllClients, Connection, GrantedHere};
 use super::resp::Encoder;

@@ -3,7 +3,7 @@
 //! A request is in the wait queue of each of its keys, at its position. The position is the same in all of them, so
 //! that two multi-key requests have the same order everywhere. When its client has left (stopped waiting or
 //! disconnected), a request keeps a reserved position for a while, but is skipped. This file keeps requests and their
-//! order; admission is decided in `manager`.
+//! order; admission is decided in `engine`.
 
 mod of_owner;
 

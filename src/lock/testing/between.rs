@@ -6,11 +6,11 @@
 
 use super::checks;
 use super::rules::Rules;
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::leave::Leave;
+use crate::engine::lock_manager::LockError;
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{Key, RequestId};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::leave::Leave;
-use crate::manager::lock_manager::LockError;
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode};

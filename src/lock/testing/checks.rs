@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use super::contract::{Claim, Command, Event, Holds};
 use super::rules::{to_key, Rules};
 use super::schedule::Step;
+use crate::engine::lock_manager::LockManager;
+use crate::engine::timers::NextTimer;
 use crate::host::simulated::{Keyspace, Stored};
 use crate::host::{Content, Entry, Keys, WriteCheck};
 use crate::key::Key;
-use crate::manager::lock_manager::LockManager;
-use crate::manager::timers::NextTimer;
 use crate::queue::request::QueuedRequest;
 use crate::value::claim::LockType;
 use crate::value::fence::Fence;
@@ -94,7 +94,7 @@ pub fn check_lock(lock: &Lock) {
         assert!((1..=MAX_OWNER).contains(&owner.len()), "{:?} has an invalid length", hold.owner);
         assert_eq!(lock.fence_of(owner), Some(hold.fence), "{:?} is not found", hold.owner);
         assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
-        // A reentrant mutex may be held 0 times: see `manager/counted_holds`.
+        // A reentrant mutex may be held 0 times: see `engine/counted_holds`.
         let may_be_none = lock.lock_type() == Some(LockType::Reentrant);
         let is_some = hold.holds > 0 || hold.reads > 0 || may_be_none;
         assert!(lock.is_held_by(owner) && is_some, "{:?} holds nothing", hold.owner);

@@ -3,8 +3,8 @@
 use super::contract::{Outcome, Refusal, WaitReply};
 use super::model::SilentEnds;
 use super::rules::Rules;
+use crate::engine::observer::Statistics;
 use crate::host::simulated::Stored;
-use crate::manager::observer::Statistics;
 use crate::value::claim::{ByLockType, LockType};
 
 /// The replies to clients since the server started, by kind.

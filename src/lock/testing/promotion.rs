@@ -3,10 +3,10 @@
 
 use super::checks;
 use super::rules::Rules;
+use crate::engine::acquire::{Acquired, Wait};
+use crate::engine::release::{HoldsOf, WorkOutcome};
 use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
-use crate::manager::acquire::{Acquired, Wait};
-use crate::manager::release::{HoldsOf, WorkOutcome};
 use crate::value::claim::{Claim, Count, Mode, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;

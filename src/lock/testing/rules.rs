@@ -8,16 +8,16 @@ use super::contract::{
     Acquire, Change, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, WaitReply, Writes,
 };
 use super::trace::{self, At};
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::counted_holds::{CountChange, Counted};
+use crate::engine::leave::{Cancelled, Leave};
+use crate::engine::lock_manager::{Limits, LockError, LockManager};
+use crate::engine::preempt::{Preempted, Preemption};
+use crate::engine::release::{HoldsOf, WorkOutcome};
+use crate::engine::session::{RenewRequest, Renewed};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, TimeSlices};
 use crate::host::{Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::counted_holds::{CountChange, Counted};
-use crate::manager::leave::{Cancelled, Leave};
-use crate::manager::lock_manager::{Limits, LockError, LockManager};
-use crate::manager::preempt::{Preempted, Preemption};
-use crate::manager::release::{HoldsOf, WorkOutcome};
-use crate::manager::session::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::{Grant, KeyError, Released};

@@ -11,9 +11,9 @@
 use std::cell::RefCell;
 
 use super::rules::{to_reply, Rules};
+use crate::engine::timers::NextTimer;
 use crate::host::simulated::{replace_records, Record};
 use crate::host::WaitOutcome;
-use crate::manager::timers::NextTimer;
 
 thread_local!(static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) });
 

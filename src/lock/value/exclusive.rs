@@ -103,7 +103,7 @@ impl Exclusive {
         if !self.is_held_by(owner) {
             return Ok(Released::NotHeld);
         }
-        // A count of 0 (`manager/counted_holds`) leaves nothing to release but the lock itself.
+        // A count of 0 (`engine/counted_holds`) leaves nothing to release but the lock itself.
         let left = if self.holds == 0 { 0 } else { amount.taken_from(self.holds)? };
         if left == 0 {
             return Ok(Released::Gone);

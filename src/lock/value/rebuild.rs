@@ -59,7 +59,7 @@ impl LockTypeAndLimit {
             LockType::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
             _ if holder.slot.is_some() => false,
             LockType::Mutex => holder.holds == 1 && holder.reads == 0,
-            // A count of 0: see `manager/counted_holds`.
+            // A count of 0: see `engine/counted_holds`.
             LockType::Reentrant => holder.reads == 0,
             LockType::Semaphore => holder.holds > 0 && holder.reads == 0,
             LockType::ReadWrite => holder.holds > 0 || holder.reads > 0,

@@ -1,8 +1,8 @@
 //! Schedules the inspection of keys that other commands may have changed: a few keys every few milliseconds while a
 //! request waits. The cost does not depend on the command rate of the server, and other commands pay nothing.
 
+use lock::engine::lock_manager::LockManager;
 use lock::host::{Host, Keys};
-use lock::manager::lock_manager::LockManager;
 use lock::value::time::Instant;
 use redis_module::raw;
 

@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use lock::manager::timers::NextTimer;
+use lock::engine::timers::NextTimer;
 use lock::value::time::Instant;
 
 use crate::shell::clock;

@@ -3,8 +3,8 @@
 //! bound to.
 
 use command::adopted::seen::Act;
+use lock::engine::keyspace_changes::LockRemoval;
 use lock::key::{Key, KeyRef};
-use lock::manager::keyspace_changes::LockRemoval;
 use lock::value::claim::LockType;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;

@@ -15,7 +15,7 @@ use command::errors::ErrorReply;
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, AdoptionCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{Condition, Expiry, ReleaseCommand, RenewCommand, ScanCommand, SetCommand, Token, MAX_LEASE_MS};
-use lock::manager::release::{HoldsOf, WorkOutcome};
+use lock::engine::release::{HoldsOf, WorkOutcome};
 use lock::value::claim::{Claim, Count, LockType, Mode, ReleaseAmount};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};

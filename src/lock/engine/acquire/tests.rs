@@ -1,7 +1,7 @@
 use super::*;
+use crate::engine::fixture::{owner, Fixture};
 use crate::host::simulated::SentEffect;
 use crate::host::WriteCheck;
-use crate::manager::fixture::{owner, Fixture};
 use crate::queue::position::QueuePosition;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, InvalidClaim, Mode, ReleaseAmount};

@@ -1,9 +1,9 @@
 use super::*;
+use crate::engine::acquire::Acquired;
+use crate::engine::fixture::{key, owner, Fixture};
 use crate::host::simulated::SentEffect;
 use crate::host::WaitOutcome;
 use crate::key::{ClientId, Key};
-use crate::manager::acquire::Acquired;
-use crate::manager::fixture::{key, owner, Fixture};
 use crate::value::claim::{Count, Mode};
 use crate::value::time::{Instant, Lease};
 

@@ -101,8 +101,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::SentEffect;
-    use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::ReleaseAmount;
     use crate::value::outcome::{KeyError, Released};
 

@@ -126,12 +126,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+    use crate::engine::fixture::{owner, Fixture};
+    use crate::engine::observer::Occurrence;
     use crate::host::simulated::{SentEffect, TimeSlices};
     use crate::host::WaitOutcome;
     use crate::key::ClientId;
-    use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-    use crate::manager::fixture::{owner, Fixture};
-    use crate::manager::observer::Occurrence;
     use crate::value::claim::{Claim, Count, LockRequest, Mode};
     use crate::value::time::{Deadline, Lease, Timestamp, WaitLimit};
 

@@ -99,9 +99,9 @@ fn evict(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, En
 #[cfg(test)]
 mod tests {
 
+    use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::{SentEffect, Stored};
     use crate::key::ClientId;
-    use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Deadline, Lease, Timestamp};

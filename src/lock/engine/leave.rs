@@ -200,10 +200,10 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+    use crate::engine::fixture::{key, owner, Fixture};
+    use crate::engine::session::{RenewRequest, Renewed};
     use crate::host::simulated::SentEffect;
-    use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-    use crate::manager::fixture::{key, owner, Fixture};
-    use crate::manager::session::{RenewRequest, Renewed};
     use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Lease, WaitLimit};

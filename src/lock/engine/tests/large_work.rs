@@ -1,11 +1,11 @@
 //! Tests that no time slice is long, however many requests, keys and owners there are. Each slice is counted in steps
 //! (keys opened, requests and owners looked up), so that an unbounded slice fails by a number and not by a clock.
 
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::fixture::{key, owner, Fixture};
+use crate::engine::release::WorkOutcome;
 use crate::host::simulated::{Stored, TimeSlices};
 use crate::key::{Key, KeyRef, RequestId};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::release::WorkOutcome;
 use crate::queue::lookups;
 use crate::value::claim::{Claim, Count, LockRequest, ReleaseAmount};
 use crate::value::outcome::Released;

@@ -3,16 +3,16 @@
 
 use std::num::NonZeroU64;
 
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::fixture::{key, owner, Fixture};
+use crate::engine::leave::Leave;
+use crate::engine::pending_removals::PendingRemoval;
+use crate::engine::release::WorkOutcome;
+use crate::engine::session::{RenewRequest, Renewed};
+use crate::engine::timers::WRITE_RETRY_MS;
 use crate::host::simulated::{SentEffect, Stored, TimeSlices};
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, RequestId};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::leave::Leave;
-use crate::manager::pending_removals::PendingRemoval;
-use crate::manager::release::WorkOutcome;
-use crate::manager::session::{RenewRequest, Renewed};
-use crate::manager::timers::WRITE_RETRY_MS;
 use crate::value::claim::{Claim, Count, LockRequest, LockType, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Instant, Lease, WaitLimit};

@@ -131,10 +131,10 @@ mod tests {
     use std::cell::Cell;
 
     use super::LazyKey;
+    use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::{SentEffect, Stored};
     use crate::host::Keys;
     use crate::key::{ClientId, KeyRef};
-    use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{ByLockType, Claim, Count, InvalidClaim, LockRequest, Mode, ReleaseAmount};
     use crate::value::outcome::{Grant, KeyError, Released};
     use crate::value::time::{Instant, Lease};

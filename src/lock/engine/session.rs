@@ -137,10 +137,10 @@ fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::acquire::Acquired;
+    use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::SentEffect;
     use crate::key::{ClientId, Key};
-    use crate::manager::acquire::Acquired;
-    use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, InvalidClaim, Mode, ReleaseAmount};
     use crate::value::outcome::Released;
     use crate::value::time::{Deadline, Lease, Timestamp};

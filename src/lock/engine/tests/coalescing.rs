@@ -1,13 +1,13 @@
 //! Tests of COALESCE requests: the release of the lock completes them, and no other end of the hold does.
 
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::fixture::{key, owner, Fixture};
+use crate::engine::leave::{Cancelled, Leave};
+use crate::engine::release::{HoldsOf, WorkOutcome};
+use crate::engine::session::RenewRequest;
 use crate::host::simulated::TimeSlices;
 use crate::host::{WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::leave::{Cancelled, Leave};
-use crate::manager::release::{HoldsOf, WorkOutcome};
-use crate::manager::session::RenewRequest;
 use crate::value::claim::{Claim, Count, LockRequest, LockType, ReleaseAmount};
 use crate::value::fence::Fence;
 use crate::value::outcome::Released;

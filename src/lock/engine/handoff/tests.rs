@@ -1,12 +1,12 @@
 use std::num::NonZeroU64;
 
+use crate::engine::acquire::{AcquireRequest, Acquired, Wait};
+use crate::engine::fixture::{key, owner, Fixture};
+use crate::engine::observer::Occurrence;
+use crate::engine::release::WorkOutcome;
 use crate::host::simulated::{Keyspace, SentEffect, SimulatedEntry, TimeSlices};
 use crate::host::{Host, Keys, WaitOutcome, WriteCheck};
 use crate::key::{ClientId, Key, KeyRef};
-use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::observer::Occurrence;
-use crate::manager::release::WorkOutcome;
 use crate::value::claim::{Claim, Count, LockRequest, Mode, ReleaseAmount};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Instant, Lease, WaitLimit};

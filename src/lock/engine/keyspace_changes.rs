@@ -131,12 +131,12 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::fixture::{key, owner, Fixture};
+    use crate::engine::lock_manager::LockError;
+    use crate::engine::observer::{EndedBy, Occurrence};
     use crate::host::simulated::{KeyEvent, SentEffect, Stored};
     use crate::host::{WaitOutcome, WriteCheck};
     use crate::key::{ClientId, Key};
-    use crate::manager::fixture::{key, owner, Fixture};
-    use crate::manager::lock_manager::LockError;
-    use crate::manager::observer::{EndedBy, Occurrence};
     use crate::value::claim::{Claim, Count, ReleaseAmount};
     use crate::value::fence::Fence;
     use crate::value::outcome::KeyError;

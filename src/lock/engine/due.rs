@@ -122,7 +122,7 @@ impl Rescans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manager::fixture::Fixture;
+    use crate::engine::fixture::Fixture;
     use crate::value::claim::Claim;
     use crate::value::time::Lease;
 

@@ -279,10 +279,10 @@ pub(super) fn first_of(grants: &[Grant]) -> Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::acquire::Acquired;
+    use crate::engine::fixture::{owner, Fixture};
+    use crate::engine::lock_manager::LockError;
     use crate::host::simulated::SentEffect;
-    use crate::manager::acquire::Acquired;
-    use crate::manager::fixture::{owner, Fixture};
-    use crate::manager::lock_manager::LockError;
     use crate::value::claim::{Claim, Count, Mode};
     use crate::value::time::Lease;
 
@@ -326,7 +326,7 @@ mod tests {
             (Claim::ReadWrite(Mode::Read, Count::Delta(1)), Claim::ReadWrite(Mode::Write, Count::Delta(1)));
         let mut fixture = Fixture::of(&[("z", write), ("a", read), ("a", write), ("x", write)]);
         fixture.acquire_all("x", &[b"l"], Claim::Mutex, None, Lease::Persist);
-        fixture.server.keyspace.delete(&crate::manager::fixture::key());
+        fixture.server.keyspace.delete(&crate::engine::fixture::key());
         acquire(&mut fixture, &[b"k"], read);
         fixture.cancel("a").unwrap();
         let refused = fixture.try_acquire("a", &[b"l"], Claim::Mutex);
@@ -351,7 +351,7 @@ mod tests {
         let (owner, now) = (owner("a"), fixture.server.now());
         let claim = Claim::Permits { limit: 1, count: Count::Delta(2) };
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        let (mut host, key) = (fixture.server.host(&now), crate::manager::fixture::key());
+        let (mut host, key) = (fixture.server.host(&now), crate::engine::fixture::key());
         let key = key.as_ref();
         let refused =
             fixture.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, None).ok().unwrap();

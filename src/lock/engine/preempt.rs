@@ -233,9 +233,9 @@ fn left_of(until: Deadline, now: &Now) -> Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::SentEffect;
     use crate::key::{ClientId, Key};
-    use crate::manager::fixture::{key, owner, Fixture};
 
     const MUTEX: Claim = Claim::Mutex;
     const ADOPTED: Claim = Claim::AdoptedMutex;

@@ -1,14 +1,14 @@
 //! Tests of what is counted and recorded.
 
+use crate::engine::acquire::AcquireRequest;
+use crate::engine::fixture::{key, owner, Fixture};
+use crate::engine::keyspace_changes::LockRemoval;
+use crate::engine::lock_manager::LockError;
+use crate::engine::observer::{EndedBy, Observe, Observer, Occurrence, Statistics};
+use crate::engine::release::HoldsOf;
+use crate::engine::session::{RenewRequest, Renewed};
 use crate::host::simulated::Stored;
 use crate::key::{ClientId, RequestId};
-use crate::manager::acquire::AcquireRequest;
-use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::keyspace_changes::LockRemoval;
-use crate::manager::lock_manager::LockError;
-use crate::manager::observer::{EndedBy, Observe, Observer, Occurrence, Statistics};
-use crate::manager::release::HoldsOf;
-use crate::manager::session::{RenewRequest, Renewed};
 use crate::queue::queues::WaitQueues;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, LockRequest, Mode, ReleaseAmount};

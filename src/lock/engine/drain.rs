@@ -178,10 +178,10 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::acquire::Acquired;
+    use crate::engine::fixture::{key, Fixture};
     use crate::host::simulated::TimeSlices;
     use crate::key::{Key, RequestId};
-    use crate::manager::acquire::Acquired;
-    use crate::manager::fixture::{key, Fixture};
     use crate::value::claim::{Claim, ReleaseAmount};
     use crate::value::time::Lease;
 
