@@ -20,7 +20,7 @@ pub struct IdMap<I, V> {
 const PARTS: usize = 16;
 
 /// An empty part keeps capacity for this many values.
-const KEPT_ROOM: usize = 28;
+const KEPT_CAPACITY: usize = 28;
 
 impl<I, V> Default for IdMap<I, V> {
     fn default() -> IdMap<I, V> {
@@ -66,8 +66,8 @@ impl<I: Copy + Eq + Hash, V> IdMap<I, V> {
         let part = &mut self.parts[part_of(id)];
         let value = part.remove(id)?;
         self.len -= 1;
-        if part.is_empty() && part.capacity() > KEPT_ROOM {
-            part.shrink_to(KEPT_ROOM);
+        if part.is_empty() && part.capacity() > KEPT_CAPACITY {
+            part.shrink_to(KEPT_CAPACITY);
         }
         Some(value)
     }
@@ -118,6 +118,6 @@ mod tests {
         let mut map = IdMap::default();
         (0..100_000_u64).for_each(|id| _ = map.insert(id, ()));
         (0..100_000).for_each(|id| _ = map.remove(&id));
-        assert!(map.parts.iter().all(|part| (1..=KEPT_ROOM).contains(&part.capacity())));
+        assert!(map.parts.iter().all(|part| (1..=KEPT_CAPACITY).contains(&part.capacity())));
     }
 }

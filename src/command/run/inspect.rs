@@ -154,7 +154,7 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
             let row = |hold| rows(hold, lock_type, session(hold), granted_to(hold));
             let rows: Vec<_> = length.of(&holds).flat_map(row).collect();
             host.map(7);
-            text_field(&mut host, "kind", lock_type.word().as_bytes());
+            text_field(&mut host, "kind", lock_type.name().as_bytes());
             integer_field(&mut host, "limit", i64::from(limit));
             integer_field(&mut host, "fence", fence);
             integer_field(&mut host, "ttl", ttl);
@@ -258,7 +258,7 @@ fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Opt
     };
     out.map(8);
     text_field(out, "owner", request.owner.as_bytes());
-    text_field(out, "mode", request.claim.mode_word().as_bytes());
+    text_field(out, "mode", request.claim.mode_name().as_bytes());
     integer_field(out, "permits", i64::from(permits));
     write_client(out, client.as_ref());
     integer_field(out, "waited", signed(now.ms_since(request.since)));
@@ -327,7 +327,7 @@ impl ScannedLock<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
         out.map(6);
         text_field(out, "key", self.key);
-        text_field(out, "kind", self.lock_type.word().as_bytes());
+        text_field(out, "kind", self.lock_type.name().as_bytes());
         text_field(out, "owner", self.owner.as_bytes());
         integer_field(out, "holders", count(self.holders));
         integer_field(out, "ttl", self.until.ttl_ms(now));
@@ -372,7 +372,7 @@ fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first
     out.map(7);
     integer_field(out, "db", i64::from(busy.queue.key.db));
     text_field(out, "key", busy.queue.key.as_ref().name);
-    text_field(out, "kind", lock_type.word().as_bytes());
+    text_field(out, "kind", lock_type.name().as_bytes());
     integer_field(out, "waiters", count(busy.queue.waiters()));
     integer_field(out, "longest", signed(now.instant().ms_since(busy.since)));
     match &first {

@@ -336,13 +336,13 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             return;
         }
         let upgrades = waiting.present().take_while(|(position, _)| position.rank == Rank::Upgrade);
-        let is_over = |id: &RequestId| {
+        let has_ended = |id: &RequestId| {
             let Some(queued) = queues.request(*id) else { return false };
             let lock = self.entry.content().lock();
             !lock.is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
         };
-        let over: Vec<_> = upgrades.map(|(_, id)| id).filter(is_over).collect();
-        over.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
+        let ended: Vec<_> = upgrades.map(|(_, id)| id).filter(has_ended).collect();
+        ended.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
     }
 
     fn limit_of_queue(&self) -> Option<u32> {

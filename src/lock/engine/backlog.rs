@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::deliveries::{Deliveries, GrantInFlight};
-use super::due::{Due, Rescans};
+use super::due::{DueSet, Rescans};
 use super::pending_removals::{PendingRemoval, PendingRemovals};
 use super::session_bindings::{Binding, Bindings};
 use crate::key::RequestId;
@@ -20,7 +20,7 @@ use crate::queue::request::QueueId;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     /// Wait queues to be served as soon as writes are allowed.
-    pub queues: Due<QueueId>,
+    pub queues: DueSet<QueueId>,
     /// Rescans of many wait queues. Each visited queue is served.
     pub rescans: Rescans,
     /// Requests that are ending but have no reply yet, or are still in their queues.

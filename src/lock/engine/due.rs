@@ -9,18 +9,18 @@ use crate::queue::request::QueueId;
 /// A set of work items. They are taken in order, starting after the item that was taken last and wrapping around, until
 /// none is left.
 #[derive(Clone, Debug)]
-pub(super) struct Due<T> {
+pub(super) struct DueSet<T> {
     all: BTreeSet<T>,
     last: Option<T>,
 }
 
-impl<T> Default for Due<T> {
+impl<T> Default for DueSet<T> {
     fn default() -> Self {
-        Due { all: BTreeSet::new(), last: None }
+        DueSet { all: BTreeSet::new(), last: None }
     }
 }
 
-impl<T: Copy + Ord> Due<T> {
+impl<T: Copy + Ord> DueSet<T> {
     /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -58,7 +58,7 @@ impl<T: Copy + Ord> Due<T> {
     }
 }
 
-impl<T: Copy + Ord> Extend<T> for Due<T> {
+impl<T: Copy + Ord> Extend<T> for DueSet<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, few: I) {
         self.all.extend(few);
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_item_that_is_put_back_comes_after_all_others() {
-        let mut due = Due::default();
+        let mut due = DueSet::default();
         due.extend([3, 1, 2]);
         due.extend([2, 4]);
         due.remove(4);

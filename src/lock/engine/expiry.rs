@@ -40,16 +40,16 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             let end = holder.until.timestamp().unwrap_or(now.timestamp());
             (holder.owner, holder.fence, EndedBy::LeaseExpired(end))
         };
-        let mut gone: Vec<_> = lock.remove_expired(now.timestamp()).into_iter().map(ended).collect();
-        let leases = gone.len();
+        let mut removed: Vec<_> = lock.remove_expired(now.timestamp()).into_iter().map(ended).collect();
+        let leases = removed.len();
         let disconnected = self.disconnected();
         let Content::Lock(lock) = self.entry.content() else { return };
-        gone.extend(disconnected.into_iter().filter_map(|(owner, by)| evict(lock, owner, by)));
+        removed.extend(disconnected.into_iter().filter_map(|(owner, by)| evict(lock, owner, by)));
         self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
-        if gone.is_empty() {
+        if removed.is_empty() {
             return;
         }
-        for (owner, fence, by) in &gone {
+        for (owner, fence, by) in &removed {
             self.count_and_record_end(owner.as_bytes(), *fence, *by);
             self.manager.bindings.unbind(self.key, owner.as_bytes());
         }
@@ -59,7 +59,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                 if leases > 0 {
                     self.update(Effect::Ended(now.timestamp()));
                 }
-                gone[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
+                removed[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
             }
         }
         self.manager.waits.backlog.queues.extend(self.queue);

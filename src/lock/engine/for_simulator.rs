@@ -18,7 +18,7 @@ impl LockManager {
     }
 
     /// Whether new owners may be granted locks.
-    pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
+    pub(crate) fn has_grace_ended(&mut self, now: &Now) -> bool {
         !self.grace.is_running(now)
     }
 

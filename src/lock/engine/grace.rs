@@ -25,7 +25,7 @@ impl Grace {
     /// Applies a changed setting: a running grace period ends sooner or later than before. One that has ended stays
     /// ended, even if that was not checked yet. Returns whether one was running.
     pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
-        self.end_if_over(now);
+        self.forget_if_ended(now);
         let Some((since, _)) = self.period else { return false };
         self.begin(since, grace_ms);
         true
@@ -54,18 +54,18 @@ impl Grace {
 
     /// True once, at the first call after a grace period has ended by itself.
     pub fn take_end(&mut self, now: &Now) -> bool {
-        self.end_if_over(now);
+        self.forget_if_ended(now);
         self.watched.take_if(|watched| now.instant() >= *watched).is_some()
     }
 
     /// Whether a grace period is running.
     pub fn is_running(&mut self, now: &Now) -> bool {
-        self.end_if_over(now);
+        self.forget_if_ended(now);
         self.period.is_some()
     }
 
     /// Forgets a grace period that has ended.
-    fn end_if_over(&mut self, now: &Now) {
+    fn forget_if_ended(&mut self, now: &Now) {
         if self.ends().is_some_and(|until| now.instant() >= until) {
             self.period = None;
         }

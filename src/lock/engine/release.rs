@@ -131,11 +131,11 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         // Before the key is open, because for the write check the server may run a command.
         let queue = self.manager.queues().id_of(key);
         let waited_for = self.write_check_of_waited_for(key, queue);
-        let is_handed_over = matches!(waited_for, Some((_, WriteCheck::Allowed)));
+        let is_handed_off = matches!(waited_for, Some((_, WriteCheck::Allowed)));
         let mut open = self.open_of_queue(key, queue);
         open.remove_ended_holds();
         let is_shared = matches!(open.entry.content(), Content::Lock(lock) if lock.is_shared());
-        let (released, gone) = open.take_out(&end)?;
+        let (released, removed) = open.take_out(&end)?;
         match (released, end.holds_of()) {
             (Released::NotHeld | Released::Same(_), _) => return Ok(released),
             (Released::Fewer(_), HoldsOf::Owner(owner)) => {
@@ -144,11 +144,11 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             }
             (Released::Fewer(_), HoldsOf::AllOwners) => {}
             (Released::Gone, holds_of) => {
-                open.record_removed(&end, gone, waited_for.map(|(queue, _)| queue));
+                open.record_removed(&end, removed, waited_for.map(|(queue, _)| queue));
                 // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
                 // the key.
                 match holds_of {
-                    HoldsOf::Owner(owner) if is_shared && (is_handed_over || !open.is_vacant()) => {
+                    HoldsOf::Owner(owner) if is_shared && (is_handed_off || !open.is_vacant()) => {
                         open.update(Effect::Drop(owner));
                     }
                     // One effect for all holders, however many they are.
@@ -183,32 +183,32 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
 impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Removes the hold from the lock. Also returns the owners whose holds it ends, with the fencing tokens of their
     /// grants.
-    fn take_out(&mut self, end: &End<'_>) -> Result<(Released, Gone), KeyError> {
+    fn take_out(&mut self, end: &End<'_>) -> Result<(Released, RemovedHolds), KeyError> {
         match self.entry.content() {
             Content::Lock(lock) => {
-                let gone = match end.holds_of() {
-                    HoldsOf::Owner(owner) => Gone::One(lock.fence_of(owner)),
-                    HoldsOf::AllOwners => Gone::All(owners_and_fences(lock)),
+                let removed = match end.holds_of() {
+                    HoldsOf::Owner(owner) => RemovedHolds::One(lock.fence_of(owner)),
+                    HoldsOf::AllOwners => RemovedHolds::All(owners_and_fences(lock)),
                 };
                 let before = lock.held_lock_type();
                 let released = end.apply(lock)?;
                 self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
-                Ok((released, gone))
+                Ok((released, removed))
             }
             Content::Foreign => Err(KeyError::WrongType),
             Content::Free => {
                 if let End::Released { amount, .. } = end {
                     self.manager.waits.queues.check_lock_type(self.key, amount.lock_type())?;
                 }
-                Ok((Released::NotHeld, Gone::One(None)))
+                Ok((Released::NotHeld, RemovedHolds::One(None)))
             }
         }
     }
 
     /// Holds have ended: records and unbinds them, and completes the COALESCE requests if the work was done.
-    fn record_removed(&mut self, end: &End<'_>, gone: Gone, queue: Option<QueueId>) {
-        match (end.holds_of(), gone) {
-            (HoldsOf::Owner(owner), Gone::One(Some(fence))) => {
+    fn record_removed(&mut self, end: &End<'_>, removed: RemovedHolds, queue: Option<QueueId>) {
+        match (end.holds_of(), removed) {
+            (HoldsOf::Owner(owner), RemovedHolds::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
                 queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, self.key.db, owner));
                 if let End::Released { amount: ReleaseAmount::Mutex, work: WorkOutcome::Done, .. } = end {
@@ -218,7 +218,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                 }
                 self.manager.bindings.unbind(self.key, owner);
             }
-            (HoldsOf::AllOwners, Gone::All(all)) => {
+            (HoldsOf::AllOwners, RemovedHolds::All(all)) => {
                 all.iter().for_each(|(owner, fence)| self.count_and_record_end(owner.as_bytes(), *fence, end.by()));
                 let LockManager { bindings, fences, .. } = &mut *self.manager;
                 fences.last().into_iter().for_each(|last| bindings.unbind_key(self.key, last));
@@ -229,7 +229,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 /// The fencing token of one owner's grant, or all owners with the fencing tokens of their grants.
-enum Gone {
+enum RemovedHolds {
     One(Option<Fence>),
     All(Vec<(Owner, Fence)>),
 }

@@ -22,7 +22,7 @@ impl Clocks {
 }
 
 /// The name of a key or of an owner.
-pub type Word = &'static str;
+pub type Name = &'static str;
 
 /// The lock type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,9 +114,9 @@ pub struct Acquire {
     /// The connection that sends it.
     pub client: u64,
     /// More than one only for mutexes.
-    pub keys: Vec<Word>,
+    pub keys: Vec<Name>,
     /// The owner of the hold.
-    pub owner: Word,
+    pub owner: Name,
     /// The claim.
     pub claim: Claim,
     /// The lease; `None` for `PERSIST`.
@@ -139,9 +139,9 @@ pub enum Command {
     /// `*.RELEASE key owner`, with the claim that is released; `MLOCK.RELEASE` for multiple keys.
     Release {
         /// More than one only for mutexes.
-        keys: Vec<Word>,
+        keys: Vec<Name>,
         /// The owner that releases.
-        owner: Word,
+        owner: Name,
         /// What it releases.
         claim: Claim,
         /// `FAILED`. Only for one mutex.
@@ -150,9 +150,9 @@ pub enum Command {
     /// `*.RENEW key owner [lease]`
     Renew {
         /// More than one only for mutexes.
-        keys: Vec<Word>,
+        keys: Vec<Name>,
         /// The owner of the leases.
-        owner: Word,
+        owner: Name,
         /// The type of the locks.
         kind: Kind,
         /// `None` keeps the current length; `Some(None)` for `PERSIST`.
@@ -161,23 +161,23 @@ pub enum Command {
     /// `LOCK.BREAK key [OWNER owner]`
     Break {
         /// The lock.
-        key: Word,
+        key: Name,
         /// The owner of the holds; `None` for all owners.
-        owner: Option<Word>,
+        owner: Option<Name>,
     },
     /// `LOCK.CANCEL key owner`
     Cancel {
         /// The key that it waits for.
-        key: Word,
+        key: Name,
         /// The owner of the request.
-        owner: Word,
+        owner: Name,
     },
     /// `SET key owner` without NX, or MSET: each owner holds its mutex from now on, or nothing changes.
     TakeOver {
         /// The connection.
         client: u64,
         /// Distinct keys, each with its owner.
-        pairs: Vec<(Word, Word)>,
+        pairs: Vec<(Name, Name)>,
         /// The lease, or `PERSIST`; `None` for KEEPTTL.
         lease: Option<Option<Ms>>,
     },
@@ -186,9 +186,9 @@ pub enum Command {
         /// The connection.
         client: u64,
         /// The lock.
-        key: Word,
+        key: Name,
         /// The field.
-        owner: Word,
+        owner: Name,
         /// The number.
         change: Change,
     },
@@ -282,17 +282,17 @@ pub enum Writes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// DEL, UNLINK, eviction.
-    Deleted(Word),
+    Deleted(Name),
     /// SET: a value of another type.
-    Overwritten(Word),
+    Overwritten(Name),
     /// RENAME of an existing key.
-    Renamed(Word, Word),
+    Renamed(Name, Name),
     /// DUMP of the first key, then RESTORE over the second with the same time to live.
-    Restored(Word, Word),
+    Restored(Name, Name),
     /// FLUSHDB.
     Flushed,
     /// PEXPIRE, or PERSIST for `None`.
-    Expire(Word, Option<Ms>),
+    Expire(Name, Option<Ms>),
     /// `CLIENT UNBLOCK`, of the client of this request.
     Unblocked(u64),
     /// This connection has ended.

@@ -9,10 +9,10 @@ use super::world::Saved;
 
 impl Model {
     /// Everything that can influence later steps.
-    pub fn describe(&self, keys: &[Word], saved: &Saved) -> String {
+    pub fn describe(&self, keys: &[Name], saved: &Saved) -> String {
         let mut text = String::with_capacity(256);
-        let mut owners: Vec<Word> = Vec::new();
-        let mut label = |owner: Word| {
+        let mut owners: Vec<Name> = Vec::new();
+        let mut label = |owner: Name| {
             let known = owners.iter().position(|known| *known == owner);
             known.unwrap_or_else(|| {
                 owners.push(owner);

@@ -14,13 +14,13 @@ use super::schedule::{Cast, Rng, Step};
 use super::search::setting;
 use super::simulator::Simulation;
 
-const OWNERS: [Word; 3] = ["o", "p", "q"];
+const OWNERS: [Name; 3] = ["o", "p", "q"];
 const LEASE: Ms = 100;
 
 /// A small world: its keys, the claims on each, and its steps.
 struct World {
     name: &'static str,
-    keys: &'static [(Word, Kind)],
+    keys: &'static [(Name, Kind)],
     claims: &'static [&'static [Claim]],
     steps: fn(&World) -> Vec<Step>,
     /// Whether a client sends commands while it waits.
@@ -117,13 +117,13 @@ impl World {
     fn waits(&self) -> Vec<Step> {
         let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2)];
         for (client, owner) in (0..).zip(OWNERS) {
-            let acquire = |keys: &[Word], claim, block| {
+            let acquire = |keys: &[Name], claim, block| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
                 let (number, session, coalesce, notify) = (0, false, false, false);
                 let asked = Acquire { number, client, keys, owner, claim, lease, block, session, coalesce, notify };
                 Step::Send(Command::Acquire(asked))
             };
-            let mutexes: Vec<Word> =
+            let mutexes: Vec<Name> =
                 self.keys.iter().filter(|(_, kind)| *kind == Kind::Mutex).map(|(key, _)| *key).collect();
             for (number, first) in mutexes.iter().enumerate() {
                 steps.extend(
@@ -150,7 +150,7 @@ impl World {
 
     /// SET with and without NX, and MSET, in addition to native requests for one key and for both.
     fn adopted(&self) -> Vec<Step> {
-        let mut steps = self.endings();
+        let mut steps = self.ends_of_holds();
         for (client, owner) in (0..).zip(OWNERS) {
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
                 for claim in *claims {
@@ -174,7 +174,7 @@ impl World {
 
     /// HINCRBY and HSET in addition to native requests.
     fn counted(&self) -> Vec<Step> {
-        let mut steps = self.endings();
+        let mut steps = self.ends_of_holds();
         for (client, owner) in (0..).zip(OWNERS) {
             for claim in self.claims[0] {
                 steps.push(ask(client, owner, &["e"], *claim, Some(0)));
@@ -191,7 +191,7 @@ impl World {
     }
 
     /// Steps that end holds and waits of any lock type.
-    fn endings(&self) -> Vec<Step> {
+    fn ends_of_holds(&self) -> Vec<Step> {
         let mut steps = vec![Step::Pass(LEASE + 1), Step::Pass(LEASE / 2), Step::SetClock(80), Step::Failover(0)];
         steps.extend((0..).zip(OWNERS).map(|(client, _)| Step::Happen(Event::ClientGone(client))));
         steps.push(Step::Deafen(0, Command::Break { key: self.keys[0].0, owner: None }));
@@ -208,7 +208,7 @@ impl World {
         let [(first, kind), (second, _)] = *self.keys else { panic!("{} has two keys", self.name) };
         for (client, owner) in (0..).zip(OWNERS) {
             // Requests with SESSION also have COALESCE if that is possible.
-            let acquire = |keys: &[Word], claim, block: Option<Ms>, session| {
+            let acquire = |keys: &[Name], claim, block: Option<Ms>, session| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
                 let coalesce = session && block.is_some() && claim == Claim::Mutex;
                 Step::Send(Command::Acquire(Acquire {
@@ -224,7 +224,7 @@ impl World {
                     notify: false,
                 }))
             };
-            let release = |keys: &[Word], claim| {
+            let release = |keys: &[Name], claim| {
                 Step::Send(Command::Release { keys: keys.to_vec(), owner, claim, failed: false })
             };
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
@@ -284,7 +284,7 @@ impl World {
     /// Visits states until the time has elapsed. Returns their number, and the depth up to which all were visited.
     fn explore(&'static self, time: Duration) -> (usize, usize) {
         let (end, steps) = (Instant::now() + time, (self.steps)(self));
-        let keys: Vec<Word> = self.keys.iter().map(|(key, _)| *key).collect();
+        let keys: Vec<Name> = self.keys.iter().map(|(key, _)| *key).collect();
         let mut seen: HashSet<u64> = HashSet::new();
         let mut depth = 0;
         let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
@@ -321,7 +321,7 @@ impl World {
     }
 }
 
-fn ask(client: u64, owner: Word, keys: &[Word], claim: Claim, block: Option<Ms>) -> Step {
+fn ask(client: u64, owner: Name, keys: &[Name], claim: Claim, block: Option<Ms>) -> Step {
     let (number, session, coalesce, notify) = (0, false, false, false);
     let (keys, lease) = (keys.to_vec(), Some(LEASE));
     Step::Send(Command::Acquire(Acquire {

@@ -35,7 +35,7 @@ impl World {
         World { simulation: Simulation::new(&KEYS), connections: 0 }
     }
 
-    fn ask(&mut self, keys: &[Word], owner: Word, claim: Claim, block: Option<Ms>) -> Outcome {
+    fn ask(&mut self, keys: &[Name], owner: Name, claim: Claim, block: Option<Ms>) -> Outcome {
         self.connections += 1;
         let (client, keys) = (self.connections, keys.to_vec());
         let lease = Some(10_000);
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// `SEM.ACQUIRE key owner LIMIT 3 PX lease`
-    fn share(&mut self, key: Word, owner: Word, lease: Ms) {
+    fn share(&mut self, key: Name, owner: Name, lease: Ms) {
         self.connections += 1;
         let (client, keys, claim) = (self.connections, vec![key], Claim::Permits(3, Holds::By(1)));
         let (lease, session, notify) = (Some(lease), false, false);
@@ -70,23 +70,23 @@ impl World {
     }
 
     /// `LOCK.ACQUIRE key owner`
-    fn hold(&mut self, key: Word, owner: Word) {
+    fn hold(&mut self, key: Name, owner: Name) {
         assert!(matches!(self.ask(&[key], owner, Claim::Mutex, None), Outcome::Granted(..)));
     }
 
     /// `LOCK.ACQUIRE key owner PX lease`
-    fn hold_for(&mut self, key: Word, owner: Word, lease: Ms) {
+    fn hold_for(&mut self, key: Name, owner: Name, lease: Ms) {
         self.hold(key, owner);
         let renewed = Command::Renew { keys: vec![key], owner, kind: Kind::Mutex, lease: Some(Some(lease)) };
         assert_eq!(self.send(renewed), Outcome::Renewed(true));
     }
 
     /// `MLOCK.ACQUIRE n keys owner BLOCK 0`
-    fn wait(&mut self, keys: &[Word], owner: Word) {
+    fn wait(&mut self, keys: &[Name], owner: Name) {
         assert_eq!(self.ask(keys, owner, Claim::Mutex, Some(0)), Outcome::Queued);
     }
 
-    fn release(&mut self, key: Word, owner: Word) {
+    fn release(&mut self, key: Name, owner: Name) {
         let released = self.send(Command::Release { keys: vec![key], owner, claim: Claim::Mutex, failed: false });
         assert_eq!(released, Outcome::Released(0));
     }
@@ -99,7 +99,7 @@ impl World {
         self.simulation.play(&Step::Pass(ms));
     }
 
-    fn holds(&self, key: Word, owner: Word) -> bool {
+    fn holds(&self, key: Name, owner: Name) -> bool {
         self.simulation.model.holds(key, owner)
     }
 
@@ -108,18 +108,18 @@ impl World {
     }
 
     /// The number of stored holders, including expired ones.
-    fn stored(&self, key: Word) -> usize {
+    fn stored(&self, key: Name) -> usize {
         self.lock(key).map_or(0, |(lock, _)| lock.holders())
     }
 
     /// The number of holders whose leases have not expired.
-    fn live(&self, key: Word) -> usize {
+    fn live(&self, key: Name) -> usize {
         let now = self.simulation.rules.server.keyspace.timestamp();
         let holds = self.lock(key).map(|(lock, until)| lock.holds(until)).unwrap_or_default();
         holds.iter().filter(|hold| !hold.until.has_passed(now)).count()
     }
 
-    fn lock(&self, key: Word) -> Option<(&Lock, Deadline)> {
+    fn lock(&self, key: Name) -> Option<(&Lock, Deadline)> {
         match self.simulation.rules.server.keyspace.primary.get(&to_key(key))? {
             Stored::Lock(lock, until) => Some((lock, *until)),
             Stored::Foreign => None,
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Sends a request that would deadlock; returns whether it is refused.
-    fn is_refused(&mut self, keys: &[Word], owner: Word) {
+    fn is_refused(&mut self, keys: &[Name], owner: Name) {
         assert_eq!(self.ask(keys, owner, Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
     }
 }
@@ -255,13 +255,13 @@ fn a_request_does_not_wait_for_a_key_that_its_owner_already_holds() {
 
 #[test]
 fn a_request_that_resumed_its_position_is_waited_for_by_requests_behind_it() {
-    type Requests = &'static [(&'static [Word], Word)];
+    type Requests = &'static [(&'static [Name], Name)];
     struct Case {
         title: &'static str,
-        held: &'static [(Word, Word)],
+        held: &'static [(Name, Name)],
         ahead: Requests,
         /// The keys that Y waits for. Y repeats the request after its wait has timed out.
-        keys: &'static [Word],
+        keys: &'static [Name],
         behind: Requests,
         outcome: Outcome,
     }

@@ -6,7 +6,7 @@ use super::model::{Holder, Lock, Model, UndeliveredGrant, Until, Value};
 impl Model {
     /// Grants all keys with one fencing token: the owner's current one, unless a hold is new. Returns the holds before
     /// and after, by key.
-    pub(super) fn grant(&mut self, asked: &Acquire, limit: u32) -> (Grant, Vec<(Word, u32, u32)>) {
+    pub(super) fn grant(&mut self, asked: &Acquire, limit: u32) -> (Grant, Vec<(Name, u32, u32)>) {
         let Acquire { keys, owner, claim, lease, .. } = asked;
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
         let kept: Vec<_> = keys.iter().map(|key| self.holder(key, owner).map(|holder| holder.grant)).collect();
@@ -61,7 +61,7 @@ impl Model {
     }
 
     /// This reply confirms its holds to the owner, even if an earlier grant was not delivered.
-    pub(super) fn confirm_hold(&mut self, key: Word, owner: Word) {
+    pub(super) fn confirm_hold(&mut self, key: Name, owner: Name) {
         self.undelivered.retain(|other| other.owner != owner || !other.held.iter().any(|(held, ..)| *held == key));
     }
 
@@ -73,7 +73,7 @@ impl Model {
 
     /// Adopts what the contract leaves open of this hold (lease, connection of the session, fencing token) from the
     /// server that the model is compared with.
-    pub fn adopt(&mut self, key: Word, owner: Word, open: (Option<Ms>, Option<u64>), grant: Grant) {
+    pub fn adopt(&mut self, key: Name, owner: Name, open: (Option<Ms>, Option<u64>), grant: Grant) {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
         let before = std::mem::replace(&mut holder.grant, grant);
@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// The lease just given to this holder started `ms` milliseconds later.
-    pub fn began_later(&mut self, key: Word, owner: Word, ms: Ms) {
+    pub fn began_later(&mut self, key: Name, owner: Name, ms: Ms) {
         let Some(holder) = self.holder(key, owner) else { return };
         let later = |until| match until {
             Until::At(last) => Until::At(last + ms),
@@ -100,7 +100,7 @@ impl Model {
     }
 
     /// The lease of this session's hold was renewed `ago` milliseconds ago.
-    pub fn was_renewed(&mut self, key: Word, owner: Word, ago: Ms) {
+    pub fn was_renewed(&mut self, key: Name, owner: Name, ago: Ms) {
         let now = self.now;
         self.now = Clocks { wall: now.wall - ago, monotonic: now.monotonic - ago };
         self.start_lease_again(key, owner, None);
@@ -108,7 +108,7 @@ impl Model {
     }
 
     /// Records a grant to a client that has disconnected, so that it will be revoked.
-    pub(super) fn record_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
+    pub(super) fn record_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Name, u32, u32)>) {
         self.undelivered.push(UndeliveredGrant { owner: asked.owner, claim: asked.claim, grant, held });
     }
 

@@ -1,6 +1,5 @@
 //! Tests of the rules, and of a server, against a model that was written independently of them.
 
-mod between;
 pub mod checks;
 pub mod contract;
 mod counted;
@@ -8,6 +7,7 @@ mod counted;
 mod describe;
 pub mod fences;
 mod grants;
+mod interleaving;
 pub mod model;
 pub mod promotion;
 mod rules;

@@ -70,7 +70,7 @@ pub enum Until {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The owner.
-    pub owner: Word,
+    pub owner: Name,
     /// The grant that determines the fencing token.
     pub grant: Grant,
     /// Exclusive or write holds, or permits.
@@ -131,17 +131,17 @@ pub struct Request {
     /// For a reserved position: when its client left (a sequence number), and when the position is dropped.
     pub detached: Option<(u64, Ms)>,
     /// The keys of an MLOCK that its owner held when this was last checked.
-    pub held: Vec<Word>,
+    pub held: Vec<Name>,
 }
 
 /// A grant to a client that has disconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UndeliveredGrant {
-    pub owner: Word,
+    pub owner: Name,
     pub claim: Claim,
     pub grant: Grant,
     /// Holds before and after, by key.
-    pub held: Vec<(Word, u32, u32)>,
+    pub held: Vec<(Name, u32, u32)>,
 }
 
 /// Waits that ended without a reply to the waiting request, or with a reply of another name.
@@ -166,11 +166,11 @@ pub struct Model {
     pub max_waiters_per_key: Option<usize>,
     /// How long a position is reserved.
     pub keep_place: Ms,
-    pub(super) values: Vec<(Word, Value)>,
+    pub(super) values: Vec<(Name, Value)>,
     /// In the order of their positions.
     pub(super) requests: Vec<Request>,
     /// The newest LIMIT of each semaphore, even if its key is free.
-    pub(super) limits: Vec<(Word, u32)>,
+    pub(super) limits: Vec<(Name, u32)>,
     pub(super) refuses_writes: bool,
     /// No session is renewed before this time, because writes were refused.
     pub renewals_postponed_until: Option<Ms>,
@@ -188,7 +188,7 @@ pub struct Model {
     pub(super) grants: u64,
     /// The connections on which requests were granted, by grant: a repeated request may come on another one.
     pub(super) granted_on: Vec<(Grant, u64)>,
-    pub(super) departures: u64,
+    pub(super) detachments: u64,
     /// How many MLOCKs were reevaluated.
     pub(super) reevaluated: u64,
     pub(super) arrivals: u64,
@@ -309,7 +309,7 @@ impl Model {
     }
 
     /// A multi-key request counts for each of its keys.
-    fn has_room_for_one_more(&self, keys: &[Word]) -> bool {
+    fn has_room_for_one_more(&self, keys: &[Name]) -> bool {
         let waiters = self.requests.iter().filter(|request| request.detached.is_none()).count();
         let most = self.max_waiters_per_key.unwrap_or(usize::MAX);
         waiters < self.max_waiters && keys.iter().all(|key| self.waiters(key).count() < most)
@@ -323,7 +323,7 @@ impl Model {
         }
     }
 
-    fn release(&mut self, keys: &[Word], owner: Word, claim: Claim, failed: bool) -> Result<Outcome, Refusal> {
+    fn release(&mut self, keys: &[Name], owner: Name, claim: Claim, failed: bool) -> Result<Outcome, Refusal> {
         keys.iter().try_for_each(|key| self.check_kind(key, claim.kind()))?;
         let mut released = 0;
         for key in keys {
@@ -356,7 +356,7 @@ impl Model {
 
     /// When the holder releases the lock, every COALESCE request for the key, at any position, gets `[nil, fence]` and
     /// leaves the queue. Reserved positions end as well.
-    fn complete_coalescing(&mut self, key: Word, grant: Grant) {
+    fn complete_coalescing(&mut self, key: Name, grant: Grant) {
         let is_meant = |request: &Request| request.asked.coalesce && request.asked.keys.contains(&key);
         let meant = self.requests.iter().filter(|request| is_meant(request) && request.detached.is_none());
         let replies: Vec<_> = meant.map(|request| (request.asked.number, WaitReply::Done(grant))).collect();
@@ -366,7 +366,7 @@ impl Model {
         self.requests.retain(|request| !is_meant(request));
     }
 
-    fn renew(&mut self, keys: &[Word], owner: Word, kind: Kind, lease: Option<Option<Ms>>) -> Result<Outcome, Refusal> {
+    fn renew(&mut self, keys: &[Name], owner: Name, kind: Kind, lease: Option<Option<Ms>>) -> Result<Outcome, Refusal> {
         keys.iter().try_for_each(|key| self.check_kind(key, kind))?;
         let holds_all = keys.iter().all(|key| self.holder(key, owner).is_some());
         if holds_all {
@@ -375,7 +375,7 @@ impl Model {
         Ok(Outcome::Renewed(holds_all))
     }
 
-    pub(super) fn start_lease_again(&mut self, key: Word, owner: Word, lease: Option<Option<Ms>>) {
+    pub(super) fn start_lease_again(&mut self, key: Name, owner: Name, lease: Option<Option<Ms>>) {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
         holder.lease = lease.unwrap_or(holder.lease);
@@ -384,7 +384,7 @@ impl Model {
         self.holders_changed(key);
     }
 
-    fn break_holds(&mut self, key: Word, owner: Option<Word>) -> Result<Outcome, Refusal> {
+    fn break_holds(&mut self, key: Name, owner: Option<Name>) -> Result<Outcome, Refusal> {
         let lock = match self.value_mut(key) {
             None => return Ok(Outcome::Broken(0)),
             Some(Value::Foreign) => return Err(Refusal::WrongType),
@@ -399,7 +399,7 @@ impl Model {
         Ok(Outcome::Broken(broken as u32))
     }
 
-    fn cancel(&mut self, key: Word, owner: Word) -> Result<Outcome, Refusal> {
+    fn cancel(&mut self, key: Name, owner: Name) -> Result<Outcome, Refusal> {
         if let Some(Value::Foreign) = self.value(key) {
             return Err(Refusal::WrongType);
         }
@@ -418,12 +418,12 @@ impl Model {
     fn preempt_mutexes(
         &mut self,
         client: u64,
-        pairs: &[(Word, Word)],
+        pairs: &[(Name, Name)],
         lease: Option<Option<Ms>>,
     ) -> Result<Outcome, Refusal> {
         pairs.iter().try_for_each(|(key, _)| self.check_kind(key, Kind::Mutex))?;
-        let is_free = |model: &Model, key: Word| model.value(key).is_none();
-        let asks = |key: Word, owner: Word| Acquire {
+        let is_free = |model: &Model, key: Name| model.value(key).is_none();
+        let asks = |key: Name, owner: Name| Acquire {
             number: 0,
             client,
             keys: vec![key],
@@ -470,7 +470,7 @@ impl Model {
 
     /// The owner holds a reentrant mutex this many times. A count of 0 stays. A second owner, and a count below 0, is
     /// an error.
-    fn change_count(&mut self, client: u64, key: Word, owner: Word, change: Change) -> Result<Outcome, Refusal> {
+    fn change_count(&mut self, client: u64, key: Name, owner: Name, change: Change) -> Result<Outcome, Refusal> {
         self.check_kind(key, Kind::Reentrant)?;
         let changed = |count: u32| match change {
             Change::By(by) => u32::try_from(i64::from(count) + by).map_err(|_| Refusal::Invalid),
@@ -501,16 +501,16 @@ impl Model {
         Ok(Outcome::Counted(count, None))
     }
 
-    fn is_held_natively(&self, key: Word) -> bool {
+    fn is_held_natively(&self, key: Name) -> bool {
         matches!(self.value(key), Some(Value::Lock(lock)) if lock.holders.iter().any(|holder| holder.is_native))
     }
 
     /// The owner was granted the key by a command that lock.adopt translates.
-    fn is_adopted(&mut self, key: Word, owner: Word) {
+    fn is_adopted(&mut self, key: Name, owner: Name) {
         self.holder(key, owner).into_iter().for_each(|holder| holder.is_native = false);
     }
 
-    fn may_be_granted_free(&self, key: Word, owner: Word) -> bool {
+    fn may_be_granted_free(&self, key: Name, owner: Name) -> bool {
         self.is_first(key, self.new_position(&[key], owner, false)) && self.grace_admits(&[key], owner)
     }
 
@@ -525,7 +525,7 @@ impl Model {
     }
 
     /// A free key with waiters keeps the lock type of its queue.
-    fn check_kind(&self, key: Word, kind: Kind) -> Result<(), Refusal> {
+    fn check_kind(&self, key: Name, kind: Kind) -> Result<(), Refusal> {
         match self.value(key) {
             Some(Value::Foreign) => Err(Refusal::WrongType),
             Some(Value::Lock(lock)) if lock.kind != kind => Err(Refusal::WrongKind),
@@ -541,7 +541,7 @@ impl Model {
 /// Admission.
 impl Model {
     /// Whether the lock under the key admits the claim, with this LIMIT.
-    pub(super) fn say(&self, key: Word, owner: Word, claim: Claim, limit: u32) -> Result<Say, Refusal> {
+    pub(super) fn say(&self, key: Name, owner: Name, claim: Claim, limit: u32) -> Result<Say, Refusal> {
         self.check_kind(key, claim.kind())?;
         let holders = match self.value(key) {
             Some(Value::Lock(lock)) => &lock.holders[..],
@@ -582,13 +582,13 @@ impl Model {
     }
 
     /// Whether no request waits for the key ahead of this position.
-    pub(super) fn is_first(&self, key: Word, position: usize) -> bool {
+    pub(super) fn is_first(&self, key: Name, position: usize) -> bool {
         !self.requests.iter().take(position).any(|ahead| ahead.waits_for(key))
     }
 
     /// The position of a new request. The request of an owner that holds one of the keys of a queued MLOCK goes just
     /// before the first such MLOCK in its queue. A detached MLOCK does not count. An upgrade is first in any case.
-    pub(super) fn new_position(&self, keys: &[Word], owner: Word, is_upgrade: bool) -> usize {
+    pub(super) fn new_position(&self, keys: &[Name], owner: Name, is_upgrade: bool) -> usize {
         if is_upgrade {
             return self.requests.iter().take_while(|request| request.is_upgrade).count();
         }
@@ -603,18 +603,18 @@ impl Model {
     }
 
     /// The keys of an MLOCK that its owner holds.
-    pub(super) fn held_of(&self, asked: &Acquire) -> Vec<Word> {
+    pub(super) fn held_of(&self, asked: &Acquire) -> Vec<Name> {
         let Acquire { keys, owner, .. } = asked;
         keys.iter().filter(|key| keys.len() > 1 && self.holds(key, owner)).copied().collect()
     }
 
-    pub(super) fn is_upgrade(&self, key: Word, owner: Word, claim: Claim) -> bool {
+    pub(super) fn is_upgrade(&self, key: Name, owner: Name, claim: Claim) -> bool {
         let Some(Value::Lock(lock)) = self.value(key) else { return false };
         let is_reader = |holder: &Holder| holder.owner == owner && holder.holds == 0 && holder.reads > 0;
         matches!(claim, Claim::Write(_)) && lock.holders.iter().any(is_reader)
     }
 
-    pub(super) fn grace_admits(&self, keys: &[Word], owner: Word) -> bool {
+    pub(super) fn grace_admits(&self, keys: &[Name], owner: Name) -> bool {
         self.grace.is_none() || keys.iter().all(|key| self.holds(key, owner))
     }
 }

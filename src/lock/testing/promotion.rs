@@ -61,7 +61,7 @@ impl ReplicaUnderTest {
         keyspace.restart_from(self.0);
         rules.finish_and_check();
         for key in &keys {
-            rules.newcomers_ask(key);
+            rules.send_new_requests(key);
             rules.finish_and_check();
         }
         for key in &keys {
@@ -87,7 +87,7 @@ impl Rules {
         checks::check_no_admissible_waiter_is_left(self);
     }
 
-    fn newcomers_ask(&mut self, key: &Key) {
+    fn send_new_requests(&mut self, key: &Key) {
         for (number, claim) in CLAIMS.into_iter().enumerate() {
             let wait = Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None };
             let before = self.last_fence();

@@ -39,9 +39,9 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Cast {
     /// The names of keys.
-    pub keys: &'static [(Word, Kind)],
+    pub keys: &'static [(Name, Kind)],
     /// The names of owners.
-    pub owners: &'static [Word],
+    pub owners: &'static [Name],
 }
 
 /// The casts of random schedules. With fewer keys, more steps concern the same key.
@@ -182,7 +182,7 @@ fn client(rng: &mut Rng, cast: &Cast) -> u64 {
 }
 
 /// Mostly keys of the key's own lock type, and sometimes multiple mutexes.
-fn keys(rng: &mut Rng, cast: &Cast) -> (Vec<Word>, Kind) {
+fn keys(rng: &mut Rng, cast: &Cast) -> (Vec<Name>, Kind) {
     let (key, kind) = rng.pick(cast.keys);
     let kind = if rng.once_in(40) { rng.pick(cast.keys).1 } else { kind };
     let mut keys = vec![key];
@@ -240,7 +240,7 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
 }
 
 /// `SET key owner NX` with some `lock.adopt-wait`. It waits only if it has a lease, and at most until the end of it.
-fn set_nx(rng: &mut Rng, keys: Vec<Word>, owner: Word, client: u64) -> Command {
+fn set_nx(rng: &mut Rng, keys: Vec<Name>, owner: Name, client: u64) -> Command {
     let lease = (!rng.once_in(6)).then(|| rng.pick(&[3, 30, 100, 400]));
     let wait = lease.filter(|_| !rng.once_in(4)).map(|lease| (lease, rng.pick(&[10, 50, 300])));
     let is_absolute = lease.is_some() && rng.once_in(3);

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::between::check_no_request_gets_in_between;
 use super::checks::{self, Before};
-use super::contract::{Claim, Command, Event, Grant, Ms, Outcome, Refusal, WaitReply, Word, Writes};
+use super::contract::{Claim, Command, Event, Grant, Ms, Name, Outcome, Refusal, WaitReply, Writes};
 use super::counted::Counted;
 use super::fences::Fences;
+use super::interleaving::check_no_request_overtakes;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{lock_type, to_key, Rules};
 use super::schedule::{Cast, Step};
@@ -43,17 +43,17 @@ pub(super) struct Simulation {
     /// The reply to the last command by the contract.
     pub outcome: Option<Outcome>,
     /// The rules decided a case that the contract leaves open. The two differ from then on, so the schedule ends.
-    is_over: bool,
+    has_diverged: bool,
     /// Requests may wait indefinitely.
     may_be_endless: bool,
     /// The outcomes of waits since the start.
     pub replies: Vec<WaitReply>,
     /// Owners that were granted several requests at once: their order is open, and so are lease and fencing token.
-    at_once: Vec<Word>,
+    at_once: Vec<Name>,
     requests: u64,
     counted: Counted,
     /// The owners of requests, by number.
-    owners: HashMap<u64, Word>,
+    owners: HashMap<u64, Name>,
     saved: Saved,
     /// The model's keys when the replica began to lag.
     lagging: Option<Saved>,
@@ -75,7 +75,7 @@ impl Simulation {
             has_lost: false,
             last_command: None,
             outcome: None,
-            is_over: false,
+            has_diverged: false,
             may_be_endless: false,
             replies: Vec::new(),
             at_once: Vec::new(),
@@ -89,7 +89,7 @@ impl Simulation {
 
     /// Plays a step on both, then runs all checks.
     pub fn play(&mut self, step: &Step) {
-        if self.is_over {
+        if self.has_diverged {
             return;
         }
         let (before, limits) = (Before::of(&self.rules), self.limits());
@@ -141,7 +141,7 @@ impl Simulation {
                 self.play_iterations();
             }
         }
-        if self.is_over {
+        if self.has_diverged {
             return;
         }
         self.compare();
@@ -269,9 +269,9 @@ impl Simulation {
         if !is_same {
             let is_deadlock = matches!(outcome, Outcome::Refused(Refusal::Deadlock))
                 || matches!(expected, Outcome::Refused(Refusal::Deadlock));
-            self.is_over = is_deadlock && !self.model.endless_waits().is_empty();
+            self.has_diverged = is_deadlock && !self.model.endless_waits().is_empty();
         }
-        assert!(is_same || self.is_over, "{command:?}: {outcome:?}, but the contract says {expected:?}");
+        assert!(is_same || self.has_diverged, "{command:?}: {outcome:?}, but the contract says {expected:?}");
         if !waits {
             checks::check_release(&command, &self.rules);
         }
@@ -366,10 +366,10 @@ impl Simulation {
     }
 
     fn play_iterations(&mut self) {
-        if self.is_over {
+        if self.has_diverged {
             return;
         }
-        self.rules.play_iterations(check_no_request_gets_in_between);
+        self.rules.play_iterations(check_no_request_overtakes);
         let mut replies = self.rules.take_replies();
         let mut expected = self.model.take_replies();
         replies.sort_by_key(|(number, _)| *number);
@@ -447,7 +447,7 @@ impl Simulation {
     }
 
     /// Adopts what the contract leaves open of holds that were granted by several requests at once.
-    fn adopt_what_is_open(&mut self, key: Word, holds: &[&Hold<'_>]) -> Option<Lock> {
+    fn adopt_what_is_open(&mut self, key: Name, holds: &[&Hold<'_>]) -> Option<Lock> {
         for owner in self.at_once.clone() {
             let Some(hold) = holds.iter().find(|hold| hold.owner.as_bytes() == owner.as_bytes()) else { continue };
             let lease = (hold.lease != Lease::Persist).then(|| hold.lease.as_ms() as Ms);
@@ -482,14 +482,14 @@ impl Simulation {
 
     /// Everything that can influence later steps, with owners numbered in order of appearance.
     #[cfg(test)]
-    pub fn describe(&self, keys: &[Word]) -> String {
+    pub fn describe(&self, keys: &[Name]) -> String {
         let timers = self.rules.manager.timers_ahead(&self.rules.server.now());
         format!("{}{timers:?}{:?}", self.model.describe(keys, &self.saved), self.rules.manager.has_due())
     }
 
     /// Disconnects all clients, and checks that no state of them is left.
     pub fn end(mut self) {
-        if self.is_over {
+        if self.has_diverged {
             return;
         }
         self.play(&Step::Happen(Event::Writes(Writes::Accepted)));

@@ -41,8 +41,8 @@ impl Model {
     }
 
     /// Waiters that can never fit it, counting what their owner already holds, get an error.
-    fn refuse_over_limit(&mut self, key: Word, limit: u32, new: &Request) {
-        let held = |owner: Word| self.value(key).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
+    fn refuse_over_limit(&mut self, key: Name, limit: u32, new: &Request) {
+        let held = |owner: Name| self.value(key).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
         let wanted = |request: &Request| match request.asked.claim.holds() {
             Holds::By(more) => held(request.asked.owner) + more,
             Holds::Exactly(exactly) => exactly,
@@ -80,7 +80,7 @@ impl Model {
                 continue;
             }
             let must_be_served = self.requests.iter().filter(|request| request.must_be_served());
-            let waiting: Vec<Word> = must_be_served.map(|request| request.asked.owner).collect();
+            let waiting: Vec<Name> = must_be_served.map(|request| request.asked.owner).collect();
             self.take_out(|holder| !waiting.contains(&holder.owner));
             if let Some(index) = self.next_to_be_served() {
                 let Request { asked, .. } = self.requests.remove(index);

@@ -6,11 +6,11 @@ use super::model::{Holder, Lock, Model, Request, Say, Until, Value};
 
 /// The state that survives a crash or a failover: keys, but neither waiters nor sessions.
 #[derive(Clone, Debug, Default)]
-pub struct Saved(Vec<(Word, Value)>);
+pub struct Saved(Vec<(Name, Value)>);
 
 impl Saved {
     #[cfg(test)]
-    pub(super) fn values(&self) -> &Vec<(Word, Value)> {
+    pub(super) fn values(&self) -> &Vec<(Name, Value)> {
         &self.0
     }
 }
@@ -32,7 +32,7 @@ impl Model {
     }
 
     /// Whether this mutex is held by a grant on one of these connections.
-    pub fn is_granted_on(&self, key: Word, clients: &[u64]) -> bool {
+    pub fn is_granted_on(&self, key: Name, clients: &[u64]) -> bool {
         let Some(Value::Lock(lock)) = self.value(key) else { return false };
         let is_on = |(grant, client): &(Grant, u64)| lock.holders[0].grant == *grant && clients.contains(client);
         self.granted_on.iter().any(is_on)
@@ -44,13 +44,13 @@ impl Model {
     }
 
     /// The value under a key.
-    pub fn value(&self, key: Word) -> Option<&Value> {
+    pub fn value(&self, key: Name) -> Option<&Value> {
         self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
     /// The value as LOCK.INFO shows it: the hold of an ended connection counts as ended, even while the server refuses
     /// writes.
-    pub fn seen(&self, key: Word) -> Option<Value> {
+    pub fn seen(&self, key: Name) -> Option<Value> {
         let mut value = self.value(key)?.clone();
         let Some(lock) = value.lock_mut() else { return Some(value) };
         lock.holders.retain(|holder| !holder.session.is_some_and(|(client, _)| self.gone.contains(&client)));
@@ -58,7 +58,7 @@ impl Model {
     }
 
     /// The waiters for a key, in order, without reserved positions.
-    pub fn waiters<'a>(&'a self, key: Word) -> impl Iterator<Item = &'a Request> + 'a {
+    pub fn waiters<'a>(&'a self, key: Name) -> impl Iterator<Item = &'a Request> + 'a {
         self.requests.iter().filter(move |request| request.waits_for(key))
     }
 
@@ -144,7 +144,7 @@ impl Model {
     }
 
     /// The leases of sessions that are due for renewal: keys and owners.
-    pub fn renewals_due(&self) -> Vec<(Word, Word)> {
+    pub fn renewals_due(&self) -> Vec<(Name, Name)> {
         let locks = self.values.iter().filter_map(|(key, value)| match value {
             Value::Lock(lock) => Some((*key, lock)),
             Value::Foreign => None,
@@ -214,7 +214,7 @@ impl Model {
     }
 
     /// A single holder expires with the key. For several holders, the last time to live set in a transaction counts.
-    fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
+    fn set_time_to_live(&mut self, key: Name, ms: Option<Ms>) {
         let until = ms.map_or(Until::Never, |ms| Until::At(self.now.wall + ms));
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.until = until;
@@ -250,8 +250,8 @@ impl Model {
             self.requests.remove(index);
             return;
         }
-        self.departures += 1;
-        self.requests[index].detached = Some((self.departures, self.now.monotonic + self.keep_place));
+        self.detachments += 1;
+        self.requests[index].detached = Some((self.detachments, self.now.monotonic + self.keep_place));
         let most_of_a_key = self.max_waiters_per_key.unwrap_or(usize::MAX);
         for key in self.requests[index].asked.keys.clone() {
             self.limit_reserved_positions(most_of_a_key, |request| request.asked.keys.contains(&key));
@@ -448,7 +448,7 @@ impl Model {
     }
 
     /// A change of holders sets the key's time to live to their latest deadline. Without a holder the key is removed.
-    pub(super) fn holders_changed(&mut self, key: Word) {
+    pub(super) fn holders_changed(&mut self, key: Name) {
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.holders.retain(|holder| holder.stays_at_0 || holder.holds + holder.reads > 0);
         match lock.holders.iter().map(|holder| holder.until).max() {
@@ -458,7 +458,7 @@ impl Model {
     }
 
     /// A write by another command: the old value is gone, and no hold of the new one is bound to a connection.
-    fn put(&mut self, key: Word, mut value: Value) {
+    fn put(&mut self, key: Name, mut value: Value) {
         self.values.retain(|(name, _)| *name != key);
         value.unbind();
         let limit = value.lock_mut().filter(|lock| lock.kind == Kind::Semaphore).map(|lock| lock.limit);
@@ -468,28 +468,28 @@ impl Model {
         }
     }
 
-    pub(super) fn value_mut(&mut self, key: Word) -> Option<&mut Value> {
+    pub(super) fn value_mut(&mut self, key: Name) -> Option<&mut Value> {
         self.values.iter_mut().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    pub(super) fn holder(&mut self, key: Word, owner: Word) -> Option<&mut Holder> {
+    pub(super) fn holder(&mut self, key: Name, owner: Name) -> Option<&mut Holder> {
         let lock = self.value_mut(key).and_then(Value::lock_mut)?;
         lock.holders.iter_mut().find(|holder| holder.owner == owner)
     }
 
     /// Whether this owner holds the key.
-    pub fn holds(&self, key: Word, owner: Word) -> bool {
+    pub fn holds(&self, key: Name, owner: Name) -> bool {
         let Some(Value::Lock(lock)) = self.value(key) else { return false };
         lock.holders.iter().any(|holder| holder.owner == owner)
     }
 
     /// The newest LIMIT of a semaphore, even if its key is free.
-    pub fn limit(&self, key: Word) -> u32 {
+    pub fn limit(&self, key: Name) -> u32 {
         self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
     }
 
     /// Waiters that can never fit it, counting what their owner already holds, get an error.
-    fn record_over_limit(&mut self, key: Word, limit: u32) {
+    fn record_over_limit(&mut self, key: Name, limit: u32) {
         let never_fits = |request: &&Request| match request.asked.claim {
             Claim::Permits(_, Holds::By(more)) => {
                 let held = self.value(key).and_then(|value| value.holder(request.asked.owner));
@@ -504,7 +504,7 @@ impl Model {
     }
 
     /// The newest LIMIT counts, for current holders and waiters as well.
-    pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
+    pub(super) fn set_limit(&mut self, key: Name, limit: u32) {
         if self.limit(key) != limit {
             self.record_over_limit(key, limit);
         }
@@ -525,7 +525,7 @@ impl Model {
 
 impl Value {
     /// The hold of this owner.
-    pub fn holder(&self, owner: Word) -> Option<&Holder> {
+    pub fn holder(&self, owner: Name) -> Option<&Holder> {
         match self {
             Value::Lock(lock) => lock.holders.iter().find(|holder| holder.owner == owner),
             Value::Foreign => None,
@@ -546,7 +546,7 @@ impl Value {
 
 impl Request {
     /// Whether it waits in the queue of this key. A reserved position does not.
-    pub fn waits_for(&self, key: Word) -> bool {
+    pub fn waits_for(&self, key: Name) -> bool {
         self.detached.is_none() && self.asked.keys.contains(&key)
     }
 

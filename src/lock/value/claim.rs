@@ -24,7 +24,7 @@ impl LockType {
     pub const ALL: [LockType; 4] = [LockType::Mutex, LockType::Reentrant, LockType::ReadWrite, LockType::Semaphore];
 
     /// The name that clients see as `kind`.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             LockType::Mutex => "mutex",
             LockType::Reentrant => "reentrant",
@@ -160,7 +160,7 @@ impl Claim {
     }
 
     /// The mode that clients see for a holder of this claim: exclusive, read, write or permits.
-    pub fn mode_word(&self) -> &'static str {
+    pub fn mode_name(&self) -> &'static str {
         match self {
             Claim::Mutex | Claim::AdoptedMutex | Claim::Reentrant(_) | Claim::AdoptedReentrant(_) => "exclusive",
             Claim::ReadWrite(Mode::Read, _) => "read",
@@ -435,7 +435,7 @@ mod tests {
                 (lock_type, lock_type, count),
                 "{claim:?}"
             );
-            assert_eq!((claim.lock_type().word(), claim.mode_word()), (word, mode), "{claim:?}");
+            assert_eq!((claim.lock_type().name(), claim.mode_name()), (word, mode), "{claim:?}");
             assert_eq!(claim.is_read(), mode == "read", "{claim:?}");
             let is_semaphore = lock_type == LockType::Semaphore;
             assert_eq!(claim.limit(), is_semaphore.then_some(3), "{claim:?}");

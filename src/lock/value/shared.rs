@@ -77,11 +77,11 @@ impl Shared {
 
     /// Removes and returns the holders with expired leases.
     pub(super) fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
-        let gone = self.holders.remove_expired(now);
+        let expired = self.holders.remove_expired(now);
         if let SharingRule::Permits { out, .. } = &mut self.rule {
-            *out -= gone.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
+            *out -= expired.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
         }
-        gone
+        expired
     }
 
     /// A single holder expires with the key; several expire no later than the key. Returns whether anything changed.

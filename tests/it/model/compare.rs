@@ -15,7 +15,7 @@ const QUESTIONS: [&str; 5] = ["LOCK.INFO", "LOCK.WAITERS", "TYPE", "EXISTS", "PT
 const LISTS: [&[&str]; 2] = [&["LOCK.SCAN", "0", "COUNT", "1000"], &["LOCK.TOP", "COUNT", "1000"]];
 
 /// The queries about all keys, in one write.
-pub fn questions(keys: &[Word]) -> Pipeline {
+pub fn questions(keys: &[Name]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for key in keys {
         QUESTIONS.iter().for_each(|question| pipeline.push(&[question, key]));
@@ -25,20 +25,20 @@ pub fn questions(keys: &[Word]) -> Pipeline {
 }
 
 /// The number of replies to [`questions`].
-pub fn number_of_questions(keys: &[Word]) -> usize {
+pub fn number_of_questions(keys: &[Name]) -> usize {
     keys.len() * QUESTIONS.len() + LISTS.len()
 }
 
 /// The state that the server reports, and what is known of its connections.
 pub struct Shown<'a> {
-    pub keys: &'a [Word],
+    pub keys: &'a [Name],
     pub replies: &'a [Reply],
     pub clients: &'a Clients,
     pub now: Clocks,
     /// Owners that were granted multiple requests at once: the order is open, and so are lease and fencing token.
-    pub at_once: &'a [Word],
+    pub at_once: &'a [Name],
     /// Owners whose grant may be up to that many ms later than in the model.
-    pub granted: &'a [Word],
+    pub granted: &'a [Name],
     pub late: Ms,
     /// For this many ms the module may not have noticed that the clock was set: a session that has begun since may have
     /// been renewed.
@@ -47,7 +47,7 @@ pub struct Shown<'a> {
 
 type Result<T = ()> = std::result::Result<T, String>;
 
-fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Word, shown: T, expected: T) -> Result {
+fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Name, shown: T, expected: T) -> Result {
     match shown == expected {
         true => Ok(()),
         false => Err(format!("{what} of {key} is {shown:?}, but the contract says {expected:?}")),
@@ -74,7 +74,7 @@ impl Shown<'_> {
         lists::compare(of_keys.map(|(key, replies)| (*key, &replies[0], &replies[1])).collect(), lists)
     }
 
-    fn adopt_what_is_open(&self, model: &mut Model, fences: &Fences<i64>, key: Word, info: &Reply) {
+    fn adopt_what_is_open(&self, model: &mut Model, fences: &Fences<i64>, key: Name, info: &Reply) {
         for owner in self.at_once {
             let row = info.get("holders").items().iter().find(|row| row.get("owner").is_bulk(owner));
             let holder = model.value(key).and_then(|value| value.holder(owner));
@@ -89,7 +89,7 @@ impl Shown<'_> {
     }
 
     /// A lease that was just granted, or renewed for a session, may have started slightly later.
-    fn adopt_when(&self, model: &mut Model, key: Word, info: &Reply) {
+    fn adopt_when(&self, model: &mut Model, key: Name, info: &Reply) {
         let Some(Value::Lock(lock)) = model.value(key).filter(|_| self.late + self.unnoticed > 0).cloned() else {
             return;
         };
@@ -116,7 +116,7 @@ impl Shown<'_> {
         }
     }
 
-    fn compare_key(&self, key: Word, value: Option<&Value>, shown: [&Reply; 3]) -> Result {
+    fn compare_key(&self, key: Name, value: Option<&Value>, shown: [&Reply; 3]) -> Result {
         let [kind, exists, pttl] = shown;
         let (expected_kind, expected_pttl) = match value {
             None => ("none", -2),
@@ -133,7 +133,7 @@ impl Shown<'_> {
     }
 
     /// A key with multiple holders follows their expiry only when a command accesses it; until then it may live longer.
-    fn compare_ttl(&self, what: &str, key: Word, value: Option<&Value>, shown: i64, expected: i64) -> Result {
+    fn compare_ttl(&self, what: &str, key: Name, value: Option<&Value>, shown: i64, expected: i64) -> Result {
         let lives_longer = expected >= 0 && (shown == -1 || shown > expected);
         match lives_longer && may_have_had_several(value) {
             true => Ok(()),
@@ -145,7 +145,7 @@ impl Shown<'_> {
         &self,
         model: &Model,
         fences: &mut Fences<i64>,
-        key: Word,
+        key: Name,
         value: Option<&Value>,
         info: &Reply,
     ) -> Result {
@@ -185,7 +185,7 @@ impl Shown<'_> {
         }
     }
 
-    fn compare_holders(&self, fences: &mut Fences<i64>, key: Word, lock: &Lock, rows: &[Reply]) -> Result {
+    fn compare_holders(&self, fences: &mut Fences<i64>, key: Name, lock: &Lock, rows: &[Reply]) -> Result {
         let now = self.now.wall;
         let mut holders: Vec<&Holder> = lock.holders.iter().collect();
         holders.sort_by_key(|holder| holder.grant);
@@ -216,7 +216,7 @@ impl Shown<'_> {
         Ok(())
     }
 
-    fn compare_waiters(&self, model: &Model, key: Word, value: Option<&Value>, waiters: &Reply) -> Result {
+    fn compare_waiters(&self, model: &Model, key: Name, value: Option<&Value>, waiters: &Reply) -> Result {
         if let Some(Value::Foreign) = value {
             return check("LOCK.WAITERS", key, error_code(waiters), Some("WRONGTYPE"));
         }

@@ -87,7 +87,7 @@ impl Play<'_> {
     }
 
     /// With the same TTL.
-    pub(super) fn restore(&mut self, from: Word, to: Word) -> Result {
+    pub(super) fn restore(&mut self, from: Name, to: Name) -> Result {
         let (payload, until) = (self.control.cmd(&["DUMP", from]), self.control.cmd(&["PEXPIRETIME", from]).int());
         // RESTORE of a lock that expires in this millisecond is refused.
         if payload.is_null() || until == self.now.wall as i64 {

@@ -5,13 +5,13 @@ use lock::testing::schedule::{Step, CASTS};
 
 use super::driver::Driver;
 
-fn ask(client: u64, keys: &[Word], owner: Word, claim: Claim, lease: Option<Ms>, block: Option<Ms>) -> Step {
+fn ask(client: u64, keys: &[Name], owner: Name, claim: Claim, lease: Option<Ms>, block: Option<Ms>) -> Step {
     let (keys, session, coalesce, notify) = (keys.to_vec(), false, false, false);
     let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session, coalesce, notify };
     Step::Send(Command::Acquire(asked))
 }
 
-fn acquire(client: u64, owner: Word, lease: Option<Ms>, block: Option<Ms>) -> Step {
+fn acquire(client: u64, owner: Name, lease: Option<Ms>, block: Option<Ms>) -> Step {
     ask(client, &["a"], owner, Claim::Mutex, lease, block)
 }
 

@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
-use lock::testing::contract::Word;
+use lock::testing::contract::Name;
 
 use crate::support::Reply;
 
 /// Compares each key's LOCK.INFO and LOCK.WAITERS with `lists`, the replies to LOCK.SCAN and LOCK.TOP.
-pub fn compare(keys: Vec<(Word, &Reply, &Reply)>, lists: &[Reply]) -> Result<(), String> {
+pub fn compare(keys: Vec<(Name, &Reply, &Reply)>, lists: &[Reply]) -> Result<(), String> {
     let [scan, top] = lists else { return Err("a list is missing".into()) };
     // Excludes values of another data type, whose waiters may not have their replies yet.
     let keys: Vec<_> = keys.into_iter().filter(|(_, info, _)| !info.is_error()).collect();

@@ -45,7 +45,7 @@ pub(super) struct Play<'s> {
     pub(super) clients: Clients,
     pub(super) model: Model,
     pub(super) fences: Fences<i64>,
-    pub(super) keys: Vec<Word>,
+    pub(super) keys: Vec<Name>,
     pub(super) now: Clocks,
     pub(super) last_command: Option<Command>,
     pub(super) refuses_writes: bool,
@@ -57,7 +57,7 @@ pub(super) struct Play<'s> {
     awake_before: Ms,
     /// Locks with waiters whose expiry was changed (PEXPIRE): the expiry by the wall clock, and the latest time at
     /// which it is noticed.
-    shortened: BTreeMap<Word, (Ms, Ms)>,
+    shortened: BTreeMap<Name, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
     /// `lock.adopt-wait`; never 0, because then no grant would be recorded.
@@ -314,7 +314,7 @@ impl<'s> Play<'s> {
     pub(super) fn set_clock(&mut self, by_ms: i64) -> Result {
         let wall = self.now.wall.saturating_add_signed(by_ms);
         let ends = |holder: &Holder| matches!(holder.until, Until::At(last) if (wall..=wall + NOTICED).contains(&last));
-        let ends_unnoticed = |key: &Word| match self.model.value(key) {
+        let ends_unnoticed = |key: &Name| match self.model.value(key) {
             Some(Value::Lock(lock)) => lock.holders.iter().any(|holder| holder.session.is_some() && ends(holder)),
             _ => false,
         };

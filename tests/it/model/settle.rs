@@ -118,7 +118,7 @@ impl Play<'_> {
         }
         let (mut model, mut fences) = (self.model.clone(), self.fences.clone());
         let owner = |number: &u64| self.clients.requests[number].asked.owner;
-        let granted: Vec<Word> = told.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
+        let granted: Vec<Name> = told.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
         let mut at_once = Vec::new();
         for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(told) {
             let Some(grant) = grant else { continue };

@@ -43,7 +43,7 @@ pub fn number_of(channel: &str) -> Option<u64> {
 pub const ADOPTED: &str = "lock.adopt a,b,c,hash:e";
 
 /// Whether a lock of this type is adopted on the key.
-fn is_adopted(key: Word, kind: Kind) -> bool {
+fn is_adopted(key: Name, kind: Kind) -> bool {
     match kind {
         Kind::Mutex => ["a", "b", "c"].contains(&key),
         Kind::Reentrant => key == "e",
@@ -53,11 +53,11 @@ fn is_adopted(key: Word, kind: Kind) -> bool {
 
 /// Whether the command of another lock library acquires no lock: on a key with a string or without a pattern, or with
 /// an invalid count.
-pub fn is_no_lock(command: &Command, value: impl Fn(Word) -> Option<Value>) -> bool {
+pub fn is_no_lock(command: &Command, value: impl Fn(Name) -> Option<Value>) -> bool {
     match command {
         Command::Acquire(Acquire { claim: Claim::Adopted { .. }, keys, .. }) => !is_adopted(keys[0], Kind::Mutex),
         Command::TakeOver { pairs, .. } => {
-            let is_lock = |key: Word| is_adopted(key, Kind::Mutex) && !matches!(value(key), Some(Value::Foreign));
+            let is_lock = |key: Name| is_adopted(key, Kind::Mutex) && !matches!(value(key), Some(Value::Foreign));
             !pairs.iter().all(|(key, _)| is_lock(key))
         }
         Command::Count { key, change, .. } => {
@@ -169,7 +169,7 @@ fn kind_of(command: &Command) -> Kind {
     }
 }
 
-fn head(kind: Kind, verb: &str, keys: &[Word]) -> String {
+fn head(kind: Kind, verb: &str, keys: &[Name]) -> String {
     let prefix = match kind {
         Kind::Mutex if keys.len() > 1 => return format!("MLOCK.{verb} {} {}", keys.len(), keys.join(" ")),
         Kind::Mutex => "LOCK",

@@ -30,7 +30,7 @@ const ELSE: [Else; 4] = [Else::Nothing, Else::Deleted, Else::HeadLeaves, Else::L
 
 /// An owner that holds and waits for nothing requests a waited-for key, and another event follows. `chance` selects
 /// both. The new request must not be granted ahead of the waiters.
-pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
+pub(super) fn check_no_request_overtakes(rules: &Rules, chance: usize) {
     if rules.server.keyspace.write_check != WriteCheck::Allowed {
         return;
     }
@@ -83,7 +83,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
     checks::check_locks(&there.server.keyspace);
     checks::check_ended_leases_hold_nothing(&there);
     checks::check_replica(&there.server.keyspace);
-    if there.manager.grace_is_over(&there.server.now()) {
+    if there.manager.has_grace_ended(&there.server.now()) {
         checks::check_no_admissible_waiter_is_left(&mut there);
     }
 }
