@@ -6,20 +6,20 @@ pub struct Arg {
     /// The name in the documentation.
     pub name: &'static str,
     /// The kind of argument.
-    pub form: Form,
-    /// The keyword before it; for [`Form::Token`], the argument itself.
+    pub kind: ArgKind,
+    /// The keyword before it; for [`ArgKind::Token`], the argument itself.
     pub token: Option<&'static str>,
     /// Whether it may be omitted.
     pub is_optional: bool,
     /// Whether it may be repeated.
     pub is_multiple: bool,
-    /// The parts of [`Form::OneOf`] and [`Form::Block`].
+    /// The parts of [`ArgKind::OneOf`] and [`ArgKind::Block`].
     pub parts: &'static [Arg],
 }
 
 /// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ArgKind {
     /// A key.
     Key,
     /// Any bytes.
@@ -34,91 +34,91 @@ pub enum Form {
     Block,
 }
 
-const fn arg(name: &'static str, form: Form) -> Arg {
-    Arg { name, form, token: None, is_optional: false, is_multiple: false, parts: &[] }
+const fn arg(name: &'static str, kind: ArgKind) -> Arg {
+    Arg { name, kind, token: None, is_optional: false, is_multiple: false, parts: &[] }
 }
 
-const fn token(name: &'static str, token: &'static str, form: Form) -> Arg {
-    Arg { token: Some(token), ..arg(name, form) }
+const fn token(name: &'static str, token: &'static str, kind: ArgKind) -> Arg {
+    Arg { token: Some(token), ..arg(name, kind) }
 }
 
 const fn optional(of: Arg) -> Arg {
     Arg { is_optional: true, ..of }
 }
 
-const fn parts(name: &'static str, form: Form, parts: &'static [Arg]) -> Arg {
-    Arg { parts, ..arg(name, form) }
+const fn parts(name: &'static str, kind: ArgKind, parts: &'static [Arg]) -> Arg {
+    Arg { parts, ..arg(name, kind) }
 }
 
-pub(crate) const KEY: Arg = arg("key", Form::Key);
-pub(crate) const NUMKEYS: Arg = arg("numkeys", Form::Integer);
-pub(crate) const KEYS: Arg = Arg { is_multiple: true, ..arg("key", Form::Key) };
-pub(crate) const KEYS_AND_TOKENS: Arg = Arg { is_multiple: true, ..parts("pair", Form::Block, &[KEY, TOKEN]) };
-pub(crate) const TOKEN: Arg = arg("token", Form::Text);
-pub(crate) const OWNER: Arg = arg("owner", Form::Text);
-const MAKE_ONE: Arg = token("make-one", "*", Form::Token);
-pub(crate) const NEW_TOKEN: Arg = parts("token", Form::OneOf, &[TOKEN, MAKE_ONE]);
-pub(crate) const NEW_OWNER: Arg = parts("owner", Form::OneOf, &[OWNER, MAKE_ONE]);
+pub(crate) const KEY: Arg = arg("key", ArgKind::Key);
+pub(crate) const NUMKEYS: Arg = arg("numkeys", ArgKind::Integer);
+pub(crate) const KEYS: Arg = Arg { is_multiple: true, ..arg("key", ArgKind::Key) };
+pub(crate) const KEYS_AND_TOKENS: Arg = Arg { is_multiple: true, ..parts("pair", ArgKind::Block, &[KEY, TOKEN]) };
+pub(crate) const TOKEN: Arg = arg("token", ArgKind::Text);
+pub(crate) const OWNER: Arg = arg("owner", ArgKind::Text);
+const MAKE_ONE: Arg = token("make-one", "*", ArgKind::Token);
+pub(crate) const NEW_TOKEN: Arg = parts("token", ArgKind::OneOf, &[TOKEN, MAKE_ONE]);
+pub(crate) const NEW_OWNER: Arg = parts("owner", ArgKind::OneOf, &[OWNER, MAKE_ONE]);
 pub(crate) const MODE: Arg =
-    parts("mode", Form::OneOf, &[token("read", "READ", Form::Token), token("write", "WRITE", Form::Token)]);
+    parts("mode", ArgKind::OneOf, &[token("read", "READ", ArgKind::Token), token("write", "WRITE", ArgKind::Token)]);
 pub(crate) const HOLDS: Arg = optional(HOLDS_NUMBER);
-pub(crate) const LIMIT: Arg = token("limit", "LIMIT", Form::Integer);
-const PERMITS_NUMBER: Arg = token("permits", "PERMITS", Form::Integer);
-const HOLDS_NUMBER: Arg = token("holds", "HOLDS", Form::Integer);
-pub(crate) const PERMITS: Arg = optional(parts("amount", Form::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER]));
+pub(crate) const LIMIT: Arg = token("limit", "LIMIT", ArgKind::Integer);
+const PERMITS_NUMBER: Arg = token("permits", "PERMITS", ArgKind::Integer);
+const HOLDS_NUMBER: Arg = token("holds", "HOLDS", ArgKind::Integer);
+pub(crate) const PERMITS: Arg = optional(parts("amount", ArgKind::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER]));
 pub(crate) const PERMITS_OR_SLOT: Arg =
-    optional(parts("amount", Form::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER, token("slot", "SLOT", Form::Token)]));
+    optional(parts("amount", ArgKind::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER, token("slot", "SLOT", ArgKind::Token)]));
 pub(crate) const LEASE: Arg = optional(parts(
     "lease",
-    Form::OneOf,
+    ArgKind::OneOf,
     &[
-        token("seconds", "EX", Form::Integer),
-        token("milliseconds", "PX", Form::Integer),
-        token("persist", "PERSIST", Form::Token),
+        token("seconds", "EX", ArgKind::Integer),
+        token("milliseconds", "PX", ArgKind::Integer),
+        token("persist", "PERSIST", ArgKind::Token),
     ],
 ));
 pub(crate) const WAIT: Arg = optional(parts(
     "wait",
-    Form::Block,
-    &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
+    ArgKind::Block,
+    &[token("milliseconds", "BLOCK", ArgKind::Integer), optional(token("channel", "NOTIFY", ArgKind::Text))],
 ));
 /// The waiting options of LOCK.ACQUIRE, which also has COALESCE.
 pub(crate) const WAIT_OR_COALESCE: Arg = optional(parts(
     "wait",
-    Form::Block,
+    ArgKind::Block,
     &[
-        token("milliseconds", "BLOCK", Form::Integer),
-        optional(token("coalesce", "COALESCE", Form::Token)),
-        optional(token("channel", "NOTIFY", Form::Text)),
+        token("milliseconds", "BLOCK", ArgKind::Integer),
+        optional(token("coalesce", "COALESCE", ArgKind::Token)),
+        optional(token("channel", "NOTIFY", ArgKind::Text)),
     ],
 ));
-pub(crate) const FAILED: Arg = optional(token("failed", "FAILED", Form::Token));
-pub(crate) const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
-pub(crate) const COUNT: Arg = optional(token("count", "COUNT", Form::Integer));
-pub(crate) const CURSOR: Arg = arg("cursor", Form::Integer);
-pub(crate) const PATTERN: Arg = optional(token("pattern", "MATCH", Form::Text));
-pub(crate) const ONLY_OWNER: Arg = optional(token("owner", "OWNER", Form::Text));
+pub(crate) const FAILED: Arg = optional(token("failed", "FAILED", ArgKind::Token));
+pub(crate) const SESSION: Arg = optional(token("session", "SESSION", ArgKind::Token));
+pub(crate) const COUNT: Arg = optional(token("count", "COUNT", ArgKind::Integer));
+pub(crate) const CURSOR: Arg = arg("cursor", ArgKind::Integer);
+pub(crate) const PATTERN: Arg = optional(token("pattern", "MATCH", ArgKind::Text));
+pub(crate) const ONLY_OWNER: Arg = optional(token("owner", "OWNER", ArgKind::Text));
 pub(crate) const LOG_OPERATION: Arg = parts(
     "operation",
-    Form::OneOf,
+    ArgKind::OneOf,
     &[
-        parts("get", Form::Block, &[token("get", "GET", Form::Token), optional(arg("count", Form::Integer))]),
-        token("len", "LEN", Form::Token),
-        token("reset", "RESET", Form::Token),
+        parts("get", ArgKind::Block, &[token("get", "GET", ArgKind::Token), optional(arg("count", ArgKind::Integer))]),
+        token("len", "LEN", ArgKind::Token),
+        token("reset", "RESET", ArgKind::Token),
     ],
 );
 pub(crate) const ADOPTION_OPERATION: Arg = parts(
     "operation",
-    Form::OneOf,
+    ArgKind::OneOf,
     &[
-        token("report", "REPORT", Form::Token),
-        parts("return", Form::Block, &[token("return", "RETURN", Form::Token), KEY]),
+        token("report", "REPORT", ArgKind::Token),
+        parts("return", ArgKind::Block, &[token("return", "RETURN", ArgKind::Token), KEY]),
     ],
 );
-pub(crate) const COMMAND: Arg = arg("command", Form::Text);
+pub(crate) const COMMAND: Arg = arg("command", ArgKind::Text);
 pub(crate) const ONLY_COMMAND: Arg = optional(COMMAND);
-pub(crate) const COMMAND_ARGS: Arg = Arg { is_multiple: true, ..optional(arg("arg", Form::Text)) };
-pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
+pub(crate) const COMMAND_ARGS: Arg = Arg { is_multiple: true, ..optional(arg("arg", ArgKind::Text)) };
+pub(crate) const EFFECT: Arg = arg("effect", ArgKind::Text);
 
 #[cfg(test)]
 impl Arg {
@@ -126,17 +126,17 @@ impl Arg {
     pub(crate) fn is_open(&self) -> bool {
         let mut least = self.parts.iter().map(Arg::least_words);
         let first = least.next();
-        let is_of_lengths = self.form == Form::OneOf && least.any(|words| Some(words) != first);
+        let is_of_lengths = self.kind == ArgKind::OneOf && least.any(|words| Some(words) != first);
         self.is_optional || self.is_multiple || is_of_lengths || self.parts.iter().any(Arg::is_open)
     }
 
     /// The fewest words that the argument takes.
     pub(crate) fn least_words(&self) -> i32 {
-        match (self.is_optional, self.form, self.token) {
+        match (self.is_optional, self.kind, self.token) {
             (true, _, _) => 0,
-            (false, Form::OneOf, _) => self.parts.iter().map(Arg::least_words).min().unwrap(),
-            (false, Form::Block, _) => self.parts.iter().map(Arg::least_words).sum(),
-            (false, Form::Token, _) | (false, _, None) => 1,
+            (false, ArgKind::OneOf, _) => self.parts.iter().map(Arg::least_words).min().unwrap(),
+            (false, ArgKind::Block, _) => self.parts.iter().map(Arg::least_words).sum(),
+            (false, ArgKind::Token, _) | (false, _, None) => 1,
             (false, _, Some(_)) => 2,
         }
     }
@@ -146,10 +146,10 @@ impl Arg {
 impl std::fmt::Display for Arg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = || self.parts.iter().map(Arg::to_string).collect::<Vec<_>>();
-        let hint = match (self.form, self.token) {
-            (Form::OneOf, _) => parts().join("|"),
-            (Form::Block, _) => parts().join(" "),
-            (Form::Token, Some(token)) => token.into(),
+        let hint = match (self.kind, self.token) {
+            (ArgKind::OneOf, _) => parts().join("|"),
+            (ArgKind::Block, _) => parts().join(" "),
+            (ArgKind::Token, Some(token)) => token.into(),
             (_, Some(token)) => format!("{token} {}", self.name),
             (_, None) => self.name.into(),
         };

@@ -7,7 +7,7 @@ use crate::argument_docs::{
 };
 use crate::name::Prefix;
 
-pub use crate::argument_docs::{Arg, Form};
+pub use crate::argument_docs::{Arg, ArgKind};
 
 /// The command that a translated command is prefixed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +67,9 @@ pub enum Action {
 
 impl Action {
     /// Whether the command takes `numkeys key [key …]` instead of one key.
-    pub const fn takes_several_keys(self) -> bool {
+    pub const fn takes_multiple_keys(self) -> bool {
         match self {
-            Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
+            Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_multiple_keys(),
             Action::Held | Action::Exec | Action::Info | Action::Waiters | Action::Scan | Action::Top => false,
             Action::Break | Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
             Action::Adopted(_) | Action::Adoption => false,
@@ -330,7 +330,7 @@ pub const COUNT: usize = CATALOG.len();
 pub const ADOPTED_ARGS: &[Arg] = &[KEY, COMMAND_ARGS];
 
 /// The arguments of subcommands with multiple keys: MGET, then MSET and MSETNX.
-pub const SEVERAL_ADOPTED_ARGS: &[Arg] = &[KEYS, KEYS_AND_TOKENS];
+pub const MULTIPLE_ADOPTED_ARGS: &[Arg] = &[KEYS, KEYS_AND_TOKENS];
 
 const fn command(
     name: &'static str,
@@ -512,14 +512,14 @@ mod tests {
         for (action, flags, categories) in without_keys {
             let command = of_action(action);
             assert_eq!((command.flags, command.categories, command.access), (flags, categories, None), "{action:?}");
-            assert!(command.args.iter().all(|arg| arg.form != Form::Key), "{action:?}");
+            assert!(command.args.iter().all(|arg| arg.kind != ArgKind::Key), "{action:?}");
         }
     }
 
     #[test]
     fn only_mlock_takes_multiple_keys() {
         for command in CATALOG {
-            assert_eq!(command.action.takes_several_keys(), command.name.starts_with("MLOCK."), "{}", command.name);
+            assert_eq!(command.action.takes_multiple_keys(), command.name.starts_with("MLOCK."), "{}", command.name);
         }
     }
 }

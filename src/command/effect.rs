@@ -39,7 +39,7 @@ use lock::value::time::{Deadline, Lease, Timestamp};
 use crate::parse::integer;
 
 /// The format version of effects sent and applied.
-pub const FORM: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";
@@ -99,9 +99,9 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<ReplicatedEffect<'a>> {
 
 /// The format version of an effect sent by another release; `args` follow the key. `None`: the version is this one, or
 /// the arguments are not an effect.
-pub fn other_form(args: &[&[u8]]) -> Option<u32> {
+pub fn other_version(args: &[&[u8]]) -> Option<u32> {
     let number = args.first()?.split(|byte| *byte == b' ').next()?;
-    integer(number).and_then(|form| u32::try_from(form).ok()).filter(|form| *form > FORM)
+    integer(number).and_then(|version| u32::try_from(version).ok()).filter(|version| *version > FORMAT_VERSION)
 }
 
 fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<ReplicatedEffect<'a>> {
@@ -312,7 +312,7 @@ mod tests {
     /// as the format version is 1.
     #[test]
     fn holds_of_format_version_1_are_unchanged() {
-        assert_eq!(FORM, 1);
+        assert_eq!(FORMAT_VERSION, 1);
         for hold in [
             "m 11 500 1500 a b",
             "a 11 500 1500 a b",
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn an_effect_of_a_later_format_version_is_not_decoded_and_returns_its_number() {
-        for (words, form) in [
+        for (words, version) in [
             (&["2 m 9 9 9 a"][..], Some(2)),
             (&["2", "DROP", "a"], Some(2)),
             (&["4294967295"], Some(u32::MAX)),
@@ -424,7 +424,7 @@ mod tests {
             (&[], None),
         ] {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-            assert_eq!((other_form(&words), decode(&words).is_none()), (form, true), "{words:?}");
+            assert_eq!((other_version(&words), decode(&words).is_none()), (version, true), "{words:?}");
         }
     }
 }

@@ -34,7 +34,7 @@ impl ErrorReply {
 
     /// Redis's wording, without the detail after it.
     #[cfg(test)]
-    pub(crate) fn redis_words(&self) -> &str {
+    pub(crate) fn redis_message(&self) -> &str {
         let ends = [" at '", ": "].into_iter().filter_map(|end| self.0.find(end));
         &self.0[..ends.min().unwrap_or(self.0.len())]
     }
@@ -102,7 +102,7 @@ pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
     "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
 );
 /// A waiting MLOCK whose owner has lost one of the keys. LOCK.LOG shows the cycle that it would close.
-pub const DEADLOCK_ANEW: ErrorReply =
+pub const DEADLOCK_AFTER_LOSS: ErrorReply =
     ErrorReply::of("DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG");
 /// The slot is moving to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
@@ -170,8 +170,8 @@ pub(crate) fn syntax(problem: &str) -> ErrorReply {
 
 /// An effect with the format version of another release; `own` is this release's version.
 #[cold]
-pub(crate) fn effect_of_another_form(form: u32, own: u32) -> ErrorReply {
-    ErrorReply::made(format!("ERR effect format {form} is not supported; this version applies format {own}"))
+pub(crate) fn effect_of_other_version(version: u32, own: u32) -> ErrorReply {
+    ErrorReply::made(format!("ERR effect format {version} is not supported; this version applies format {own}"))
 }
 
 /// The value of an option is not an integer, or out of range. Redis's wording, then the option and the value.
@@ -365,7 +365,10 @@ mod tests {
                 NOT_PERMITTED,
                 "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
             ),
-            (DEADLOCK_ANEW, "DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG"),
+            (
+                DEADLOCK_AFTER_LOSS,
+                "DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG",
+            ),
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (

@@ -121,7 +121,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     ) -> Result<R, ErrorReply>;
 
     /// Updates the engine's state without changing a key.
-    fn note(self, note: impl FnOnce(&mut LockManager));
+    fn update(self, update: impl FnOnce(&mut LockManager));
 
     /// Reads the engine's state.
     ///
@@ -190,10 +190,10 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn adopt_wait(self) -> Option<WaitLimit>;
 
     /// Records that this connection was granted the mutex under this key, if a SET may wait for it.
-    fn note_granted_here(self, key: &[u8], fence: Fence);
+    fn record_granted_here(self, key: &[u8], fence: Fence);
 
     /// Records that the caller was granted an adopted lock with this fencing token.
-    fn note_adopted(self, fence: Fence);
+    fn record_adopted(self, fence: Fence);
 
     /// The connection that was granted an adopted lock with this fencing token. `None`: unknown, as after a restart, or
     /// granted to a script.
@@ -249,7 +249,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// It replied.
-    Answered,
+    Replied,
     /// A key holds a value of another data type, and nothing was replied.
     WrongType,
 }

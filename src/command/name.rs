@@ -31,13 +31,13 @@ impl Prefix {
     }
 
     /// Whether the commands take `numkeys key [key …]` instead of one key.
-    pub const fn takes_several_keys(self) -> bool {
+    pub const fn takes_multiple_keys(self) -> bool {
         matches!(self, Prefix::Mlock)
     }
 
     /// The index of the first key argument; the command's name is argument 0.
     pub const fn first_key_argument(self) -> usize {
-        if self.takes_several_keys() {
+        if self.takes_multiple_keys() {
             2
         } else {
             1
@@ -106,10 +106,10 @@ mod tests {
             (Prefix::Sem, "sem.acquire", LockType::Semaphore, false, 1),
             (Prefix::Mlock, "mlock.acquire", LockType::Mutex, true, 2),
         ];
-        for (prefix, name, lock_type, takes_several_keys, first_key_argument) in cases {
+        for (prefix, name, lock_type, takes_multiple_keys, first_key_argument) in cases {
             assert_eq!(CommandName { prefix, verb: Verb::Acquire }.to_string(), name);
             assert_eq!(prefix.lock_type(), lock_type);
-            assert_eq!(prefix.takes_several_keys(), takes_several_keys);
+            assert_eq!(prefix.takes_multiple_keys(), takes_multiple_keys);
             assert_eq!(prefix.first_key_argument(), first_key_argument);
         }
     }

@@ -17,15 +17,16 @@ use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The format version, which the server stores with each value and with the last fencing token. Increment it with every
 /// format change.
-pub const FORM: i32 = 1;
+pub const FORMAT_VERSION: i32 = 1;
 
 /// The server log line about a value with another format version, which is not loaded.
-pub fn other_form(form: i32) -> String {
-    format!("redis-lock: cannot read a lock or fence stored in format {form}: this version reads format {FORM}")
+pub fn other_version(version: i32) -> String {
+    let own = FORMAT_VERSION;
+    format!("redis-lock: cannot read a lock or fence stored in format {version}: this version reads format {own}")
 }
 
 #[derive(Serialize, Deserialize)]
-enum StoredFamily {
+enum StoredLockType {
     Mutex,
     Reentrant,
     ReadWrite,
@@ -34,7 +35,7 @@ enum StoredFamily {
     SemaphoreWithSlots,
     /// Granted to a client that uses another lock library.
     AdoptedMutex,
-    /// As [`StoredFamily::AdoptedMutex`].
+    /// As [`StoredLockType::AdoptedMutex`].
     AdoptedReentrant,
 }
 
@@ -43,7 +44,7 @@ type StoredSlots = Vec<Option<u32>>;
 
 #[derive(Serialize, Deserialize)]
 struct StoredLock<'a> {
-    lock_type: StoredFamily,
+    lock_type: StoredLockType,
     limit: u32,
     fence: u64,
     #[serde(borrow)]
@@ -62,30 +63,30 @@ struct StoredHolder<'a> {
     reads: u32,
 }
 
-impl StoredFamily {
-    fn of(lock_type: LockType, origin: Origin) -> StoredFamily {
+impl StoredLockType {
+    fn of(lock_type: LockType, origin: Origin) -> StoredLockType {
         match (lock_type, origin) {
-            (LockType::Mutex, Origin::Native) => StoredFamily::Mutex,
-            (LockType::Mutex, Origin::Adopted) => StoredFamily::AdoptedMutex,
-            (LockType::Reentrant, Origin::Native) => StoredFamily::Reentrant,
-            (LockType::Reentrant, Origin::Adopted) => StoredFamily::AdoptedReentrant,
-            (LockType::ReadWrite, _) => StoredFamily::ReadWrite,
-            (LockType::Semaphore, _) => StoredFamily::Semaphore,
+            (LockType::Mutex, Origin::Native) => StoredLockType::Mutex,
+            (LockType::Mutex, Origin::Adopted) => StoredLockType::AdoptedMutex,
+            (LockType::Reentrant, Origin::Native) => StoredLockType::Reentrant,
+            (LockType::Reentrant, Origin::Adopted) => StoredLockType::AdoptedReentrant,
+            (LockType::ReadWrite, _) => StoredLockType::ReadWrite,
+            (LockType::Semaphore, _) => StoredLockType::Semaphore,
         }
     }
 
     fn lock_type(&self) -> LockType {
         match self {
-            StoredFamily::Mutex | StoredFamily::AdoptedMutex => LockType::Mutex,
-            StoredFamily::Reentrant | StoredFamily::AdoptedReentrant => LockType::Reentrant,
-            StoredFamily::ReadWrite => LockType::ReadWrite,
-            StoredFamily::Semaphore | StoredFamily::SemaphoreWithSlots => LockType::Semaphore,
+            StoredLockType::Mutex | StoredLockType::AdoptedMutex => LockType::Mutex,
+            StoredLockType::Reentrant | StoredLockType::AdoptedReentrant => LockType::Reentrant,
+            StoredLockType::ReadWrite => LockType::ReadWrite,
+            StoredLockType::Semaphore | StoredLockType::SemaphoreWithSlots => LockType::Semaphore,
         }
     }
 
     fn origin(&self) -> Origin {
         match self {
-            StoredFamily::AdoptedMutex | StoredFamily::AdoptedReentrant => Origin::Adopted,
+            StoredLockType::AdoptedMutex | StoredLockType::AdoptedReentrant => Origin::Adopted,
             _ => Origin::Native,
         }
     }
@@ -107,7 +108,7 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     let slots: StoredSlots = holds.iter().map(|hold| hold.slot.map(Slot::number)).collect();
     let has_slots = slots.iter().any(Option::is_some);
     let origin = holds.first().map_or(Origin::Native, |hold| hold.origin);
-    let lock_type = if has_slots { StoredFamily::SemaphoreWithSlots } else { StoredFamily::of(lock_type, origin) };
+    let lock_type = if has_slots { StoredLockType::SemaphoreWithSlots } else { StoredLockType::of(lock_type, origin) };
     let stored = StoredLock { lock_type, limit, fence: lock.fence()?.get(), holders: holders.collect() };
     let bytes = postcard::to_allocvec(&stored).ok()?;
     if has_slots {
@@ -125,7 +126,7 @@ pub fn decode(bytes: &[u8]) -> Option<Lock> {
     }
     let (stored, mut rest) = postcard::take_from_bytes::<StoredLock<'_>>(bytes).ok()?;
     let mut slots: StoredSlots = vec![None; stored.holders.len()];
-    if let StoredFamily::SemaphoreWithSlots = stored.lock_type {
+    if let StoredLockType::SemaphoreWithSlots = stored.lock_type {
         (slots, rest) = postcard::take_from_bytes(rest).ok()?;
         if slots.len() != stored.holders.len() || slots.iter().all(Option::is_none) {
             return None;
@@ -208,7 +209,7 @@ mod tests {
     /// Files of 1.0.0 contain these bytes. They must be read and written unchanged as long as the format version is 1.
     #[test]
     fn stored_format_version_1_is_unchanged() {
-        assert_eq!(FORM, 1);
+        assert_eq!(FORMAT_VERSION, 1);
         for hex in [
             // Type, limit, fencing token, number of holders; for each: owner, fencing token, lease, deadline, holds,
             // reads.
@@ -282,12 +283,12 @@ mod tests {
     #[test]
     fn only_a_semaphore_with_slots_stores_them() {
         let permits = Claim::Permits { limit: 90, count: Count::Delta(3) };
-        assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredFamily::Semaphore as u8);
+        assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredLockType::Semaphore as u8);
         let mut semaphore = with_and_without_slots();
-        assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::SemaphoreWithSlots as u8);
+        assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::SemaphoreWithSlots as u8);
         let owners: Vec<_> = semaphore.owners().filter(|owner| owner.as_bytes() != b"permits").cloned().collect();
         owners.iter().for_each(|owner| _ = semaphore.evict(owner.as_bytes()));
-        assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::Semaphore as u8, "the slots have gone");
+        assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::Semaphore as u8, "the slots have gone");
     }
 
     /// Only a bug can leave such a lock; the file that contains it must still load.

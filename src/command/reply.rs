@@ -92,7 +92,7 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, lock_type: LockType, owner: Owne
         WaitOutcome::Cancelled => out.error(&errors::CANCELLED),
         WaitOutcome::Superseded => out.error(&errors::SUPERSEDED),
         WaitOutcome::Impossible(error) => out.error(&ErrorReply::from(error)),
-        WaitOutcome::Deadlock => out.error(&errors::DEADLOCK_ANEW),
+        WaitOutcome::Deadlock => out.error(&errors::DEADLOCK_AFTER_LOSS),
         WaitOutcome::TryAgain => out.error(&errors::TRY_AGAIN),
         WaitOutcome::Demoted => out.error(&errors::DEMOTED),
         WaitOutcome::NotPermitted => out.error(&errors::NOT_PERMITTED),
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn a_slot_follows_its_permit() {
-        let told = |fence: i64, holds: i64, slot: i64| {
+        let expected = |fence: i64, holds: i64, slot: i64| {
             [Written::Array(4), "t".into(), fence.into(), holds.into(), slot.into()]
         };
         let slot = Slot::new(5);
-        assert_eq!(record(|out| grant(out, LockType::Semaphore, owner(), fence(), 1, slot)), told(7, 1, 5));
+        assert_eq!(record(|out| grant(out, LockType::Semaphore, owner(), fence(), 1, slot)), expected(7, 1, 5));
         let outcome = WaitOutcome::Granted { fence: fence(), holds: 1, slot };
-        assert_eq!(record(|out| wait_outcome(out, LockType::Semaphore, owner(), outcome)), told(7, 1, 5));
-        assert_eq!(record(|out| queued(out, &Claim::Slot { limit: 2 }, owner())), told(0, 0, -1));
+        assert_eq!(record(|out| wait_outcome(out, LockType::Semaphore, owner(), outcome)), expected(7, 1, 5));
+        assert_eq!(record(|out| queued(out, &Claim::Slot { limit: 2 }, owner())), expected(0, 0, -1));
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
             (WaitOutcome::Superseded, errors::SUPERSEDED),
             (WaitOutcome::Demoted, errors::DEMOTED),
             (WaitOutcome::NotPermitted, errors::NOT_PERMITTED),
-            (WaitOutcome::Deadlock, errors::DEADLOCK_ANEW),
+            (WaitOutcome::Deadlock, errors::DEADLOCK_AFTER_LOSS),
             (WaitOutcome::TryAgain, errors::TRY_AGAIN),
             (WaitOutcome::Impossible(KeyError::WrongType), errors::WRONG_TYPE),
             (WaitOutcome::Impossible(KeyError::NoFence), errors::NO_FENCE),

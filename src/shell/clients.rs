@@ -43,7 +43,7 @@ pub struct WaitingClients {
     by_blocked: IdMap<BlockedId, RequestId>,
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as closed. Right after the report it unblocks that client.
-    last_gone: Option<ClientId>,
+    last_disconnected: Option<ClientId>,
     /// Requests granted in this engine pass, and their clients.
     granted: Vec<(RequestId, ClientId)>,
     /// String objects for permission checks.
@@ -51,7 +51,7 @@ pub struct WaitingClients {
 }
 
 struct WaitingClient {
-    answer_by: AnswerBy,
+    reply_by: ReplyBy,
     /// Boxed because the reply callback gets a pointer to it.
     request: Box<WaitingRequest>,
 }
@@ -77,7 +77,7 @@ struct WaitingRequest {
 }
 
 /// How a waiting client learns the outcome.
-enum AnswerBy {
+enum ReplyBy {
     /// By the reply to its command: it is blocked.
     Reply(BlockedClient),
     /// By a message on a channel: it is not blocked.
@@ -100,22 +100,22 @@ impl WaitingClients {
     fn insert(&mut self, waiting: WaitingClient) {
         let WaitingRequest { id, client, .. } = *waiting.request;
         let is_adopted = waiting.request.adopted_key.is_some();
-        match &waiting.answer_by {
-            AnswerBy::Reply(blocked) => {
+        match &waiting.reply_by {
+            ReplyBy::Reply(blocked) => {
                 self.by_blocked.insert(blocked.id(), id);
                 if is_adopted {
-                    granted_here::begin_to_wait(blocked.id());
+                    granted_here::start_waiting(blocked.id());
                 }
             }
-            AnswerBy::Message { .. } => _ = self.by_subscriber.entry(client).or_default().insert(id),
+            ReplyBy::Message { .. } => _ = self.by_subscriber.entry(client).or_default().insert(id),
         }
         self.waiting.insert(id, waiting);
     }
 
     /// A connection has closed: the requests of a subscriber may keep a reserved position. The request of a blocked
     /// client is handled by [`WaitingClients::disconnected`], which follows.
-    pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
-        self.last_gone = Some(client);
+    pub fn client_disconnected(&mut self, manager: &mut LockManager, client: ClientId) {
+        self.last_disconnected = Some(client);
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
         requests.iter().for_each(|request| _ = self.waiting.remove(request));
         manager.leave_all(requests);
@@ -123,7 +123,7 @@ impl WaitingClients {
 
     /// `CLIENT UNBLOCK` has replied to the blocked client.
     pub fn unblocked(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
-        if let Some((request, _)) = self.give_up(blocked) {
+        if let Some((request, _)) = self.remove_unblocked(blocked) {
             manager.leave(now, request, Leave::Abandon);
         }
     }
@@ -131,19 +131,19 @@ impl WaitingClients {
     /// The server has unblocked the client: its connection closed, or it is still connected and gets an error from the
     /// server.
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
-        let last_gone = self.last_gone;
-        if let Some((request, client)) = self.give_up(blocked) {
-            let mode = if last_gone == Some(client) { Leave::Detach } else { Leave::Abandon };
+        let last_disconnected = self.last_disconnected;
+        if let Some((request, client)) = self.remove_unblocked(blocked) {
+            let mode = if last_disconnected == Some(client) { Leave::Detach } else { Leave::Abandon };
             manager.leave(now, request, mode);
         }
     }
 
     /// Removes a client that the server has unblocked, and returns its request and connection. `None`: the module
     /// replied first.
-    fn give_up(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
+    fn remove_unblocked(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
         let request = self.by_blocked.get(&blocked).copied()?;
         let waiting = self.take(request)?;
-        if let AnswerBy::Reply(blocked) = waiting.answer_by {
+        if let ReplyBy::Reply(blocked) = waiting.reply_by {
             blocked.unblock::<WaitingRequest>(None);
         }
         Some((request, waiting.request.client))
@@ -162,12 +162,12 @@ impl WaitingClients {
     /// Removes the client that waits for this request. The caller must reply to it.
     fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
-        match &waiting.answer_by {
-            AnswerBy::Reply(blocked) => {
+        match &waiting.reply_by {
+            ReplyBy::Reply(blocked) => {
                 self.by_blocked.remove(&blocked.id());
-                granted_here::end_to_wait(blocked.id());
+                granted_here::stop_waiting(blocked.id());
             }
-            AnswerBy::Message { .. } => self.unsubscribe(waiting.request.client, request),
+            ReplyBy::Message { .. } => self.unsubscribe(waiting.request.client, request),
         }
         Some(waiting)
     }
@@ -186,7 +186,7 @@ impl WaitingClients {
 pub type OnDelivered = fn(RequestId);
 
 /// The clients as the engine uses them during a pass: the waiting ones, and the command's own.
-pub struct TurnClients<'a> {
+pub struct PassClients<'a> {
     pub ctx: Ctx<'a>,
     /// The keys of the command; none when called from the timer.
     pub arguments: KeyArguments<'a, Str<'a>>,
@@ -197,7 +197,7 @@ pub struct TurnClients<'a> {
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,
 }
 
-impl Park for TurnClients<'_> {
+impl Park for PassClients<'_> {
     /// As in BLPOP, a client that may not block gets its reply at once.
     fn may_wait(&self) -> bool {
         self.waiter.is_some() && !self.ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
@@ -206,26 +206,26 @@ impl Park for TurnClients<'_> {
     /// Blocks the client, or replies that its request is queued and later publishes the outcome.
     fn park(&mut self, id: RequestId) -> bool {
         let Some(NewWaiter { owner, prefix, claim, key, channel }) = self.waiter else { return false };
-        let answer_by = match channel {
+        let reply_by = match channel {
             Some(channel) => {
                 let audience = if write_check::is_in_cluster() { Audience::Shard } else { Audience::All };
                 reply::queued(&mut self.ctx, &claim, owner);
-                AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
+                ReplyBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }
             None => match self.ctx.block(&CALLBACKS) {
-                Some(blocked) => AnswerBy::Reply(blocked),
+                Some(blocked) => ReplyBy::Reply(blocked),
                 None => return false,
             },
         };
         let owner = owner.to_owner();
         let adopted_key = (claim == Claim::AdoptedMutex).then(|| key.into());
-        let is_asked = || self.arguments.names.iter().any(|name| granted_here::may_be_asked(name));
-        let is_waited_for_by_sets = claim.lock_type() == LockType::Mutex && is_asked();
+        let may_be_waited_for = || self.arguments.names.iter().any(|name| granted_here::may_be_waited_for(name));
+        let is_waited_for_by_sets = claim.lock_type() == LockType::Mutex && may_be_waited_for();
         let on_delivered = self.on_delivered;
         let (client, outcome) = (ClientId(self.ctx.client_id()), None);
         let request =
             WaitingRequest { id, client, owner, prefix, adopted_key, is_waited_for_by_sets, outcome, on_delivered };
-        self.clients.insert(WaitingClient { answer_by, request: Box::new(request) });
+        self.clients.insert(WaitingClient { reply_by, request: Box::new(request) });
         true
     }
 
@@ -246,7 +246,7 @@ const UNBLOCKING_US: u64 = 8;
 /// offers modules neither an event nor a counter for ACL changes.
 const PERMITTED_FOR_MS: u64 = 20;
 
-impl Clients for TurnClients<'_> {
+impl Clients for PassClients<'_> {
     /// A queued request is granted later than it was sent, and in between its user may have lost the permissions that
     /// the server checked.
     #[inline]
@@ -255,36 +255,36 @@ impl Clients for TurnClients<'_> {
     }
 
     fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
-        let Some(WaitingClient { answer_by, request: mut answered }) = self.clients.take(request) else {
+        let Some(WaitingClient { reply_by, request: mut waiting_request }) = self.clients.take(request) else {
             return Delivery::Failed;
         };
-        let client = answered.client;
+        let client = waiting_request.client;
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.clients.granted.push((request, client));
-            if let Some(key) = &answered.adopted_key {
-                granted_here::note_adopted(self.ctx, fence, Some(client));
+            if let Some(key) = &waiting_request.adopted_key {
+                granted_here::record_adopted(self.ctx, fence, Some(client));
                 adopt::count(key, LockType::Mutex, |seen| seen.act(Act::Grant));
-            } else if answered.is_waited_for_by_sets {
-                granted_here::note(fence, Some(client));
+            } else if waiting_request.is_waited_for_by_sets {
+                granted_here::record(fence, Some(client));
             }
         }
-        match answer_by {
-            AnswerBy::Reply(blocked) => {
-                clock::shorten_turn(UNBLOCKING_US);
-                answered.outcome = Some(outcome);
-                blocked.unblock(Some(answered));
+        match reply_by {
+            ReplyBy::Reply(blocked) => {
+                clock::shorten_slice(UNBLOCKING_US);
+                waiting_request.outcome = Some(outcome);
+                blocked.unblock(Some(waiting_request));
                 match outcome {
                     WaitOutcome::Granted { .. } => Delivery::Pending(client),
                     _ => Delivery::Done,
                 }
             }
-            AnswerBy::Message { channel, key, audience } => {
+            ReplyBy::Message { channel, key, audience } => {
                 if outcome == WaitOutcome::NotPermitted
                     && !may_publish(self.ctx, client.0, OwnedStr::new(&channel).as_str())
                 {
                     return Delivery::Done;
                 }
-                let message = notification::message(&key, answered.owner.as_bytes(), outcome);
+                let message = notification::message(&key, waiting_request.owner.as_bytes(), outcome);
                 publish(self.ctx, &channel, &message, audience);
                 Delivery::Done
             }
@@ -292,18 +292,18 @@ impl Clients for TurnClients<'_> {
     }
 }
 
-impl TurnClients<'_> {
+impl PassClients<'_> {
     #[inline(never)]
     fn is_permitted(&mut self, request: RequestId, names: &[&[u8]]) -> bool {
         let WaitingClients { waiting, words, .. } = &mut *self.clients;
         let Some(waiting) = waiting.get(&request) else { return true };
         // A closed connection is detected when the reply is sent.
         let Some(user) = User::of_connection(self.ctx, waiting.request.client.0) else { return true };
-        let may_be_told = match &waiting.answer_by {
-            AnswerBy::Reply(_) => true,
-            AnswerBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
+        let may_be_notified = match &waiting.reply_by {
+            ReplyBy::Reply(_) => true,
+            ReplyBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
         };
-        may_be_told
+        may_be_notified
             && match waiting.request.adopted_key.is_some() {
                 true => may_set(&user, names),
                 false => words.may_acquire(&user, waiting.request.prefix, names, &self.arguments),
@@ -336,7 +336,7 @@ impl Words {
         let name = self.names.entry(command.name).or_insert_with(|| OwnedStr::new(command.name.as_bytes()));
         // The other arguments are not keys, but Redis 8.6 checks their number first.
         let other = self.other.get_or_insert_with(|| OwnedStr::new(b"-")).as_str();
-        let count = prefix.takes_several_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
+        let count = prefix.takes_multiple_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
         let keys = names.iter().map(|name| StrOfKey::find(arguments, name));
         let keys: SmallVec<[StrOfKey<'_>; 1]> = keys.collect();
         let mut all: SmallVec<[Str<'_>; 8]> = SmallVec::new();
@@ -367,14 +367,19 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         // SAFETY: the context of this callback.
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         // SAFETY: see `CALLBACKS`.
-        let Some(answered) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
-        let Some(outcome) = answered.outcome else { return };
-        match answered.adopted_key.is_some() {
+        let Some(waiting_request) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
+        let Some(outcome) = waiting_request.outcome else { return };
+        match waiting_request.adopted_key.is_some() {
             true => reply::adopted_wait_outcome(&mut ctx, outcome),
-            false => reply::wait_outcome(&mut ctx, answered.prefix.lock_type(), answered.owner.as_ref(), outcome),
+            false => reply::wait_outcome(
+                &mut ctx,
+                waiting_request.prefix.lock_type(),
+                waiting_request.owner.as_ref(),
+                outcome,
+            ),
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            (answered.on_delivered)(answered.id);
+            (waiting_request.on_delivered)(waiting_request.id);
         }
     });
     raw::REDISMODULE_OK as c_int
@@ -386,7 +391,7 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
         // SAFETY: the context of this callback.
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         let blocked = ctx.blocked_id();
-        events::note(Event::Unblocked(blocked));
+        events::record(Event::Unblocked(blocked));
         match granted_here::is_waiting(blocked) {
             true => ctx.null_string(),
             false => ctx.null(),
@@ -400,7 +405,7 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
 /// two cases the client is still connected, and no position is reserved for it.
 unsafe extern "C" fn on_disconnect(_: *mut raw::RedisModuleCtx, blocked: *mut raw::RedisModuleBlockedClient) {
     guard("disconnect", || {
-        events::note(Event::Disconnected(BlockedId::of(blocked)));
+        events::record(Event::Disconnected(BlockedId::of(blocked)));
         timer::wake();
     });
 }
@@ -411,10 +416,10 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
             return;
         }
         // SAFETY: see `CALLBACKS`; this is the last call that gets the data, and the context is that of this callback.
-        let (answered, ctx) = unsafe { (Box::from_raw(data.cast::<WaitingRequest>()), Ctx::new(ctx)) };
-        let is_granted = matches!(answered.outcome, Some(WaitOutcome::Granted { .. }));
-        if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
-            events::note(Event::GrantUndelivered(answered.id));
+        let (waiting_request, ctx) = unsafe { (Box::from_raw(data.cast::<WaitingRequest>()), Ctx::new(ctx)) };
+        let is_granted = matches!(waiting_request.outcome, Some(WaitOutcome::Granted { .. }));
+        if is_granted && ctx.is_some_and(Ctx::is_blocked_client_disconnected) {
+            events::record(Event::GrantUndelivered(waiting_request.id));
             timer::wake();
         }
     });

@@ -3,20 +3,20 @@
 use lock::value::time::{Instant, Now, Timestamp};
 
 use super::ffi::time as ffi;
-use super::main_state::{Turn, MAIN};
+use super::main_state::{TimeSlice, MAIN};
 
 /// The wall clock counts as set if its difference to the monotonic clock has changed by more than this. A smaller
 /// change may be rounding, or a delay between the two readings. Smaller changes add up until they exceed it.
 const TOLERANCE_MS: u64 = 20;
 
 /// The longest time slice; remaining work is left for the next one.
-const TURN_US: u64 = 1_000;
+const SLICE_US: u64 = 1_000;
 
 /// The shortest time slice, however long the previous ones were, so that nothing starves.
 const LEAST_US: u64 = 200;
 
 /// Four microseconds between slices earn one for the next slice. So the commands and the timer of one event-loop
-/// iteration together take hardly more than [`TURN_US`].
+/// iteration together take hardly more than [`SLICE_US`].
 const PAUSE_FOR_ONE: u64 = 4;
 
 /// The clock is read once per this many units of work, each of which takes a few microseconds.
@@ -27,7 +27,7 @@ const UNITS_A_READING: u32 = 4;
 const REMOVAL_NS: u64 = 400;
 
 /// The longest iteration of a busy server's event loop, without scripts and other slow commands.
-const ROUND_US: u64 = 20_000;
+const ITERATION_US: u64 = 20_000;
 
 /// Call at module start: changes of the wall clock are detected from then on.
 pub fn start() {
@@ -45,59 +45,59 @@ pub fn now() -> Now {
 /// by the current time, and the last of thousands of grants in one iteration have fencing tokens ahead of the decision
 /// time.
 pub fn of_expiry() -> Now {
-    Now::by(|| ffi::wall_ms() * 1_000 + ROUND_US, ffi::monotonic_us)
+    Now::by(|| ffi::wall_ms() * 1_000 + ITERATION_US, ffi::monotonic_us)
 }
 
-/// Begins a time slice, which [`end_turn`] ends, and returns the time.
+/// Begins a time slice, which [`end_slice`] ends, and returns the time.
 pub fn begin_slice() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = MAIN.clock.turn.get().after_pause(now_us);
-    MAIN.clock.turn.set(Turn { began_us: Some(now_us), ..turn });
+    let slice = MAIN.clock.slice.get().after_pause(now_us);
+    MAIN.clock.slice.set(TimeSlice { began_us: Some(now_us), ..slice });
     now_us
 }
 
 /// Ends the time slice, and returns the time.
-pub fn end_turn() -> u64 {
+pub fn end_slice() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = MAIN.clock.turn.get();
-    let taken_us = turn.taken_us + turn.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
-    MAIN.clock.turn.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
+    let slice = MAIN.clock.slice.get();
+    let taken_us = slice.taken_us + slice.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
+    MAIN.clock.slice.set(TimeSlice { began_us: None, ended_us: now_us, taken_us, ..slice });
     now_us
 }
 
-impl Turn {
+impl TimeSlice {
     /// The time slice that begins now.
-    fn after_pause(self, now_us: u64) -> Turn {
-        let made_up_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
-        let taken_us = self.taken_us.saturating_sub(made_up_us) + self.removals * REMOVAL_NS / 1_000;
-        let left_us = TURN_US.saturating_sub(taken_us);
-        Turn { ends_us: now_us + left_us.max(LEAST_US), taken_us: TURN_US - left_us, removals: 0, ..self }
+    fn after_pause(self, now_us: u64) -> TimeSlice {
+        let earned_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
+        let taken_us = self.taken_us.saturating_sub(earned_us) + self.removals * REMOVAL_NS / 1_000;
+        let left_us = SLICE_US.saturating_sub(taken_us);
+        TimeSlice { ends_us: now_us + left_us.max(LEAST_US), taken_us: SLICE_US - left_us, removals: 0, ..self }
     }
 }
 
 /// Whether the time slice is used up after this many units of work. The first unit begins a slice unless one has begun.
 fn charge_budget(units: u32) -> bool {
-    let turn = MAIN.clock.turn.get();
+    let slice = MAIN.clock.slice.get();
     if units == 1 {
-        if turn.began_us.is_none() {
-            let Turn { ends_us, .. } = turn.after_pause(ffi::monotonic_us());
-            MAIN.clock.turn.set(Turn { ends_us, ..turn });
+        if slice.began_us.is_none() {
+            let TimeSlice { ends_us, .. } = slice.after_pause(ffi::monotonic_us());
+            MAIN.clock.slice.set(TimeSlice { ends_us, ..slice });
         }
         return false;
     }
-    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
+    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= slice.ends_us
 }
 
 /// The server has removed a lock outside an engine pass, which shortens the next time slice.
 pub fn count_removal() {
-    let turn = MAIN.clock.turn.get();
-    MAIN.clock.turn.set(Turn { removals: turn.removals + 1, ..turn });
+    let slice = MAIN.clock.slice.get();
+    MAIN.clock.slice.set(TimeSlice { removals: slice.removals + 1, ..slice });
 }
 
 /// Shortens the time slice by the microseconds that its work will cost the server afterwards.
-pub fn shorten_turn(us: u64) {
-    let turn = MAIN.clock.turn.get();
-    MAIN.clock.turn.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
+pub fn shorten_slice(us: u64) {
+    let slice = MAIN.clock.slice.get();
+    MAIN.clock.slice.set(TimeSlice { ends_us: slice.ends_us.saturating_sub(us), ..slice });
 }
 
 /// The monotonic clock.
@@ -148,9 +148,9 @@ mod tests {
             (0, 20_000, 10_000, 200, 1_000),
         ];
         for (taken_us, pause_us, removals, left_us, still_taken_us) in rows {
-            let before = Turn { began_us: None, ends_us: 7, ended_us: 1_000_000, taken_us, removals };
-            let turn = before.after_pause(1_000_000 + pause_us);
-            let found = (turn.ends_us - turn.ended_us - pause_us, turn.taken_us, turn.removals);
+            let before = TimeSlice { began_us: None, ends_us: 7, ended_us: 1_000_000, taken_us, removals };
+            let slice = before.after_pause(1_000_000 + pause_us);
+            let found = (slice.ends_us - slice.ended_us - pause_us, slice.taken_us, slice.removals);
             assert_eq!(found, (left_us, still_taken_us, 0), "{taken_us} taken, a pause of {pause_us}, {removals}");
         }
     }

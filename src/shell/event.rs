@@ -24,9 +24,9 @@ pub enum Event {
     /// Any key of the database, or of all databases, may have changed.
     DbChanged(Option<i32>),
     /// These slots of the cluster now belong to another node.
-    SlotsLeft(Slots),
+    SlotsMoved(Slots),
     /// The connection closed.
-    ClientGone(ClientId),
+    ClientDisconnected(ClientId),
     /// The reply that contains the grant was written to the client.
     GrantDelivered(RequestId),
     /// The client was gone before its grant was written.

@@ -25,17 +25,17 @@ impl<F: Default> Windows<F> {
 
     /// The current window.
     pub fn current(&mut self, now: Instant) -> &mut F {
-        self.turn(now);
+        self.rotate(now);
         &mut self.current
     }
 
     /// The current and the previous window.
     pub fn both(&mut self, now: Instant) -> [&F; 2] {
-        self.turn(now);
+        self.rotate(now);
         [&self.current, &self.previous]
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn rotate(&mut self, now: Instant) {
         let passed = now.ms_since(self.began) / WINDOW_MS;
         if passed == 0 {
             return;
@@ -110,21 +110,21 @@ const BETWEEN_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     last: Option<Instant>,
-    left_out: u64,
+    omitted: u64,
 }
 
 impl Pace {
     /// No line has been written yet.
-    pub const NEVER: Pace = Pace { last: None, left_out: 0 };
+    pub const NEVER: Pace = Pace { last: None, omitted: 0 };
 
     /// How many lines were omitted before this one; `None`: this one is omitted too.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.ms_since(last) < BETWEEN_MS) {
-            self.left_out += 1;
+            self.omitted += 1;
             return None;
         }
         self.last = Some(now);
-        Some(mem::take(&mut self.left_out))
+        Some(mem::take(&mut self.omitted))
     }
 }
 

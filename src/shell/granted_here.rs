@@ -18,14 +18,14 @@ const MOST: usize = 10_000;
 
 /// Whether a SET may wait for this key.
 #[inline]
-pub fn may_be_asked(key: &[u8]) -> bool {
+pub fn may_be_waited_for(key: &[u8]) -> bool {
     settings::adopt_wait().is_some() && MAIN.adopt.keys.borrow().may_hold_adopted(key)
 }
 
 /// Records that the connection was granted a lock with this fencing token. `None`: a script or another module was; the
 /// server does not reveal which connection runs a script. A grant may have more than one connection: a request can be
 /// repeated on another connection, for one of multiple keys that share the fencing token.
-pub fn note(fence: Fence, client: Option<ClientId>) {
+pub fn record(fence: Fence, client: Option<ClientId>) {
     let mut grants = MAIN.adopt.granted.borrow_mut();
     grants.insert((fence, client));
     while grants.len() > MOST {
@@ -34,8 +34,8 @@ pub fn note(fence: Fence, client: Option<ClientId>) {
 }
 
 /// Records the same for an adopted lock, for which LOCK.INFO and LOCK.LOG show the connection.
-pub fn note_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
-    note(fence, client);
+pub fn record_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
+    record(fence, client);
     let mut clients = MAIN.adopt.clients.borrow_mut();
     if let Some(client) = client.filter(|client| !clients.contains_key(client)) {
         // Looked up once per connection, because the server queries its socket. Remains known after the connection has
@@ -62,12 +62,12 @@ pub fn may_be_by(fence: Fence, client: ClientId) -> bool {
 }
 
 /// A client starts waiting in a SET.
-pub fn begin_to_wait(blocked: BlockedId) {
+pub fn start_waiting(blocked: BlockedId) {
     MAIN.adopt.waiting.borrow_mut().insert(blocked);
 }
 
 /// It stops waiting.
-pub fn end_to_wait(blocked: BlockedId) {
+pub fn stop_waiting(blocked: BlockedId) {
     let mut waiting = MAIN.adopt.waiting.borrow_mut();
     if !waiting.is_empty() {
         waiting.remove(&blocked);

@@ -34,7 +34,7 @@ pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
 
 /// What freeing a lock needs: a separate static, because the server also frees on other threads.
 pub static FREEING: Freeing =
-    Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByLockType([const { AtomicI64::new(0) }; 4]) };
+    Freeing { removing: AtomicPtr::new(null_mut()), by_other_threads: ByLockType([const { AtomicI64::new(0) }; 4]) };
 
 /// Locks being freed: `keyspace/store`, `keyspace/held_counts`.
 pub struct Freeing {
@@ -42,12 +42,12 @@ pub struct Freeing {
     /// locks they may be called from anywhere.
     pub removing: AtomicPtr<Lock>,
     /// How many locks other threads have freed.
-    pub elsewhere: ByLockType<AtomicI64>,
+    pub by_other_threads: ByLockType<AtomicI64>,
 }
 
 /// The state of each module.
 pub struct MainState {
-    pub noted: Noted,
+    pub recorded: RecordedEvents,
     pub clock: Clock,
     pub timer: Timer,
     pub inspections: Inspections,
@@ -74,7 +74,7 @@ pub const KNOWN_CONNECTIONS: usize = 256;
 pub const PACED_LINES: usize = 7;
 
 /// Recorded by callbacks: `background/events`.
-pub struct Noted {
+pub struct RecordedEvents {
     pub events: RefCell<VecDeque<Event>>,
     /// Checked by every command: why it must take the slow path, one bit per reason. Pending events are one.
     pub slow_path_reasons: Cell<u8>,
@@ -84,14 +84,14 @@ pub struct Noted {
 
 /// `clock`.
 pub struct Clock {
-    pub turn: Cell<Turn>,
+    pub slice: Cell<TimeSlice>,
     /// By how many milliseconds the wall clock was ahead of the monotonic clock when last read.
     pub ahead_ms: Cell<Option<i64>>,
 }
 
 /// The current or last time slice, in microseconds of the monotonic clock.
 #[derive(Clone, Copy)]
-pub struct Turn {
+pub struct TimeSlice {
     /// `None` between slices.
     pub began_us: Option<u64>,
     /// When the slice ends.
@@ -134,7 +134,7 @@ pub struct Inspections {
     /// rearming the timer for each waiter.
     pub were_needed: Cell<bool>,
     /// The number of inspections since the last command that saw a waiter.
-    pub quiet_turns: Cell<u32>,
+    pub quiet_inspections: Cell<u32>,
 }
 
 /// The write check: `background/write_check`.
@@ -167,9 +167,9 @@ pub struct Removals {
     /// The number of holds that ended with their keys because their leases expired.
     pub expired: Cell<u64>,
     /// Locks that expired when their keys were opened in this engine pass.
-    pub in_turn: RefCell<Vec<(Key, Owner, Fence)>>,
+    pub in_pass: RefCell<Vec<(Key, Owner, Fence)>>,
     /// How many removals were logged since the last engine pass ended.
-    pub told: Cell<usize>,
+    pub recorded: Cell<usize>,
 }
 
 /// How many keys hold a lock: `keyspace/held_counts`.
@@ -248,17 +248,21 @@ pub struct Adopt {
 impl MainState {
     const fn new() -> MainState {
         MainState {
-            noted: Noted {
+            recorded: RecordedEvents {
                 events: RefCell::new(VecDeque::new()),
                 slow_path_reasons: Cell::new(0),
                 has_waiters_or_sessions: Cell::new(false),
             },
             clock: Clock {
-                turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0, removals: 0 }),
+                slice: Cell::new(TimeSlice { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0, removals: 0 }),
                 ahead_ms: Cell::new(None),
             },
             timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
-            inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false), quiet_turns: Cell::new(0) },
+            inspections: Inspections {
+                due: Cell::new(None),
+                were_needed: Cell::new(false),
+                quiet_inspections: Cell::new(0),
+            },
             write_check: WriteCheckState {
                 is_probing: Cell::new(false),
                 is_in_cluster: Cell::new(false),
@@ -272,7 +276,7 @@ impl MainState {
             },
             // Until consumers have been counted, assume there is one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
-            removals: Removals { expired: Cell::new(0), in_turn: RefCell::new(Vec::new()), told: Cell::new(0) },
+            removals: Removals { expired: Cell::new(0), in_pass: RefCell::new(Vec::new()), recorded: Cell::new(0) },
             held: Held {
                 here: Cell::new(ByLockType([0; 4])),
                 flushed: Cell::new(ByLockType([Flushed { locks: 0, freed_before: 0 }; 4])),

@@ -1,6 +1,6 @@
 //! The shell: everything that touches the server, and all unsafe code.
 //!
-//! Imports run one way, from left to right: `start`, `commands`, `turn`, `observe`, `keyspace`, `state`,
+//! Imports run one way, from left to right: `start`, `commands`, `engine_pass`, `observe`, `keyspace`, `state`,
 //! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`,
 //! `noticed_stall`, `event`, `key_name`, `slots`, `ffi`.
 
@@ -9,6 +9,7 @@ mod background;
 mod clients;
 mod clock;
 mod commands;
+mod engine_pass;
 mod event;
 mod ffi;
 mod figures;
@@ -23,7 +24,6 @@ mod settings;
 mod slots;
 mod start;
 mod state;
-mod turn;
 
 #[cfg(not(test))]
 pub use ffi::allocator::ServerAllocator;

@@ -114,10 +114,10 @@ fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
 pub fn count_consumers(ctx: Ctx<'_>) {
     let always = raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER | raw::REDISMODULE_CTX_FLAGS_SLAVE;
     let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
-    let is_told = ctx.has_flag(always) || is_there(c"connected_slaves");
-    let is_backlog = !is_told && is_there(c"repl_backlog_active");
+    let is_streamed = ctx.has_flag(always) || is_there(c"connected_slaves");
+    let is_backlog = !is_streamed && is_there(c"repl_backlog_active");
     MAIN.consumers.is_backlog_only.set(is_backlog);
-    MAIN.consumers.is_any.set(is_told || is_backlog);
+    MAIN.consumers.is_any.set(is_streamed || is_backlog);
 }
 
 /// The server's cron: checks for a backlog that ended without an event.

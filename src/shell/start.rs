@@ -19,7 +19,7 @@ use super::ffi::{functions, main_thread, module};
 use super::keyspace::{datatype, held_counts};
 use super::observe::info;
 use super::replication;
-use super::{adopt, clock, settings, turn};
+use super::{adopt, clock, engine_pass, settings};
 
 /// The module's name in MODULE LIST.
 const NAME: &CStr = c"lock";
@@ -107,11 +107,11 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     set_options(ctx, OPTIONS | migrations | unchecked);
     main_thread::start();
     clock::start();
-    timer::start(ctx, turn::on_timer);
+    timer::start(ctx, engine_pass::on_timer);
     replication::count_consumers(ctx);
     stall::count_replicas(ctx);
     events::set_replica(!ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER));
-    server_events::note_begin();
+    server_events::record_start();
     warn_of_eviction(ctx);
     adopt::begin(ctx);
     Ok(())

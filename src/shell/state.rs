@@ -8,7 +8,7 @@ use lock::engine::lock_manager::LockManager;
 use lock::key::{KeyRef, RequestId};
 use lock::value::time::Now;
 
-use super::background::events::{self, Event, NoteAllAfterPanic};
+use super::background::events::{self, Event, RecordAllAfterPanic};
 use super::clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
 use super::slots::slot_of;
@@ -33,7 +33,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
 pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = borrowed.get_or_insert_with(begin);
-    let guard = NoteAllAfterPanic;
+    let guard = RecordAllAfterPanic;
     if events::is_any() {
         now.begin_slice();
         while let Some(event) = events::take_next() {
@@ -49,14 +49,14 @@ pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Opti
 /// The reply that contains a grant was written, which completes its delivery whatever events are pending. Nothing is
 /// decided or written for it, so it becomes an event only during an engine pass: an event would keep the next request
 /// off the fast path.
-pub fn note_delivered(request: RequestId) {
+pub fn record_delivered(request: RequestId) {
     match STATE.try_borrow_mut().as_deref_mut() {
         Ok(Some(State { manager, .. })) => {
             manager.delivered(request);
             events::set_has_waiters_or_sessions(manager.has_waiters_or_sessions());
         }
         Ok(None) => {}
-        Err(_) => events::note(Event::GrantDelivered(request)),
+        Err(_) => events::record(Event::GrantDelivered(request)),
     }
 }
 
@@ -99,13 +99,13 @@ impl State {
             Event::KeyChanged(key) => manager.key_changed(key.as_ref()),
             Event::DbChanged(db) => manager.db_changed(db),
             // If the slots are back by now, new requests find them here.
-            Event::SlotsLeft(slots) => {
+            Event::SlotsMoved(slots) => {
                 manager.slots_moved(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
             }
-            Event::ClientGone(client) => {
+            Event::ClientDisconnected(client) => {
                 manager.end_session(client);
                 manager.undelivered_to(client);
-                clients.client_gone(manager, client);
+                clients.client_disconnected(manager, client);
             }
             Event::GrantDelivered(request) => manager.delivered(request),
             Event::GrantUndelivered(request) => manager.undelivered(request),
@@ -153,9 +153,9 @@ mod tests {
     fn it_is_in_use_during_a_pass_and_not_before_the_first() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(STATE.borrow().is_none() && !is_in_use(), "nothing has run yet");
-        let turn = STATE.borrow_mut();
+        let pass = STATE.borrow_mut();
         assert!(is_in_use(), "a turn");
-        drop(turn);
+        drop(pass);
         assert!(!is_in_use(), "it is over");
     }
 }

@@ -16,9 +16,9 @@ pub fn documents() -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
             let (path, name) = (folder.join(entry.file_name()), entry.file_name());
             let name = name.to_string_lossy();
-            let is_made = name.starts_with('.') || ["target", "node_modules"].contains(&&*name);
+            let is_generated = name.starts_with('.') || ["target", "node_modules"].contains(&&*name);
             if entry.file_type().expect("a type").is_dir() {
-                folders.extend((!is_made).then_some(path));
+                folders.extend((!is_generated).then_some(path));
             } else if name.ends_with(".md") {
                 let text = fs::read_to_string(root().join(&path)).expect("a document");
                 documents.push((path, text));

@@ -7,5 +7,5 @@ mod originals;
 mod patterns;
 pub mod seen;
 
-pub use originals::{Original, OriginalCommand, Places, ORIGINALS};
+pub use originals::{KeysAt, Original, OriginalCommand, ORIGINALS};
 pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, Mode, PatternRow, MOST_PATTERNS};

@@ -4,7 +4,7 @@ use crate::catalog::{Access, Container};
 
 /// Where a command has its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Places {
+pub enum KeysAt {
     /// The first argument.
     First,
     /// All arguments.
@@ -55,7 +55,7 @@ pub struct OriginalCommand {
     /// The number of arguments of the original, including its name; negative: at least that many.
     pub arity: i32,
     /// Which arguments are keys; the name is argument 0.
-    pub places: Places,
+    pub keys_at: KeysAt,
     /// Space-separated.
     pub flags: &'static str,
     /// The access to its keys that it needs at least. The ACL rules of the original are checked when it runs.
@@ -75,16 +75,16 @@ pub const ORIGINALS: &[OriginalCommand] = &[
         Original::Set,
         "SET",
         -3,
-        Places::First,
+        KeysAt::First,
         WAITS,
         "With NX, acquires a mutex; otherwise makes the token its holder.",
     ),
-    of(Original::SetNx, "SETNX", 3, Places::First, GRANTS, "Acquires a mutex without a lease."),
+    of(Original::SetNx, "SETNX", 3, KeysAt::First, GRANTS, "Acquires a mutex without a lease."),
     of(
         Original::SetEx,
         "SETEX",
         4,
-        Places::First,
+        KeysAt::First,
         GRANTS,
         "Makes the token the holder of a mutex, with a lease in seconds.",
     ),
@@ -92,7 +92,7 @@ pub const ORIGINALS: &[OriginalCommand] = &[
         Original::PSetEx,
         "PSETEX",
         4,
-        Places::First,
+        KeysAt::First,
         GRANTS,
         "Makes the token the holder of a mutex, with a lease in milliseconds.",
     ),
@@ -100,40 +100,40 @@ pub const ORIGINALS: &[OriginalCommand] = &[
         Original::GetSet,
         "GETSET",
         3,
-        Places::First,
+        KeysAt::First,
         GRANTS,
         "Makes the token the holder of a mutex and returns the previous token.",
     ),
-    of(Original::GetDel, "GETDEL", 2, Places::First, FREES, "Releases a mutex and returns its token."),
-    of(Original::MSet, "MSET", -3, Places::Pairs, GRANTS, "Makes each token the holder of its mutex, all or nothing."),
-    of(Original::MSetNx, "MSETNX", -3, Places::Pairs, GRANTS, "Acquires multiple mutexes, all or nothing."),
-    of(Original::DelIfEq, "DELIFEQ", 3, Places::First, FREES, "Releases a mutex if the token holds it."),
-    of(Original::DelEx, "DELEX", -2, Places::First, FREES, "With IFEQ, releases a mutex if the token holds it."),
+    of(Original::GetDel, "GETDEL", 2, KeysAt::First, FREES, "Releases a mutex and returns its token."),
+    of(Original::MSet, "MSET", -3, KeysAt::Pairs, GRANTS, "Makes each token the holder of its mutex, all or nothing."),
+    of(Original::MSetNx, "MSETNX", -3, KeysAt::Pairs, GRANTS, "Acquires multiple mutexes, all or nothing."),
+    of(Original::DelIfEq, "DELIFEQ", 3, KeysAt::First, FREES, "Releases a mutex if the token holds it."),
+    of(Original::DelEx, "DELEX", -2, KeysAt::First, FREES, "With IFEQ, releases a mutex if the token holds it."),
     of(
         Original::Del,
         "DEL",
         -2,
-        Places::All,
+        KeysAt::All,
         FREES,
         "Removes keys; outside of scripts, keeps those with a native hold.",
     ),
-    of(Original::Unlink, "UNLINK", -2, Places::All, FREES, "The same."),
-    of(Original::Get, "GET", 2, Places::First, READS, "Returns the token that holds a mutex."),
-    of(Original::GetRange, "GETRANGE", 4, Places::First, READS, "Returns a part of the token that holds a mutex."),
+    of(Original::Unlink, "UNLINK", -2, KeysAt::All, FREES, "The same."),
+    of(Original::Get, "GET", 2, KeysAt::First, READS, "Returns the token that holds a mutex."),
+    of(Original::GetRange, "GETRANGE", 4, KeysAt::First, READS, "Returns a part of the token that holds a mutex."),
     of(
         Original::MGet,
         "MGET",
         -2,
-        Places::All,
+        KeysAt::All,
         READS,
         "Returns the tokens that hold mutexes, and the values of strings.",
     ),
-    of(Original::HSet, "HSET", -4, Places::First, GRANTS, "Sets the number of the owner's holds of a reentrant mutex."),
+    of(Original::HSet, "HSET", -4, KeysAt::First, GRANTS, "Sets the number of the owner's holds of a reentrant mutex."),
     of(
         Original::HSetNx,
         "HSETNX",
         4,
-        Places::First,
+        KeysAt::First,
         GRANTS,
         "As HSET, for an owner that does not hold the reentrant mutex.",
     ),
@@ -141,17 +141,17 @@ pub const ORIGINALS: &[OriginalCommand] = &[
         Original::HIncrBy,
         "HINCRBY",
         4,
-        Places::First,
+        KeysAt::First,
         FREES,
         "Changes the number of the owner's holds of a reentrant mutex.",
     ),
-    of(Original::HDel, "HDEL", -3, Places::First, FREES, "Releases all of the owner's holds of a reentrant mutex."),
-    of(Original::HExists, "HEXISTS", 3, Places::First, READS, "Returns whether the owner holds the reentrant mutex."),
+    of(Original::HDel, "HDEL", -3, KeysAt::First, FREES, "Releases all of the owner's holds of a reentrant mutex."),
+    of(Original::HExists, "HEXISTS", 3, KeysAt::First, READS, "Returns whether the owner holds the reentrant mutex."),
     of(
         Original::HGet,
         "HGET",
         3,
-        Places::First,
+        KeysAt::First,
         READS,
         "Returns the number of the owner's holds of a reentrant mutex.",
     ),
@@ -159,16 +159,16 @@ pub const ORIGINALS: &[OriginalCommand] = &[
         Original::HLen,
         "HLEN",
         2,
-        Places::First,
+        KeysAt::First,
         READS,
         "Returns the number of owners that hold a reentrant mutex: 1 or 0.",
     ),
-    of(Original::HKeys, "HKEYS", 2, Places::First, READS, "Returns the owner that holds a reentrant mutex."),
+    of(Original::HKeys, "HKEYS", 2, KeysAt::First, READS, "Returns the owner that holds a reentrant mutex."),
     of(
         Original::HGetAll,
         "HGETALL",
         2,
-        Places::First,
+        KeysAt::First,
         READS,
         "Returns the owner of a reentrant mutex and the number of its holds.",
     ),
@@ -178,7 +178,7 @@ const fn of(
     original: Original,
     name: &'static str,
     arity: i32,
-    places: Places,
+    keys_at: KeysAt,
     flags: &'static str,
     summary: &'static str,
 ) -> OriginalCommand {
@@ -186,7 +186,7 @@ const fn of(
         [b'r', ..] => (Container::Reads, Access::Read),
         _ => (Container::Writes, Access::Write),
     };
-    OriginalCommand { original, name, container, arity, places, flags, access, summary }
+    OriginalCommand { original, name, container, arity, keys_at, flags, access, summary }
 }
 
 impl OriginalCommand {

@@ -3,7 +3,7 @@
 
 use lock::value::claim::LockType;
 
-use super::originals::{Original, Places};
+use super::originals::{KeysAt, Original};
 use super::seen::{self, Seen, Shadow};
 use crate::catalog::Container;
 use crate::parse::Argument;
@@ -195,10 +195,10 @@ impl AdoptedKeys {
         let AdoptedKeys { patterns, shadow } = self;
         let words = command.words;
         let original = words.first().and_then(|name| Original::named(name.bytes()));
-        let step = match original.map_or(Places::First, |original| original.command().places) {
-            Places::First => usize::MAX,
-            Places::All => 1,
-            Places::Pairs => 2,
+        let step = match original.map_or(KeysAt::First, |original| original.command().keys_at) {
+            KeysAt::First => usize::MAX,
+            KeysAt::All => 1,
+            KeysAt::Pairs => 2,
         };
         for key in words.iter().skip(1).step_by(step).map(|word| word.bytes()) {
             let name = words.first().map_or(&[][..], |name| name.bytes());
@@ -271,19 +271,19 @@ impl AdoptedKeys {
     ) -> Option<Container> {
         let is_adopted = |position: usize| arg(position).is_some_and(|key| self.may_hold_adopted(key));
         let command = original.command();
-        if command.places == Places::First && !is_adopted(1) {
+        if command.keys_at == KeysAt::First && !is_adopted(1) {
             return None;
         }
         let len = len();
         let is_translated = command.accepts(len)
-            && match command.places {
-                Places::First => true,
+            && match command.keys_at {
+                KeysAt::First => true,
                 // On a former pattern's keys they act as they do without the module.
-                Places::All if command.container == Container::Writes => {
+                KeysAt::All if command.container == Container::Writes => {
                     (1..len).any(|position| arg(position).is_some_and(|key| self.is_among(key)))
                 }
-                Places::All => (1..len).any(is_adopted),
-                Places::Pairs => len % 2 == 1 && (1..len).step_by(2).any(is_adopted),
+                KeysAt::All => (1..len).any(is_adopted),
+                KeysAt::Pairs => len % 2 == 1 && (1..len).step_by(2).any(is_adopted),
             };
         is_translated.then_some(command.container)
     }

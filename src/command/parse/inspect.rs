@@ -212,11 +212,11 @@ mod tests {
             assert_eq!(ListLength::parse(&words(line)), Ok(length), "{line}");
         }
         for line in ["LOCK.INFO k COUNT", "LOCK.INFO k 5", "LOCK.INFO k COUNT 1 COUNT 1", "LOCK.INFO k LIMIT 1"] {
-            assert_eq!(ListLength::parse(&words(line)).unwrap_err().redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(ListLength::parse(&words(line)).unwrap_err().redis_message(), "ERR syntax error", "{line}");
         }
         for count in ["-1", "x", "1.5", "9223372036854775808"] {
             assert_eq!(
-                ListLength::parse(&words(&format!("LOCK.INFO k COUNT {count}"))).unwrap_err().redis_words(),
+                ListLength::parse(&words(&format!("LOCK.INFO k COUNT {count}"))).unwrap_err().redis_message(),
                 "ERR value is not an integer or out of range",
                 "{count}"
             );
@@ -237,13 +237,13 @@ mod tests {
         }
         for count in ["0", "1001", "-1", "x", "1.5", "9223372036854775808"] {
             assert_eq!(
-                top_length(&words(&format!("LOCK.TOP COUNT {count}"))).unwrap_err().redis_words(),
+                top_length(&words(&format!("LOCK.TOP COUNT {count}"))).unwrap_err().redis_message(),
                 "ERR value is not an integer or out of range",
                 "{count}"
             );
         }
         for line in ["LOCK.TOP COUNT", "LOCK.TOP 5", "LOCK.TOP COUNT 5 COUNT 5", "LOCK.TOP LIMIT 5"] {
-            assert_eq!(top_length(&words(line)).unwrap_err().redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(top_length(&words(line)).unwrap_err().redis_message(), "ERR syntax error", "{line}");
         }
     }
 
@@ -270,19 +270,19 @@ mod tests {
         }
         for options in ["MATCH", "COUNT", "what", "TYPE string", "COUNT 0", "COUNT -1", "MATCH a COUNT", "COUNT 1 x"] {
             let line = format!("LOCK.SCAN 0 {options}");
-            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_words(), "ERR syntax error", "{options}");
+            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_message(), "ERR syntax error", "{options}");
         }
         for count in ["x", "1.5", "9223372036854775808"] {
             let line = format!("LOCK.SCAN 0 COUNT {count}");
             assert_eq!(
-                ScanCommand::parse(&words(&line)).unwrap_err().redis_words(),
+                ScanCommand::parse(&words(&line)).unwrap_err().redis_message(),
                 "ERR value is not an integer or out of range",
                 "{count}"
             );
         }
         for twice in ["MATCH a MATCH a", "COUNT 5 COUNT 5"] {
             let line = format!("LOCK.SCAN 0 {twice}");
-            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_words(), "ERR syntax error", "{twice}");
+            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_message(), "ERR syntax error", "{twice}");
         }
     }
 

@@ -378,10 +378,10 @@ mod tests {
     #[test]
     fn an_unknown_option_or_a_missing_value_is_a_syntax_error() {
         for line in ["what", "what PX 5", "", "PX", "EX", "BLOCK", "NOTIFY", "HOLDS", "PERMITS", "LIMIT", "PX 5 EX"] {
-            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(error(line).redis_message(), "ERR syntax error", "{line}");
         }
         for line in ["PXX 5", "P 5", "PERSIST 5", "SESSION 5", "SLOT 5"] {
-            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(error(line).redis_message(), "ERR syntax error", "{line}");
         }
     }
 
@@ -400,13 +400,13 @@ mod tests {
             "LIMIT 5",
             "SLOT",
         ] {
-            assert_eq!(error(&format!("{option} {option}")).redis_words(), "ERR syntax error", "{option}");
+            assert_eq!(error(&format!("{option} {option}")).redis_message(), "ERR syntax error", "{option}");
         }
         for (option, verb) in [("COALESCE", Verb::Acquire), ("FAILED", Verb::Release)] {
             let command = CommandName { prefix: Prefix::Lock, verb };
             assert!(parse(command, &format!("x k t {option}")).is_ok(), "{option}");
             assert_eq!(
-                parse(command, &format!("x k t {option} {option}")).unwrap_err().redis_words(),
+                parse(command, &format!("x k t {option} {option}")).unwrap_err().redis_message(),
                 "ERR syntax error",
                 "{option}"
             );
@@ -416,20 +416,20 @@ mod tests {
     #[test]
     fn two_leases_or_two_counts_are_a_syntax_error() {
         for line in ["PX 5 EX 5", "EX 5 PX 5", "PX 5 PERSIST", "PERSIST PX 5", "EX 5 PERSIST", "PERSIST EX 5"] {
-            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(error(line).redis_message(), "ERR syntax error", "{line}");
         }
         for line in ["HOLDS 5 PERMITS 5", "PERMITS 5 HOLDS 5", "SLOT HOLDS 1", "HOLDS 1 SLOT", "PERMITS 1 SLOT"] {
-            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
+            assert_eq!(error(line).redis_message(), "ERR syntax error", "{line}");
         }
     }
 
     #[test]
     fn the_first_invalid_value_is_reported() {
-        assert_eq!(error("PX 5 PX x").redis_words(), "ERR value is not an integer or out of range");
-        assert_eq!(error("BLOCK -1 what").redis_words(), "ERR timeout is negative");
-        assert_eq!(error("what BLOCK -1").redis_words(), "ERR syntax error");
-        assert_eq!(error("EX 0").redis_words(), "ERR invalid expire time in \'sem.acquire\' command");
-        assert_eq!(error("PX 0").redis_words(), "ERR invalid expire time in \'sem.acquire\' command");
+        assert_eq!(error("PX 5 PX x").redis_message(), "ERR value is not an integer or out of range");
+        assert_eq!(error("BLOCK -1 what").redis_message(), "ERR timeout is negative");
+        assert_eq!(error("what BLOCK -1").redis_message(), "ERR syntax error");
+        assert_eq!(error("EX 0").redis_message(), "ERR invalid expire time in \'sem.acquire\' command");
+        assert_eq!(error("PX 0").redis_message(), "ERR invalid expire time in \'sem.acquire\' command");
         let lowered = LeaseSettings { max_ms: 1_000, ..SETTINGS };
         let refused = Options::parse(&words("x k t PERSIST"), 3, SEM_ACQUIRE, lowered);
         assert_eq!(
@@ -467,13 +467,13 @@ mod tests {
         assert_eq!(given("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
             assert_eq!(
-                error(&format!("BLOCK {value}")).redis_words(),
+                error(&format!("BLOCK {value}")).redis_message(),
                 "ERR timeout is not an integer or out of range",
                 "{value}"
             );
         }
         for value in ["-1", "-9223372036854775808"] {
-            assert_eq!(error(&format!("BLOCK {value}")).redis_words(), "ERR timeout is negative", "{value}");
+            assert_eq!(error(&format!("BLOCK {value}")).redis_message(), "ERR timeout is negative", "{value}");
         }
     }
 
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(given("HOLDS 4294967295").count(), Count::Exactly(u32::MAX));
         for value in ["-1", "4294967296", "x", "1.5"] {
             assert_eq!(
-                error(&format!("HOLDS {value}")).redis_words(),
+                error(&format!("HOLDS {value}")).redis_message(),
                 "ERR value is not an integer or out of range",
                 "{value}"
             );
@@ -502,7 +502,7 @@ mod tests {
             }
             for value in ["x", "1.5", "9223372036854775808"] {
                 assert_eq!(
-                    error(&format!("{option} {value}")).redis_words(),
+                    error(&format!("{option} {value}")).redis_message(),
                     "ERR value is not an integer or out of range",
                     "{option} {value}"
                 );

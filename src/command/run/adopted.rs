@@ -61,8 +61,8 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
                 None => run_original(host, args),
             }
         }
-        Original::MSet => set_several(host, args, Original::MSet, Condition::Always),
-        Original::MSetNx => set_several(host, args, Original::MSetNx, Condition::Free),
+        Original::MSet => set_multiple(host, args, Original::MSet, Condition::Always),
+        Original::MSetNx => set_multiple(host, args, Original::MSetNx, Condition::Free),
         Original::GetDel => get_and_release(host, args),
         // Without a condition DELEX acts like DEL.
         Original::DelEx if args.len() == 2 => delete(host, args),
@@ -70,7 +70,7 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
         Original::Del | Original::Unlink => delete(host, args),
         Original::Get => get(host, args),
         Original::GetRange => get_range(host, args),
-        Original::MGet => get_several(host, args),
+        Original::MGet => get_multiple(host, args),
         Original::HSet
         | Original::HSetNx
         | Original::HIncrBy
@@ -102,7 +102,7 @@ enum Set {
     /// holder is named.
     Protected(Option<Owner>),
     /// The key holds a lock of another type.
-    OtherFamily,
+    OtherLockType,
     /// The command does not concern a lock.
     Original,
     /// A former pattern: the key becomes an ordinary one again.
@@ -117,7 +117,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     set: SetCommand<'h>,
 ) -> Result<(), ErrorReply> {
     // Let the server run it first if it knows IFEQ (not every server does): it replies WRONGTYPE if the key is a lock.
-    if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == Ran::Answered {
+    if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == Ran::Replied {
         return Ok(());
     }
     refuse_while_paused(host)?;
@@ -168,7 +168,7 @@ fn run_set<'h, H: CommandHost<'h>>(
         }
         decided => {
             let SetCommand { condition, gets, .. } = set;
-            reply_decided(host, original, Asked { condition, gets }, decided)
+            reply_decided(host, original, ReplyForm { condition, gets }, decided)
         }
     }
 }
@@ -180,7 +180,7 @@ fn act_of(decided: &Set) -> Option<Act> {
         Set::Done { fences, .. } if fences.is_empty() => Some(Act::Renew),
         Set::Done { .. } => Some(Act::TakeOver),
         Set::Queued => Some(Act::Wait),
-        Set::Refused(_) | Set::NotNow | Set::OtherFamily => Some(Act::Refuse),
+        Set::Refused(_) | Set::NotNow | Set::OtherLockType => Some(Act::Refuse),
         Set::Protected(_) => Some(Act::Protect),
         Set::Original | Set::Ordinary => None,
     }
@@ -216,15 +216,15 @@ fn acquire_at_once<'h, H: CommandHost<'h>>(
     let request = LockRequest { owner, claim: Claim::AdoptedMutex, lease };
     let Ok(granted) = host.acquire_uncontended(key, &request, None) else { return Ok(false) };
     let fence = granted?.fence;
-    host.note(|manager| manager.observer.statistics.adopted_acquires += 1);
-    host.note_adopted(fence);
+    host.update(|manager| manager.observer.statistics.adopted_acquires += 1);
+    host.record_adopted(fence);
     count_set(host, set, Act::Grant, key.bytes());
     Ok(true)
 }
 
 /// What the reply depends on.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ReplyForm<'a> {
     condition: Condition<'a>,
     /// Whether the reply is the previous token.
     gets: bool,
@@ -233,19 +233,19 @@ struct Asked<'a> {
 fn reply_decided<'h>(
     mut host: impl CommandHost<'h>,
     original: Original,
-    Asked { condition, gets }: Asked<'_>,
+    ReplyForm { condition, gets }: ReplyForm<'_>,
     decided: Set,
 ) -> Result<(), ErrorReply> {
     // Nil or 0 can only say that the condition is not met.
     let has_error = condition != Condition::Free || gets;
     match decided {
-        Set::OtherFamily if has_error => return Err(errors::WRONG_TYPE),
+        Set::OtherLockType if has_error => return Err(errors::WRONG_TYPE),
         Set::NotNow if has_error => return Err(errors::NOT_NOW),
         Set::Protected(holder) if gets => reply_token(&mut host, holder.as_ref()),
         Set::Protected(_) => return Err(errors::PROTECTED),
-        Set::OtherFamily | Set::NotNow => reply_set(&mut host, original, false),
+        Set::OtherLockType | Set::NotNow => reply_set(&mut host, original, false),
         Set::Done { former, fences } => {
-            fences.into_iter().for_each(|fence| host.note_adopted(fence));
+            fences.into_iter().for_each(|fence| host.record_adopted(fence));
             match gets {
                 true => reply_token(&mut host, former.as_ref()),
                 false => reply_set(&mut host, original, true),
@@ -290,7 +290,7 @@ fn decide_set<K: Keys, C: Park>(
         {
             return Ok(Set::Original);
         }
-        Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => return Ok(Set::OtherFamily),
+        Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => return Ok(Set::OtherLockType),
         Err(error) => return Err(error.into()),
     };
     if holder.is_none() && (set.token.is_none() || !may_grant()) {
@@ -432,7 +432,7 @@ fn reply_token(out: &mut impl ReplyWriter, token: Option<&Owner>) {
 }
 
 /// MSET and MSETNX.
-fn set_several<'h, H: CommandHost<'h>>(
+fn set_multiple<'h, H: CommandHost<'h>>(
     host: H,
     args: &'h [H::Argument],
     original: Original,
@@ -440,13 +440,13 @@ fn set_several<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     let is_mutex = |name: &[u8]| host.adopts(name, LockType::Mutex);
     let pairs = parse::pairs(args).filter(|pairs| pairs.iter().all(|(name, _)| is_mutex(name)));
-    let Some(pairs) = pairs else { return overwrite_several(host, args, condition) };
+    let Some(pairs) = pairs else { return overwrite_multiple(host, args, condition) };
     refuse_while_paused(host)?;
     let keys: Vec<_> = args[1..].iter().step_by(2).copied().collect();
     host.check_slots(&keys)?;
     let (db, names): (_, Vec<&[u8]>) = (host.db(), pairs.iter().map(|(name, _)| *name).collect());
     let decided = host.decide(KeyArguments { arguments: &keys, names: &names }, None, |manager, rules| {
-        let decided = decide_several(manager, rules, db, &pairs, condition);
+        let decided = decide_multiple(manager, rules, db, &pairs, condition);
         count_refusal(manager, &decided);
         decided
     });
@@ -455,12 +455,12 @@ fn set_several<'h, H: CommandHost<'h>>(
         names.iter().for_each(|name| host.count_seen(name, LockType::Mutex, |seen| seen.act(act)));
     }
     match decided {
-        Set::Original => overwrite_several(host, args, condition),
-        decided => reply_decided(host, original, Asked { condition, gets: false }, decided),
+        Set::Original => overwrite_multiple(host, args, condition),
+        decided => reply_decided(host, original, ReplyForm { condition, gets: false }, decided),
     }
 }
 
-fn decide_several<K: Keys, C: Park>(
+fn decide_multiple<K: Keys, C: Park>(
     manager: &mut LockManager,
     rules: &mut Host<'_, K, C>,
     db: i32,
@@ -477,7 +477,7 @@ fn decide_several<K: Keys, C: Park>(
         }
     }
     if is_of_other_family {
-        return Ok(Set::OtherFamily);
+        return Ok(Set::OtherLockType);
     }
     if is_any_held && condition == Condition::Free {
         return Ok(Set::Refused(None));
@@ -492,7 +492,7 @@ fn decide_several<K: Keys, C: Park>(
 }
 
 /// MSET and MSETNX that do not only request mutexes: the server sets the strings, but overwrites no lock.
-fn overwrite_several<'h, H: CommandHost<'h>>(
+fn overwrite_multiple<'h, H: CommandHost<'h>>(
     host: H,
     args: &'h [H::Argument],
     condition: Condition<'_>,
@@ -641,7 +641,7 @@ fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Re
 }
 
 /// MGET, whose keys may include ordinary ones.
-fn get_several<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
+fn get_multiple<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let holders: Vec<_> = args[1..].iter().map(|key| holder_of(host, *key, LockType::Mutex).ok().flatten()).collect();
     if holders.iter().all(Option::is_none) {
         return run_original(host, args);

@@ -91,7 +91,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
             Err(errors::WRONG_TYPE)
         }
         Ok(Some(Counted::Holds { now, before })) => {
-            granted.into_iter().for_each(|fence| host.note_adopted(fence));
+            granted.into_iter().for_each(|fence| host.record_adopted(fence));
             host.integer(if original == Original::HIncrBy { now.into() } else { before.is_none().into() });
             Ok(())
         }
@@ -148,11 +148,11 @@ fn read<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original: 
         Err(_) => return Err(errors::WRONG_TYPE),
     };
     let (owner, holds) = (holder.owner.as_bytes(), holder.holds.to_string());
-    let is_asked = args.get(2).is_some_and(|field| field.bytes() == owner);
+    let is_owner = args.get(2).is_some_and(|field| field.bytes() == owner);
     match original {
-        Original::HExists => host.integer(i64::from(is_asked)),
+        Original::HExists => host.integer(i64::from(is_owner)),
         Original::HLen => host.integer(1),
-        Original::HGet if is_asked => host.bytes(holds.as_bytes()),
+        Original::HGet if is_owner => host.bytes(holds.as_bytes()),
         Original::HGet => host.null_string(),
         Original::HKeys => {
             host.array(1);

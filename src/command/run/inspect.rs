@@ -52,7 +52,7 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
     host: H,
     key: H::Argument,
     token: &[u8],
-    tell: impl FnOnce(Option<&Hold<'_>>, Timestamp) -> R,
+    look: impl FnOnce(Option<&Hold<'_>>, Timestamp) -> R,
 ) -> Result<R, ErrorReply> {
     let now = host.now();
     let name = KeyRef { db: host.db(), name: key.bytes() };
@@ -60,18 +60,18 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
         false => false,
     };
-    let (told, is_held) = host.read(key, |read| {
+    let (result, is_held) = host.read(key, |read| {
         let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
         let hold = hold.filter(|hold| !has_ended && !hold.until.has_passed(now.timestamp()));
-        (tell(hold.as_ref(), now.timestamp()), hold.is_some())
+        (look(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
     if is_held && host.has_waiters_or_sessions() {
         // An owner asks here after a lost reply. Once the reply says that it holds the lock, the grant must not be
         // revoked, or two owners would believe that they hold it. Only the token distinguishes the owner from another
         // client.
-        host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
+        host.update(|manager| manager.confirm_grant(name.db, &[name.name], token));
     }
-    Ok(told)
+    Ok(result)
 }
 
 pub(super) struct Holder {
@@ -114,7 +114,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
         return Ok(None);
     }
     // As in LOCK.HELD: a client that has seen its token believes that it holds the lock.
-    host.note(|manager| manager.confirm_grant(db, &[name.name], token));
+    host.update(|manager| manager.confirm_grant(db, &[name.name], token));
     Ok(Some(holder))
 }
 

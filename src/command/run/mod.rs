@@ -41,8 +41,8 @@ pub fn run<'h, H: CommandHost<'h>>(command: &Command, host: H, strings: &'h [H::
         return Err(errors::wrong_arity(command.name));
     }
     match command.action {
-        Action::Acquire(prefix) if !prefix.takes_several_keys() => request::acquire(prefix, host, strings, strings),
-        Action::Release(prefix) if !prefix.takes_several_keys() => request::release(prefix, host, strings, strings),
+        Action::Acquire(prefix) if !prefix.takes_multiple_keys() => request::acquire(prefix, host, strings, strings),
+        Action::Release(prefix) if !prefix.takes_multiple_keys() => request::release(prefix, host, strings, strings),
         Action::Exec => host.exec(strings),
         Action::Adopted(container) => adopted::run(container, host, strings),
         action => {
@@ -84,9 +84,9 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
         return Err(errors::APPLY_IS_INTERNAL);
     }
     let Some(effect) = effect::decode(&args.bytes[2..]) else {
-        host.note(|manager| manager.observer.statistics.effects_not_applied += 1);
-        return Err(match effect::other_form(&args.bytes[2..]) {
-            Some(form) => errors::effect_of_another_form(form, effect::FORM),
+        host.update(|manager| manager.observer.statistics.effects_not_applied += 1);
+        return Err(match effect::other_version(&args.bytes[2..]) {
+            Some(version) => errors::effect_of_other_version(version, effect::FORMAT_VERSION),
             None => errors::syntax("not an effect that this version supports"),
         });
     };

@@ -30,7 +30,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let (owner, may_detach) = match command.token {
         Token::Given(owner) => (owner, true),
         // A random UUID: the request cannot be retried, so no position is reserved for it.
-        Token::Made => {
+        Token::Generated => {
             made = [0; 36];
             (make_token(host, &mut made)?, false)
         }
@@ -48,7 +48,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
             Ok(granted) => {
                 let granted = granted?;
                 if prefix.lock_type() == LockType::Mutex && host.adopt_wait().is_some() {
-                    host.note_granted_here(key.bytes(), granted.fence);
+                    host.record_granted_here(key.bytes(), granted.fence);
                 }
                 reply_granted(host, &request, granted);
                 return Ok(());
@@ -80,7 +80,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => {
             if prefix.lock_type() == LockType::Mutex {
-                names.iter().for_each(|name| host.note_granted_here(name, grant.fence));
+                names.iter().for_each(|name| host.record_granted_here(name, grant.fence));
             }
             reply_granted(host, request, grant);
         }
@@ -155,7 +155,7 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
     let released = match keys {
         // For a shared lock the fast path would only open the key a second time.
-        &[key] if prefix.lock_type().is_exclusive() && !prefix.takes_several_keys() => {
+        &[key] if prefix.lock_type().is_exclusive() && !prefix.takes_multiple_keys() => {
             host.release_uncontended(key, owner, amount)
         }
         _ => None,
@@ -178,7 +178,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     work: WorkOutcome,
 ) -> Result<(), ErrorReply> {
     let (db, names) = (host.db(), keys.names);
-    if let (false, [name]) = (prefix.takes_several_keys(), names) {
+    if let (false, [name]) = (prefix.takes_multiple_keys(), names) {
         let key = KeyRef { db, name };
         let released =
             host.decide(keys, None, |manager, rules| manager.with_host(rules).release(key, owner, amount, work))?;
@@ -250,7 +250,7 @@ fn key_arguments<'h, H: CommandHost<'h>>(
 ) -> Result<&'h [H::Argument], ErrorReply> {
     let first = prefix.first_key_argument();
     let keys = &strings[first..first + number];
-    if prefix.takes_several_keys() {
+    if prefix.takes_multiple_keys() {
         host.check_slots(keys)?;
     }
     Ok(keys)
@@ -278,7 +278,7 @@ pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), 
 /// Runs a server command unchanged.
 pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
     match host.run_original(args)? {
-        Ran::Answered => Ok(()),
+        Ran::Replied => Ok(()),
         Ran::WrongType => Err(errors::WRONG_TYPE),
     }
 }

@@ -70,7 +70,7 @@ pub fn run<'a>(mut call: Call<'a>, args: &'a [&'a [u8]]) {
         return;
     }
     if let Err(words) = native::run(call, &name, args) {
-        call.reply.borrow_mut().error_words(&words);
+        call.reply.borrow_mut().error_message(&words);
     }
 }
 
@@ -81,7 +81,7 @@ fn exec(call: Call<'_>) {
         (connection.queued.take(), std::mem::take(&mut connection.is_dirty))
     });
     let Some(queued) = queued else {
-        return call.reply.borrow_mut().error_words("ERR EXEC without MULTI");
+        return call.reply.borrow_mut().error_message("ERR EXEC without MULTI");
     };
     if is_dirty {
         return call.reply.borrow_mut().null();
@@ -246,8 +246,8 @@ impl<'a> CommandHost<'a> for Call<'a> {
         Ok(decide(&mut manager, &mut Host { keys: &mut *keyspace, clients, now: &now }))
     }
 
-    fn note(self, note: impl FnOnce(&mut LockManager)) {
-        note(&mut self.server.manager.borrow_mut());
+    fn update(self, update: impl FnOnce(&mut LockManager)) {
+        update(&mut self.server.manager.borrow_mut());
     }
 
     fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &AllClients, &Now) -> R) -> Result<R, ErrorReply> {
@@ -335,14 +335,14 @@ impl<'a> CommandHost<'a> for Call<'a> {
         NonZeroU64::new(self.server.settings.borrow().adopt_wait_ms).map(WaitLimit::Ms)
     }
 
-    fn note_granted_here(self, key: &[u8], fence: Fence) {
+    fn record_granted_here(self, key: &[u8], fence: Fence) {
         let settings = self.server.settings.borrow();
         if settings.adopt_wait_ms > 0 && settings.adopted.may_hold_adopted(key) {
             self.server.granted_here.borrow_mut().insert((fence, self.connection()));
         }
     }
 
-    fn note_adopted(self, fence: Fence) {
+    fn record_adopted(self, fence: Fence) {
         self.server.granted_here.borrow_mut().insert((fence, self.connection()));
     }
 
@@ -391,10 +391,10 @@ impl<'a> CommandHost<'a> for Call<'a> {
             return Err(errors::EXEC_WITHIN_EXEC);
         }
         if !is_held(self, key, args[2])? {
-            self.note(|manager| manager.observer.statistics.execs_not_held += 1);
+            self.update(|manager| manager.observer.statistics.execs_not_held += 1);
             return Err(errors::NOT_HELD);
         }
-        self.note(|manager| manager.observer.statistics.execs += 1);
+        self.update(|manager| manager.observer.statistics.execs += 1);
         run(Call { sender: Sender::Command, ..self }, command);
         Ok(())
     }

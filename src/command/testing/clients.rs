@@ -84,7 +84,7 @@ pub struct AllClients {
     /// By request.
     pub waiting: BTreeMap<RequestId, WaitingClient>,
     /// Grants delivered in this event-loop iteration.
-    pub told: Vec<RequestId>,
+    pub delivered: Vec<RequestId>,
     pub granted_here: Rc<RefCell<GrantedHere>>,
 }
 
@@ -113,12 +113,12 @@ impl AllClients {
     /// Sends a message to the subscribers of a channel, and returns how many there are.
     pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let subscribers = self.connections.values_mut().filter(|connection| connection.channels.contains(channel));
-        let tell = |connection: &mut Connection| {
+        let send = |connection: &mut Connection| {
             use crate::reply::ReplyWriter;
             connection.outbox.push(3);
             [b"message", channel, message].into_iter().for_each(|part| connection.outbox.bytes(part));
         };
-        subscribers.map(tell).count()
+        subscribers.map(send).count()
     }
 }
 
@@ -151,7 +151,7 @@ impl Clients for &mut AllClients {
         }
         match outcome {
             WaitOutcome::Granted { .. } => {
-                self.told.push(request);
+                self.delivered.push(request);
                 Delivery::Pending(client)
             }
             _ => Delivery::Done,

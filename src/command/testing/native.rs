@@ -13,7 +13,7 @@ use crate::parse::integer;
 use crate::reply::ReplyWriter;
 
 /// `Err` is the error message that the command replies with.
-type Answer = Result<(), String>;
+type CommandResult = Result<(), String>;
 
 const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -22,11 +22,11 @@ const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 /// A command of the simulated server itself.
 pub fn run_original(call: Call<'_>, args: &[&[u8]]) -> Ran {
     match run(call, &args[0].to_ascii_uppercase(), args) {
-        Ok(()) => Ran::Answered,
+        Ok(()) => Ran::Replied,
         Err(words) if words == WRONG_TYPE => Ran::WrongType,
         Err(words) => {
-            call.reply.borrow_mut().error_words(&words);
-            Ran::Answered
+            call.reply.borrow_mut().error_message(&words);
+            Ran::Replied
         }
     }
 }
@@ -39,7 +39,7 @@ pub fn string(call: Call<'_>, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Runs one of the server's own commands; `name` is in upper case.
-pub fn run(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
+pub fn run(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> CommandResult {
     match (name, &args[1..]) {
         (b"PING", []) => call.reply.borrow_mut().status("PONG"),
         (b"ECHO", [word]) => call.reply.borrow_mut().bytes(word),
@@ -75,7 +75,7 @@ pub fn run(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
     Ok(())
 }
 
-fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> Answer {
+fn run_on_keys(call: Call<'_>, name: &[u8], args: &[&[u8]]) -> CommandResult {
     let mut reply = call.reply.borrow_mut();
     let mut keyspace = call.server.keyspace.borrow_mut();
     let mut strings = call.server.strings.borrow_mut();
@@ -248,7 +248,7 @@ fn swap(keyspace: &mut Keyspace, one: i32, other: i32) {
         .collect();
 }
 
-fn hello(call: Call<'_>, version: &[u8]) -> Answer {
+fn hello(call: Call<'_>, version: &[u8]) -> CommandResult {
     let protocol = match version {
         b"2" => Protocol::Resp2,
         b"3" => Protocol::Resp3,
@@ -275,7 +275,7 @@ fn subscribe(call: Call<'_>, channel: &[u8]) {
     reply.integer(number as i64);
 }
 
-fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
+fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> CommandResult {
     match (sub, args) {
         (b"ID", []) => call.reply.borrow_mut().integer(call.client.0 as i64),
         (b"UNBLOCK", [id, how @ ..]) => {
@@ -287,7 +287,7 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
                 let with_error = how.first().is_some_and(|how| how.eq_ignore_ascii_case(b"ERROR"));
                 if let Some(connection) = clients.connections.get_mut(&client) {
                     match with_error {
-                        true => connection.outbox.error_words("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+                        true => connection.outbox.error_message("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
                         false if is_adopted => connection.outbox.null_string(),
                         false => connection.outbox.null(),
                     }
@@ -308,7 +308,7 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> Answer {
     Ok(())
 }
 
-fn config_set(call: Call<'_>, name: &[u8], value: &[u8]) -> Answer {
+fn config_set(call: Call<'_>, name: &[u8], value: &[u8]) -> CommandResult {
     if name == b"lock.adopt" {
         let mut settings = call.server.settings.borrow_mut();
         settings.adopted = settings.adopted.change(value).map_err(|_| SYNTAX)?;
@@ -336,7 +336,7 @@ fn config_set(call: Call<'_>, name: &[u8], value: &[u8]) -> Answer {
     Ok(())
 }
 
-fn config_get(call: Call<'_>, name: &[u8]) -> Answer {
+fn config_get(call: Call<'_>, name: &[u8]) -> CommandResult {
     let (manager, settings) = (call.server.manager.borrow(), call.server.settings.borrow());
     let value = match name {
         b"lock.default-lease" => settings.leases.default_ms,

@@ -40,7 +40,7 @@ impl Encoder {
     }
 
     /// An error with this text.
-    pub fn error_words(&mut self, words: &str) {
+    pub fn error_message(&mut self, words: &str) {
         self.line(&format!("-{words}"));
     }
 }
@@ -86,6 +86,6 @@ impl ReplyWriter for Encoder {
     }
 
     fn error(&mut self, error: &ErrorReply) {
-        self.error_words(error.as_str());
+        self.error_message(error.as_str());
     }
 }

@@ -24,7 +24,7 @@ impl SimulatedServer {
         if let Some(connection) = self.clients.borrow_mut().connections.get_mut(&ClientId(connection)) {
             connection.inbox.extend(commands);
         }
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Takes what the connection can read and has not read yet.
@@ -47,11 +47,11 @@ impl SimulatedServer {
     /// The client closes its connection; the server then processes everything that follows.
     pub fn close(&self, connection: u64) {
         self.disconnect(ClientId(connection));
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Advances the clock, and runs everything that becomes due.
-    pub fn pass(&self, ms: u64) {
+    pub fn advance(&self, ms: u64) {
         let end = self.keyspace.borrow().now_ms + ms;
         loop {
             let now = self.keyspace.borrow().now();
@@ -62,7 +62,7 @@ impl SimulatedServer {
             let step = next.chain(inspection).min().map_or(end, |ahead| now.instant().ms() + ahead.max(1));
             let step = step.min(end);
             self.keyspace.borrow_mut().now_ms = step;
-            self.settle();
+            self.run_until_idle();
             if step == end {
                 return;
             }
@@ -70,10 +70,10 @@ impl SimulatedServer {
     }
 
     /// Runs event-loop iterations until nothing is left to do.
-    fn settle(&self) {
+    fn run_until_idle(&self) {
         for _ in 0..100_000 {
             let has_run = self.run_commands();
-            let has_decided = self.turn();
+            let has_decided = self.run_timer();
             if !has_run && !has_decided {
                 return;
             }
@@ -125,7 +125,7 @@ impl SimulatedServer {
     }
 
     /// One timer callback. False: nothing was due.
-    fn turn(&self) -> bool {
+    fn run_timer(&self) -> bool {
         let is_woken = self.has_events();
         self.apply_events();
         let now = self.keyspace.borrow().now();
@@ -134,14 +134,18 @@ impl SimulatedServer {
             let (mut keyspace, mut clients) = (self.keyspace.borrow_mut(), self.clients.borrow_mut());
             let mut host = Host { keys: &mut *keyspace, clients: &mut *clients, now: &now };
             manager.with_host(&mut host).inspect_some(usize::MAX);
-            if !is_woken && !manager.has_due() && !manager.next_timer().is_due(&now) && host.clients.told.is_empty() {
+            if !is_woken
+                && !manager.has_due()
+                && !manager.next_timer().is_due(&now)
+                && host.clients.delivered.is_empty()
+            {
                 return false;
             }
             manager.with_host(&mut host).tick();
             manager.with_host(&mut host).drain();
         }
-        let told = std::mem::take(&mut self.clients.borrow_mut().told);
-        told.into_iter().for_each(|request| manager.delivered(request));
+        let delivered = std::mem::take(&mut self.clients.borrow_mut().delivered);
+        delivered.into_iter().for_each(|request| manager.delivered(request));
         drop(manager);
         self.signal_modified();
         true

@@ -33,16 +33,16 @@ pub mod unlock;
 
 pub use subcommands::register;
 
-pub static PATTERNS: Text = Text { get: || words_of(&MAIN.adopt.setting), set: set_patterns };
+pub static PATTERNS: Text = Text { get: || text_of(&MAIN.adopt.setting), set: set_patterns };
 
-pub static OBSERVED: Text = Text { get: || words_of(&MAIN.adopt.observed_setting), set: set_observed };
+pub static OBSERVED: Text = Text { get: || text_of(&MAIN.adopt.observed_setting), set: set_observed };
 
 /// Sets the patterns, effective from the next command.
 ///
 /// # Errors
 /// The error message for the operator.
 fn set_patterns(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| in_words(&bad))?;
+    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| error_text(&bad))?;
     MAIN.adopt.has_hashes.set(changed.has_hashes());
     MAIN.adopt.keys.replace(changed);
     MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
@@ -55,7 +55,7 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
 /// # Errors
 /// See `set_patterns`.
 fn set_observed(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.observed.borrow().observe(setting).map_err(|bad| in_words(&bad))?;
+    let changed = MAIN.adopt.observed.borrow().observe(setting).map_err(|bad| error_text(&bad))?;
     MAIN.adopt.is_observing.set(!changed.is_empty());
     MAIN.adopt.observed.replace(changed);
     MAIN.adopt.observed_setting.replace(Some(OwnedStr::new(setting)));
@@ -63,7 +63,7 @@ fn set_observed(setting: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn in_words(bad: &BadPatterns) -> String {
+fn error_text(bad: &BadPatterns) -> String {
     match bad {
         BadPatterns::NoPattern(word) => {
             format!(
@@ -122,7 +122,7 @@ fn warn(ctx: Ctx<'_>, mode: Mode, rows: &[PatternRow]) {
 }
 
 /// A setting as the operator wrote it. The server only borrows it.
-fn words_of(setting: &RefCell<Option<OwnedStr>>) -> *mut raw::RedisModuleString {
+fn text_of(setting: &RefCell<Option<OwnedStr>>) -> *mut raw::RedisModuleString {
     setting.borrow().as_ref().map_or(null_mut(), |setting| setting.as_str().raw())
 }
 
@@ -243,10 +243,10 @@ fn observe(command: &FilteredCommand<'_>) {
 }
 
 /// The most arguments of a command that are inspected.
-const MOST_WORDS: usize = 256;
+const MOST_ARGUMENTS: usize = 256;
 
 fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
-    let words: SmallVec<[&[u8]; 8]> = (0..command.len().min(MOST_WORDS)).filter_map(|at| command.arg(at)).collect();
+    let words: SmallVec<[&[u8]; 8]> = (0..command.len().min(MOST_ARGUMENTS)).filter_map(|at| command.arg(at)).collect();
     see(&words);
 }
 

@@ -31,7 +31,7 @@ pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
         return Ok(Ran::WrongType);
     }
     match ctx.reply_with(&reply) {
-        true => Ok(Ran::Answered),
+        true => Ok(Ran::Replied),
         false => Err(errors::NOT_IN_PROTOCOL),
     }
 }

@@ -1,7 +1,7 @@
 //! Registers `LOCK.ADOPTED` and `LOCK.ADOPTED_RO` with the server: containers with a subcommand for each original
 //! command, which has its own keys, flags and arity.
 
-use command::adopted::{OriginalCommand, Places, ORIGINALS};
+use command::adopted::{KeysAt, OriginalCommand, ORIGINALS};
 use command::catalog::Command;
 
 use super::bit;
@@ -18,10 +18,10 @@ pub fn register(ctx: Ctx<'_>, container: &Command, entry: CommandEntry, category
         MAIN.adopt.known.set(MAIN.adopt.known.get() | bit(original.original));
         // One more for the container's name.
         let arity = original.arity + original.arity.signum();
-        let (last, step) = match original.places {
-            Places::First => (0, 1),
-            Places::All => (-1, 1),
-            Places::Pairs => (-1, 2),
+        let (last, step) = match original.keys_at {
+            KeysAt::First => (0, 1),
+            KeysAt::All => (-1, 1),
+            KeysAt::Pairs => (-1, 2),
         };
         let keys = KeyRange { first: 2, last, step };
         command_info::register_subcommand(ctx, container, original, arity, keys, entry, category)?;

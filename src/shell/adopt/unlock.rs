@@ -15,7 +15,7 @@ const PREFIX: &[u8] = b"redisson_lock__channel:";
 const MESSAGE: &[u8] = b"0";
 
 /// A reentrant mutex has left its key.
-pub fn tell(ctx: Ctx<'_>, key: Str<'_>) {
+pub fn publish_unlock(ctx: Ctx<'_>, key: Str<'_>) {
     let key = key.bytes();
     if !MAIN.adopt.keys.borrow().may_be_a_hash(key) {
         return;

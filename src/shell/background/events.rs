@@ -25,15 +25,15 @@ const OBSERVED: u8 = 2;
 const REPLICA: u8 = 4;
 
 fn set_slow_path_reason(bit: u8, is_set: bool) {
-    let others = MAIN.noted.slow_path_reasons.get() & !bit;
-    MAIN.noted.slow_path_reasons.set(if is_set { others | bit } else { others });
+    let others = MAIN.recorded.slow_path_reasons.get() & !bit;
+    MAIN.recorded.slow_path_reasons.set(if is_set { others | bit } else { others });
 }
 
 /// Whether a request may take the fast path: no event is pending, requests are not observed, and the server is the
 /// primary.
 #[inline(always)]
 pub fn allow_fast_path() -> bool {
-    MAIN.noted.slow_path_reasons.get() == 0
+    MAIN.recorded.slow_path_reasons.get() == 0
 }
 
 /// Sets whether requests are observed. If so, no request takes the fast path, because that reports nothing.
@@ -50,32 +50,32 @@ pub fn set_replica(is_replica: bool) {
 /// Whether the server is a replica. Cached because reading a context's flags makes the server sum over all threads.
 #[inline]
 pub fn is_replica() -> bool {
-    MAIN.noted.slow_path_reasons.get() & REPLICA != 0
+    MAIN.recorded.slow_path_reasons.get() & REPLICA != 0
 }
 
 /// Records an event. The caller must schedule an engine pass unless the next command is soon enough.
-pub fn note(event: Event) {
-    MAIN.noted.events.borrow_mut().push_back(event);
+pub fn record(event: Event) {
+    MAIN.recorded.events.borrow_mut().push_back(event);
     set_slow_path_reason(ANY, true);
 }
 
 /// Records an event, unless it equals the last one.
-pub fn note_once(event: Event) {
-    let is_noted = MAIN.noted.events.borrow().back() == Some(&event);
-    if !is_noted {
-        note(event);
+pub fn record_once(event: Event) {
+    let is_recorded = MAIN.recorded.events.borrow().back() == Some(&event);
+    if !is_recorded {
+        record(event);
     }
 }
 
 /// Whether many events are pending.
 pub fn are_many() -> bool {
-    MAIN.noted.events.borrow().len() >= MANY
+    MAIN.recorded.events.borrow().len() >= MANY
 }
 
 /// Removes the last events if they say that a lock arrived at this key: RESTORE … REPLACE loads the new lock before the
 /// server removes the old one. The caller records them again after the removal.
 pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
-    let mut events = MAIN.noted.events.borrow_mut();
+    let mut events = MAIN.recorded.events.borrow_mut();
     let is_arrival = |event: &Event| match event {
         Event::KeyChanged(other) => other.as_ref() == key,
         _ => false,
@@ -88,12 +88,12 @@ pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
 /// Whether events are pending.
 #[inline]
 pub fn is_any() -> bool {
-    MAIN.noted.slow_path_reasons.get() & ANY != 0
+    MAIN.recorded.slow_path_reasons.get() & ANY != 0
 }
 
 /// Removes the oldest event.
 pub fn take_next() -> Option<Event> {
-    let mut events = MAIN.noted.events.borrow_mut();
+    let mut events = MAIN.recorded.events.borrow_mut();
     let next = events.pop_front();
     set_slow_path_reason(ANY, !events.is_empty());
     if next.is_none() && events.capacity() > MANY {
@@ -104,9 +104,9 @@ pub fn take_next() -> Option<Event> {
 
 /// Held during an engine pass and forgotten at its end. If a panic drops it instead, it is unknown which waiters the
 /// engine had registered, so callbacks record everything until the next pass completes.
-pub struct NoteAllAfterPanic;
+pub struct RecordAllAfterPanic;
 
-impl Drop for NoteAllAfterPanic {
+impl Drop for RecordAllAfterPanic {
     fn drop(&mut self) {
         set_has_waiters_or_sessions(true);
     }
@@ -116,11 +116,11 @@ impl Drop for NoteAllAfterPanic {
 /// record nothing about keys and clients.
 #[inline]
 pub fn has_waiters_or_sessions() -> bool {
-    MAIN.noted.has_waiters_or_sessions.get()
+    MAIN.recorded.has_waiters_or_sessions.get()
 }
 
 /// Sets the result of [`has_waiters_or_sessions`].
 #[inline]
 pub fn set_has_waiters_or_sessions(anybody: bool) {
-    MAIN.noted.has_waiters_or_sessions.set(anybody);
+    MAIN.recorded.has_waiters_or_sessions.set(anybody);
 }

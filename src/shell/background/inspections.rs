@@ -12,14 +12,14 @@ use crate::shell::main_state::MAIN;
 
 /// The most keys with waiters that are inspected in one timer callback. Up to this number, every callback inspects all
 /// of them; a full pass over ten thousand takes 1.6 seconds.
-const KEYS_A_TURN: usize = 64;
+const KEYS_PER_INSPECTION: usize = 64;
 
 /// Milliseconds between two inspections.
 const PAUSE_MS: u64 = 10;
 
 /// After this many inspections with no other activity, about a second, the interval grows so that an idle server can
 /// sleep.
-const QUIET_TURNS: u32 = 100;
+const QUIET_INSPECTIONS: u32 = 100;
 
 /// Milliseconds between two inspections from then on.
 const LONG_PAUSE_MS: u64 = 50;
@@ -27,7 +27,7 @@ const LONG_PAUSE_MS: u64 = 50;
 /// Call after a command's engine pass, which may have changed which requests wait.
 #[inline]
 pub fn follow_command(manager: &LockManager) {
-    if MAIN.inspections.quiet_turns.replace(0) >= QUIET_TURNS {
+    if MAIN.inspections.quiet_inspections.replace(0) >= QUIET_INSPECTIONS {
         MAIN.inspections.due.set(None);
     }
     follow(manager);
@@ -70,17 +70,17 @@ pub fn due() -> Option<Instant> {
 }
 
 /// Called by the timer: marks the keys that have changed, to be processed next.
-pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
+pub fn inspect<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
     if MAIN.inspections.due.get().is_none_or(|due| due > host.now.instant()) {
         return;
     }
     let was_needed = MAIN.inspections.were_needed.replace(false);
-    let goes_on = (was_needed || is_needed(manager)) && is_primary();
-    let quiet_turns = MAIN.inspections.quiet_turns.get().saturating_add(1);
-    MAIN.inspections.quiet_turns.set(quiet_turns);
+    let continues = (was_needed || is_needed(manager)) && is_primary();
+    let quiet_inspections = MAIN.inspections.quiet_inspections.get().saturating_add(1);
+    MAIN.inspections.quiet_inspections.set(quiet_inspections);
     // With more keys than one inspection covers, a full pass with long intervals would take too long.
-    let is_long = quiet_turns >= QUIET_TURNS && manager.queues().len() <= KEYS_A_TURN;
+    let is_long = quiet_inspections >= QUIET_INSPECTIONS && manager.queues().len() <= KEYS_PER_INSPECTION;
     let pause_ms = if is_long { LONG_PAUSE_MS } else { PAUSE_MS };
-    MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(pause_ms)));
-    manager.with_host(host).inspect_some(KEYS_A_TURN);
+    MAIN.inspections.due.set(continues.then(|| host.now.instant().plus_ms(pause_ms)));
+    manager.with_host(host).inspect_some(KEYS_PER_INSPECTION);
 }

@@ -58,7 +58,7 @@ unsafe extern "C" fn on_slot_migration(
             let mut slots = Slots::none();
             // SAFETY: the server passed it with this event.
             unsafe { module::each_slot(data, |slot| slots.add(slot)) };
-            note_if_relevant(Event::SlotsLeft(slots));
+            record_if_relevant(Event::SlotsMoved(slots));
         });
     }
 }
@@ -87,7 +87,7 @@ unsafe extern "C" fn on_event(
             // Shortens the next time slice by what the flush takes: milliseconds for ten thousand locks.
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_slice(),
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
-                clock::end_turn();
+                clock::end_slice();
                 // SAFETY: the server passes this structure with this event.
                 on_flushed(unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() });
             }
@@ -97,12 +97,12 @@ unsafe extern "C" fn on_event(
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 replication::count_consumers(ctx);
-                note_begin();
-                note_if_relevant(Event::DbChanged(None));
+                record_start();
+                record_if_relevant(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
                 replication::count_consumers(ctx);
-                events::note(Event::Configured);
+                events::record(Event::Configured);
                 timer::wake();
             }
             (raw::REDISMODULE_EVENT_CRON_LOOP, _) => {
@@ -122,7 +122,7 @@ unsafe extern "C" fn on_event(
 
 fn on_disconnection(info: Option<&raw::RedisModuleClientInfo>) {
     if let Some(info) = info {
-        note_if_relevant(Event::ClientGone(ClientId(info.id)));
+        record_if_relevant(Event::ClientDisconnected(ClientId(info.id)));
     }
 }
 
@@ -132,10 +132,10 @@ fn on_role(ctx: Ctx<'_>, is_replica: bool) {
     if is_replica {
         // Recorded even without waiters: a grant whose delivery is pending may still be lost, and cannot be revoked
         // here.
-        events::note(Event::Demoted);
+        events::record(Event::Demoted);
         timer::wake();
     } else {
-        note_begin();
+        record_start();
     }
 }
 
@@ -145,12 +145,12 @@ fn on_flushed(info: Option<&raw::RedisModuleFlushInfoV1>) {
     if db.is_none() || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
         MAIN.all_flushed.get()();
     }
-    note_if_relevant(Event::DbChanged(db));
+    record_if_relevant(Event::DbChanged(db));
 }
 
 fn on_swapped(info: Option<&raw::RedisModuleSwapDbInfoV1>) {
     for db in info.into_iter().flat_map(|info| [info.dbnum_first, info.dbnum_second]) {
-        note_if_relevant(Event::DbChanged(Some(db)));
+        record_if_relevant(Event::DbChanged(Some(db)));
     }
 }
 
@@ -165,23 +165,23 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     }
     if clock::was_set() {
         if events::has_waiters_or_sessions() {
-            events::note(Event::ClockSet);
+            events::record(Event::ClockSet);
         }
-        timer::arm_anew();
+        timer::rearm();
     } else if timer::is_overdue() {
-        timer::arm_anew();
+        timer::rearm();
     }
 }
 
 /// The server started, loaded its data or was promoted to primary.
-pub fn note_begin() {
-    events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
+pub fn record_start() {
+    events::record(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
 /// Records the event if a request waits, a hold is bound to a connection, or the delivery of a grant is pending.
-fn note_if_relevant(event: Event) {
+fn record_if_relevant(event: Event) {
     if events::has_waiters_or_sessions() {
-        events::note(event);
+        events::record(event);
         timer::wake();
     }
 }

@@ -26,12 +26,12 @@ const LIMIT_MS: u64 = 2_000;
 const ASK_AGAIN_MS: u64 = 25;
 
 pub fn cron(hz: u64) {
-    note_life();
+    record_sign_of_life();
     MAIN.stall.period_ms.set(1_000 / hz.max(1));
 }
 
 /// A sign of life: checks how long ago the last one was. Call it before granting anything without a command.
-pub fn note_life() {
+pub fn record_sign_of_life() {
     let now = clock::instant();
     let Some(last) = MAIN.stall.last.replace(Some(now)) else { return };
     if now.ms_since(last) > MAIN.stall.period_ms.get() + TOLERANCE_MS {
@@ -43,7 +43,7 @@ pub fn note_life() {
 
 /// Call at module start and whenever a replica connects or disconnects.
 pub fn count_replicas(ctx: Ctx<'_>) {
-    note_life();
+    record_sign_of_life();
     MAIN.stall.replicas.set(OnlineReplicas::of(ctx).count);
 }
 
@@ -51,7 +51,7 @@ pub fn count_replicas(ctx: Ctx<'_>) {
 pub fn holds_back(ctx: Ctx<'_>) -> bool {
     let Some(stall) = MAIN.stall.noticed.get() else { return false };
     let now = clock::instant();
-    let is_over = now.ms_since(stall.since) >= LIMIT_MS || has_heard(&stall, ctx);
+    let is_over = now.ms_since(stall.since) >= LIMIT_MS || has_acknowledged(&stall, ctx);
     if is_over {
         MAIN.stall.noticed.set(None);
     } else if stall.asked.is_none_or(|asked| now.ms_since(asked.last) >= ASK_AGAIN_MS) {
@@ -65,7 +65,7 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
 }
 
 /// Whether all replicas have acknowledged data that was sent after the pause.
-fn has_heard(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
+fn has_acknowledged(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
     stall.asked.is_some_and(|asked| {
         let replicas = OnlineReplicas::of(ctx);
         replicas.count >= stall.replicas && replicas.least_offset > asked.offset

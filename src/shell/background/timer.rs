@@ -42,7 +42,7 @@ pub enum Arming {
     /// An earlier timer is already armed, or none is needed.
     Unchanged,
     /// Armed for an earlier time than before.
-    Anew,
+    Earlier,
 }
 
 /// Call at module start. The callback must call [`fired`] first.
@@ -70,7 +70,7 @@ pub fn fired() {
     let armed = MAIN.timer.armed.take();
     if armed.is_some_and(|armed| armed.fires.ms_since(clock::instant()) >= EARLY_MS) {
         MAIN.timer.is_held_back.set(true);
-        ffi::call_in_next_round(arm_again);
+        ffi::call_in_next_iteration(arm_again);
     }
 }
 
@@ -106,7 +106,7 @@ pub fn arm(next: NextTimer) -> Arming {
     };
     let timer = ffi::arm(setup.ctx, wait_ms as i64, setup.callback);
     MAIN.timer.armed.set(Some(ArmedTimer { timer, fires, next }));
-    Arming::Anew
+    Arming::Earlier
 }
 
 /// Makes the timer fire at the end of this event-loop iteration.
@@ -126,7 +126,7 @@ pub fn wake_for(instant: Instant) {
 
 /// If the timer was already armed early enough, the event loop was woken then.
 fn poke_if(arming: Arming) {
-    if arming == Arming::Anew {
+    if arming == Arming::Earlier {
         ffi::poke_event_loop();
     }
 }
@@ -138,7 +138,7 @@ pub fn is_overdue() -> bool {
 
 /// Call when the wall clock was set, because it is then unknown when an armed timer would fire. Never call it from the
 /// timer's own callback.
-pub fn arm_anew() {
+pub fn rearm() {
     if let (Some(setup), Some(armed)) = (MAIN.timer.setup.get(), MAIN.timer.armed.take()) {
         ffi::disarm(setup.ctx, armed.timer);
         arm_now();

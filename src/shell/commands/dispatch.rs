@@ -55,7 +55,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
         return raw::REDISMODULE_ERR as c_int;
     };
     let ran = guard(CATALOG[INDEX].name, || {
-        if CATALOG[INDEX].action == Action::Exec && ctx.is_asked_for_keys() {
+        if CATALOG[INDEX].action == Action::Exec && ctx.is_keys_request() {
             exec::report_keys(ctx, strings);
             return;
         }

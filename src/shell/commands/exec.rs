@@ -35,13 +35,13 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let keys = all_keys(ctx, key, command);
     write_check::compare_slots(&keys)?;
     if !is_held(ctx, key, args[2].bytes())? {
-        ctx.note(|manager| manager.observer.statistics.execs_not_held += 1);
+        ctx.update(|manager| manager.observer.statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
     write_check::check_node(ctx, &keys)?;
     let reply = call(ctx, command)?;
     if !reply.is_refusal() {
-        ctx.note(|manager| manager.observer.statistics.execs += 1);
+        ctx.update(|manager| manager.observer.statistics.execs += 1);
     }
     if let Some(refusal) = reply.error().and_then(errors::refused_by_server) {
         return Err(refusal);
@@ -71,7 +71,7 @@ pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
 fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let is_named =
         |name: &str| command.first().is_some_and(|first| first.bytes().eq_ignore_ascii_case(name.as_bytes()));
-    let counted = CATALOG.iter().find(|own| own.action.takes_several_keys() && is_named(own.name));
+    let counted = CATALOG.iter().find(|own| own.action.takes_multiple_keys() && is_named(own.name));
     match counted.and_then(|own| own.access) {
         Some(access) => {
             let flags = key_flags(access);
@@ -84,10 +84,11 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 /// In a cluster: the lock's key, then the keys of the command. Otherwise none.
 ///
 /// The server compares the slots of the keys that it knows, and checks that they are on this node. On some servers
-/// these are not all keys ([`may_be_asked`](crate::shell::ffi::command_info::may_be_asked)). The call itself would not
-/// check the rest properly: it inherits the client's ASKING, which was meant for the lock, and would write a key here
-/// that is still on the slot's old node. Also, its refusal would look like an error that the inner command returned
-/// after it ran.
+/// these are not all keys ([`asks_on_main_thread_only`]). The call itself would not check the rest properly: it inherits
+/// the client's ASKING, which was meant for the lock, and would write a key here that is still on the slot's old node.
+/// Also, its refusal would look like an error that the inner command returned after it ran.
+///
+/// [`asks_on_main_thread_only`]: crate::shell::ffi::command_info::asks_on_main_thread_only
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {
     if !write_check::is_in_cluster() {
         return Vec::new();

@@ -22,7 +22,8 @@ use uuid::Uuid;
 use super::exec;
 use crate::shell::adopt;
 use crate::shell::background::{events, write_check};
-use crate::shell::clients::{connection_of, TurnClients, WaitingClients};
+use crate::shell::clients::{connection_of, PassClients, WaitingClients};
+use crate::shell::engine_pass::{self, FastPass};
 use crate::shell::ffi::call::{self, call_again};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{self, client_address, Reader};
@@ -32,7 +33,6 @@ use crate::shell::keyspace::{datatype, effects};
 use crate::shell::observe::{keyspace_events, report};
 use crate::shell::slots::slot_of;
 use crate::shell::state::State;
-use crate::shell::turn::{self, FastTurn};
 use crate::shell::{clock, granted_here, settings};
 
 /// `EPERM`: in a cluster, the key belongs to another node; SCAN has no key.
@@ -42,7 +42,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     type Argument = Str<'a>;
     type Opened = StoredKey<'a>;
     type Keys<'t> = Store<'t>;
-    type Clients<'t> = TurnClients<'t>;
+    type Clients<'t> = PassClients<'t>;
     type Waiting = WaitingClients;
 
     #[inline]
@@ -111,7 +111,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         if !events::allow_fast_path() {
             return Err(None);
         }
-        FastTurn::begin(self, key).ok_or(None)?.acquire(request, session)
+        FastPass::begin(self, key).ok_or(None)?.acquire(request, session)
     }
 
     #[inline(always)]
@@ -124,7 +124,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         if !events::allow_fast_path() {
             return None;
         }
-        FastTurn::begin(self, key)?.release(owner, amount)
+        FastPass::begin(self, key)?.release(owner, amount)
     }
 
     fn decide_on<R>(
@@ -132,26 +132,26 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         opened: Option<StoredKey<'a>>,
         keys: KeyArguments<'_, Str<'a>>,
         waiter: Option<NewWaiter<'_, Str<'a>>>,
-        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, TurnClients<'_>>) -> R,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, PassClients<'_>>) -> R,
     ) -> Result<R, ErrorReply> {
         if events::is_replica() {
             return Err(errors::READ_ONLY);
         }
-        turn::of_command(self, opened, keys, waiter, decide)
+        engine_pass::of_command(self, opened, keys, waiter, decide)
     }
 
-    fn note(self, note: impl FnOnce(&mut LockManager)) {
+    fn update(self, update: impl FnOnce(&mut LockManager)) {
         // Skipped during an engine pass.
-        _ = turn::with_state(|state, _| note(&mut state.manager));
+        _ = engine_pass::with_state(|state, _| update(&mut state.manager));
     }
 
     fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &WaitingClients, &Now) -> R) -> Result<R, ErrorReply> {
-        turn::with_state(|state, now| inspect(&state.manager, &state.clients, now))
+        engine_pass::with_state(|state, now| inspect(&state.manager, &state.clients, now))
     }
 
     /// Applies pending events first, so that LOCK.LOG is up to date.
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
-        let worked = turn::with_state(|State { manager, clients, log }, now| {
+        let worked = engine_pass::with_state(|State { manager, clients, log }, now| {
             report::take(self, now, manager, clients, log);
             work(log)
         });
@@ -230,14 +230,14 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     #[inline]
-    fn note_granted_here(self, key: &[u8], fence: Fence) {
-        if granted_here::may_be_asked(key) {
-            granted_here::note(fence, connection_of(self));
+    fn record_granted_here(self, key: &[u8], fence: Fence) {
+        if granted_here::may_be_waited_for(key) {
+            granted_here::record(fence, connection_of(self));
         }
     }
 
-    fn note_adopted(self, fence: Fence) {
-        granted_here::note_adopted(self, fence, connection_of(self));
+    fn record_adopted(self, fence: Fence) {
+        granted_here::record_adopted(self, fence, connection_of(self));
     }
 
     fn granted_to(self, fence: Fence) -> Option<GrantedTo> {

@@ -83,7 +83,7 @@ impl<'c> Ctx<'c> {
     }
 
     /// In the free callback: whether the client was gone before its reply.
-    pub fn is_blocked_client_gone(self) -> bool {
+    pub fn is_blocked_client_disconnected(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_BlockedClientDisconnected(self.raw())) != 0 }
     }

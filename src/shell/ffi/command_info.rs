@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void, CString};
 use std::ptr::{null, null_mut, NonNull};
 use std::slice;
 
-use command::adopted::{OriginalCommand, Places};
-use command::catalog::{Access, Arg, Command, Form, ADOPTED_ARGS, SEVERAL_ADOPTED_ARGS};
+use command::adopted::{KeysAt, OriginalCommand};
+use command::catalog::{Access, Arg, ArgKind, Command, ADOPTED_ARGS, MULTIPLE_ADOPTED_ARGS};
 use redis_module::raw;
 
 use super::context::Ctx;
@@ -40,8 +40,8 @@ fn set_acl_categories(command: *mut raw::RedisModuleCommand, categories: &str) -
 pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: &str) -> Option<()> {
     // Redis names its commands in lower case, including in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
-    let asks_for_keys = command.action.has_keys_of_another() && may_be_asked(ctx);
-    let getkeys = if asks_for_keys { " getkeys-api" } else { "" };
+    let reports_keys = command.action.has_keys_of_another() && asks_on_main_thread_only(ctx);
+    let getkeys = if reports_keys { " getkeys-api" } else { "" };
     let flags = CString::new(format!("{}{getkeys}", command.flags)).ok()?;
     // SAFETY: the strings are NUL-terminated and copied; the entry point is a function of this module.
     let registered = unsafe {
@@ -58,7 +58,7 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     }
     set_categories(registered, command.categories, category)?;
     let mut keys = key_specs(command);
-    if asks_for_keys {
+    if reports_keys {
         // Without this flag the server relies on the spec and does not ask for further keys.
         keys[0].flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
     }
@@ -140,11 +140,11 @@ pub fn register_subcommand(
         return None;
     }
     set_categories(registered, if original.access == Access::Read { "read fast" } else { "write fast" }, category)?;
-    let args = match original.places {
-        Places::First if original.arity == 2 => &ADOPTED_ARGS[..1],
-        Places::First => ADOPTED_ARGS,
-        Places::All => &SEVERAL_ADOPTED_ARGS[..1],
-        Places::Pairs => &SEVERAL_ADOPTED_ARGS[1..],
+    let args = match original.keys_at {
+        KeysAt::First if original.arity == 2 => &ADOPTED_ARGS[..1],
+        KeysAt::First => ADOPTED_ARGS,
+        KeysAt::All => &MULTIPLE_ADOPTED_ARGS[..1],
+        KeysAt::Pairs => &MULTIPLE_ADOPTED_ARGS[1..],
     };
     let (summary, complexity) = (original.summary, container.complexity);
     let since = container.since();
@@ -204,14 +204,14 @@ fn describe(
 
 /// The positions of the command's keys and how it accesses them; an all-zero spec ends the array.
 ///
-/// `getkeys-api` is not used for counted keys, because it is a race in a Valkey cluster ([`may_be_asked`]).
+/// `getkeys-api` is not used for counted keys, because it is a race in a Valkey cluster ([`asks_on_main_thread_only`]).
 fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     // SAFETY: plain data, for which zero is valid.
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let Some(access) = command.access else { return [end; 3] };
     let (flags, one) = (key_flags(access), |first| KeyRange { first, last: 0, step: 1 });
     let mut keys = range_of_keys(flags, one(command.action.first_key()));
-    if !command.action.takes_several_keys() {
+    if !command.action.takes_multiple_keys() {
         return [keys, end, end];
     }
     keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
@@ -273,15 +273,15 @@ impl Texts {
         let multiple = if arg.is_multiple { raw::REDISMODULE_CMD_ARG_MULTIPLE } else { 0 };
         Some(raw::RedisModuleCommandArg {
             name: self.keep(arg.name)?,
-            type_: match arg.form {
-                Form::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
-                Form::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
-                Form::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
-                Form::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
-                Form::OneOf => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
-                Form::Block => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            type_: match arg.kind {
+                ArgKind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+                ArgKind::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+                ArgKind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+                ArgKind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+                ArgKind::OneOf => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+                ArgKind::Block => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
             },
-            key_spec_index: if arg.form == Form::Key { 0 } else { -1 },
+            key_spec_index: if arg.kind == ArgKind::Key { 0 } else { -1 },
             token: match arg.token {
                 Some(token) => self.keep(token)?,
                 None => null(),
@@ -328,7 +328,7 @@ const FIRST_UNKNOWN_VALKEY: c_int = 0x0009_0200;
 /// Whether this server is known to ask for keys only on its main thread. Redis from 8.2 and Valkey in a cluster ask on
 /// their I/O threads, even before AUTH, and their own code around that callback already has a data race. The API does
 /// not say on which thread the server asks, and the callback cannot find out, so versions are compared.
-pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
+pub fn asks_on_main_thread_only(ctx: Ctx<'_>) -> bool {
     // SAFETY: the function has no preconditions.
     let version = unsafe { api!(RedisModule_GetServerVersion()) };
     match is_valkey() {
@@ -372,7 +372,7 @@ unsafe fn free(made: *mut c_void) {
 impl Ctx<'_> {
     /// Whether the server asks for the command's keys instead of running it. Such a context has no client: only
     /// [`Ctx::report_key`] may be called with it.
-    pub fn is_asked_for_keys(self) -> bool {
+    pub fn is_keys_request(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }
     }

@@ -66,12 +66,12 @@ pub fn disarm(ctx: Ctx<'_>, timer: TimerId) {
 /// and so would, on every server, a timer armed by another thread while it sleeps.
 pub fn poke_event_loop() {
     extern "C" fn nothing(_: *mut c_void) {}
-    call_in_next_round(nothing);
+    call_in_next_iteration(nothing);
 }
 
 /// Makes the event loop call this function, which gets no data, in its next iteration. The function must not write
 /// keys.
-pub fn call_in_next_round(callback: extern "C" fn(*mut c_void)) {
+pub fn call_in_next_iteration(callback: extern "C" fn(*mut c_void)) {
     // SAFETY: the callback is a function of this module, which is never unloaded: it has a data type.
     unsafe { api!(RedisModule_EventLoopAddOneShot(Some(callback), null_mut())) };
 }

@@ -30,7 +30,7 @@ pub const NAME: &CStr = c"redislock";
 
 /// Registers the data type; only while the module is loading. False: the server refuses.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    let registered = register_data_type(ctx, NAME, rdb_codec::FORM, METHODS);
+    let registered = register_data_type(ctx, NAME, rdb_codec::FORMAT_VERSION, METHODS);
     registered.map(|data_type| store::start(data_type.as_ptr())).is_some()
 }
 
@@ -65,11 +65,11 @@ unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     });
 }
 
-unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_void {
+unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, format_version: c_int) -> *mut c_void {
     guard("rdb_load", || {
         // SAFETY: the server passes the stream to read from.
         let rdb = unsafe { Rdb::new(rdb) };
-        if !is_read(rdb, form) {
+        if !is_read(rdb, format_version) {
             return null_mut();
         }
         let Some(lock) = rdb.load_bytes().and_then(|bytes| rdb_codec::decode(&bytes)) else { return null_mut() };
@@ -79,7 +79,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_v
             }
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
-        note_loaded(rdb);
+        record_loaded(rdb);
         held_counts::changed(None, lock.held_lock_type());
         Box::into_raw(Box::new(lock)).cast()
     })
@@ -88,20 +88,20 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, form: c_int) -> *mut c_v
 
 /// Whether values with this format version can be loaded. If not, the server refuses to load the data, and its log says
 /// why; RESTORE replies with an error.
-fn is_read(rdb: Rdb, form: c_int) -> bool {
-    if form != rdb_codec::FORM {
+fn is_read(rdb: Rdb, format_version: c_int) -> bool {
+    if format_version != rdb_codec::FORMAT_VERSION {
         let loading = rdb.context().filter(|ctx| ctx.has_flag(LOADING));
-        loading.into_iter().for_each(|ctx| ctx.warn(&rdb_codec::other_form(form)));
+        loading.into_iter().for_each(|ctx| ctx.warn(&rdb_codec::other_version(format_version)));
     }
-    form == rdb_codec::FORM
+    format_version == rdb_codec::FORMAT_VERSION
 }
 
 /// Deadlock detection must know the holder of a key with waiters at once. The key is read as soon as it can be opened:
 /// an engine pass follows each RESTORE.
-fn note_loaded(rdb: Rdb) {
+fn record_loaded(rdb: Rdb) {
     let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING));
     let Some((db, name)) = rdb.key().filter(|_| is_restored && events::has_waiters_or_sessions()) else { return };
-    events::note(Event::KeyChanged(Key::new(db, name.bytes())));
+    events::record(Event::KeyChanged(Key::new(db, name.bytes())));
     timer::wake();
 }
 
@@ -163,11 +163,11 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
         };
         let (Some(name), Some(lock)) = (name, lock) else { return };
         let arrivals = events::take_arrivals(KeyRef { db, name: name.bytes() });
-        removals::note(db, name, lock);
+        removals::record(db, name, lock);
         if events::has_waiters_or_sessions() {
-            removals::note_departure(db, name, lock);
+            removals::record_removal(db, name, lock);
         }
-        arrivals.into_iter().for_each(events::note);
+        arrivals.into_iter().for_each(events::record);
     });
 }
 
@@ -187,11 +187,11 @@ unsafe extern "C" fn save_fence_if_any(rdb: *mut raw::RedisModuleIO, when: c_int
     }
 }
 
-unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, form: c_int, _: c_int) -> c_int {
+unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, format_version: c_int, _: c_int) -> c_int {
     guard("aux_load", || {
         // SAFETY: the server passes the stream to read from.
         let rdb = unsafe { Rdb::new(rdb) };
-        let number = is_read(rdb, form).then(|| rdb.load_unsigned()).flatten();
+        let number = is_read(rdb, format_version).then(|| rdb.load_unsigned()).flatten();
         let Some(number) = number else { return raw::REDISMODULE_ERR as c_int };
         if let Some(fence) = Fence::new(number) {
             state::borrow(|state, _| state.manager.fences.raise(fence));

@@ -33,7 +33,7 @@ pub fn freed(lock_type: LockType) {
     if main_thread::is_here() {
         changed(Some(lock_type), None);
     } else {
-        FREEING.elsewhere.of(lock_type).fetch_add(1, Ordering::Relaxed);
+        FREEING.by_other_threads.of(lock_type).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -41,7 +41,7 @@ pub fn freed(lock_type: LockType) {
 pub fn all_flushed() {
     let Some(by_rules) = state::peek(|state| state.manager.observer.statistics.stored()) else { return };
     MAIN.held.flushed.set(ByLockType::make(|lock_type| {
-        let freed = FREEING.elsewhere.of(lock_type).load(Ordering::Relaxed);
+        let freed = FREEING.by_other_threads.of(lock_type).load(Ordering::Relaxed);
         Flushed { locks: in_memory(by_rules, lock_type, freed), freed_before: freed }
     }));
 }
@@ -49,12 +49,12 @@ pub fn all_flushed() {
 /// How many keys hold a lock of each type; `by_rules` is the count of the engine.
 pub fn stored(by_rules: ByLockType<i64>) -> ByLockType<u64> {
     ByLockType::make(|lock_type| {
-        let freed = FREEING.elsewhere.of(lock_type).load(Ordering::Relaxed);
+        let freed = FREEING.by_other_threads.of(lock_type).load(Ordering::Relaxed);
         let stored = in_memory(by_rules, lock_type, freed) - left(*MAIN.held.flushed.get().of(lock_type), freed);
         u64::try_from(stored).unwrap_or(0)
     })
 }
 
-fn in_memory(by_rules: ByLockType<i64>, lock_type: LockType, freed_elsewhere: i64) -> i64 {
-    by_rules.of(lock_type) + MAIN.held.here.get().of(lock_type) - freed_elsewhere
+fn in_memory(by_rules: ByLockType<i64>, lock_type: LockType, freed_by_other_threads: i64) -> i64 {
+    by_rules.of(lock_type) + MAIN.held.here.get().of(lock_type) - freed_by_other_threads
 }

@@ -21,7 +21,7 @@ use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
 
 /// The most removals recorded outside engine passes: a flush or the server's expiry removes thousands at once.
-const MOST_TOLD: usize = 1_000;
+const MOST_RECORDED: usize = 1_000;
 
 /// How many holds ended with their keys because their leases expired.
 pub fn expired() -> u64 {
@@ -29,14 +29,14 @@ pub fn expired() -> u64 {
 }
 
 /// A lock leaves its key. Ignored on a replica, which follows its primary, and while an append-only file is loaded.
-pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
+pub fn record(db: i32, name: Str<'_>, lock: &Lock) {
     if timer::own_context().is_none_or(|ctx| ctx.has_flag(LOADING | raw::REDISMODULE_CTX_FLAGS_SLAVE)) {
         return;
     }
     // During an engine pass the module removes a lock only by opening its key after it has expired. Outside one, the
     // reason for a removal is unknown; if the lease is past its deadline, the lock has normally expired.
-    let is_in_turn = state::is_in_use();
-    let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
+    let is_in_pass = state::is_in_use();
+    let has_expired = is_in_pass || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
@@ -51,26 +51,26 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;
     }
-    let told = MAIN.removals.told.get();
-    if !is_in_turn {
+    let recorded = MAIN.removals.recorded.get();
+    if !is_in_pass {
         clock::count_removal();
-        if told == MOST_TOLD {
+        if recorded == MOST_RECORDED {
             return;
         }
     }
     // Neither the fast path nor an inspection processes the removals of its own pass.
     timer::wake();
-    MAIN.removals.told.set(told + 1);
+    MAIN.removals.recorded.set(recorded + 1);
     let key = Key::new(db, name.bytes());
-    if is_in_turn {
-        MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
+    if is_in_pass {
+        MAIN.removals.in_pass.borrow_mut().push((key, owner.clone(), fence));
     } else {
         let removal = match () {
             () if has_expired => LockRemoval::LeaseExpired,
             () if is_release => LockRemoval::Release,
             () => LockRemoval::Command,
         };
-        events::note(Event::HoldRemoved(key, owner.clone(), fence, removal));
+        events::record(Event::HoldRemoved(key, owner.clone(), fence, removal));
     }
 }
 
@@ -82,25 +82,25 @@ fn is_released_by_del(name: Str<'_>, lock: &Lock) -> bool {
 
 /// Records that a lock has left its key, for the requests that wait for the key and the connection that its hold is
 /// bound to.
-pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
+pub fn record_removal(db: i32, name: Str<'_>, lock: &Lock) {
     let Some(last) = lock.fence() else { return };
     let key = KeyRef { db, name: name.bytes() };
     // Unknown during an engine pass, where it concerns only one key.
     let is_bound = || state::peek(|state| state.manager.bindings().has_key(key)).unwrap_or(true);
     let may_be_waited_for = || state::peek(|state| state.manager.queues().may_have(key.name)).unwrap_or(true);
     if !events::are_many() || is_bound() {
-        events::note(Event::KeyRemoved(key.to_key(), last));
+        events::record(Event::KeyRemoved(key.to_key(), last));
     } else if may_be_waited_for() {
-        events::note_once(Event::ManyRemoved(db));
+        events::record_once(Event::ManyRemoved(db));
     } else {
-        events::note_once(Event::LockRemoved);
+        events::record_once(Event::LockRemoved);
     }
     timer::wake();
 }
 
 /// The lock that expired when this key was opened, unless it was already taken.
 pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
-    let mut expired = MAIN.removals.in_turn.borrow_mut();
+    let mut expired = MAIN.removals.in_pass.borrow_mut();
     let position = expired.iter().position(|(other, ..)| other.as_ref() == key)?;
     let (_, owner, fence) = expired.swap_remove(position);
     Some((owner, fence))
@@ -108,6 +108,6 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
 
 /// At the end of an engine pass: the removals that were not taken.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
-    MAIN.removals.told.set(0);
-    MAIN.removals.in_turn.take()
+    MAIN.removals.recorded.set(0);
+    MAIN.removals.in_pass.take()
 }

@@ -203,12 +203,12 @@ impl Entry for StoredKey<'_> {
 
     #[inline(always)]
     fn remove(&mut self) {
-        let tells = MAIN.adopt.has_hashes.get() && self.is_reentrant();
+        let publishes_unlock = MAIN.adopt.has_hashes.get() && self.is_reentrant();
         self.lock_key.remove();
         replication::send_removal(self.ctx, self.scope, self.name.as_str());
         self.ctx.signal_modified(self.name.as_str());
-        if tells {
-            adopt::unlock::tell(self.ctx, self.name.as_str());
+        if publishes_unlock {
+            adopt::unlock::publish_unlock(self.ctx, self.name.as_str());
         }
     }
 }

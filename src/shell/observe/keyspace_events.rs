@@ -39,7 +39,7 @@ impl KeyEvent {
 }
 
 /// Records an event, to be published at the end of the engine pass.
-pub fn note(event: KeyEvent, key: Key) {
+pub fn record(event: KeyEvent, key: Key) {
     MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
 }
 

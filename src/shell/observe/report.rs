@@ -66,7 +66,8 @@ fn take_wait_times(manager: &mut LockManager, now: &Now) {
 /// Out of line, because most passes have nothing to report.
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
-    let mut reporter = Reporter { ctx, now, observe: manager.observer.settings, clients, log, told: None, named: None };
+    let mut reporter =
+        Reporter { ctx, now, observe: manager.observer.settings, clients, log, last_reported: None, last_client: None };
     manager.observer.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
 }
 
@@ -79,9 +80,9 @@ struct Reporter<'a> {
     clients: &'a WaitingClients,
     log: &'a mut LockLog,
     /// The request whose wait was logged last: a request for multiple keys is logged once.
-    told: Option<RequestId>,
+    last_reported: Option<RequestId>,
     /// The client that was looked up last: most occurrences of a pass concern the same connection.
-    named: Option<(ClientId, String)>,
+    last_client: Option<(ClientId, String)>,
 }
 
 impl Reporter<'_> {
@@ -89,8 +90,10 @@ impl Reporter<'_> {
         match occurrence {
             Occurrence::Granted { key, owner, change, waited, waiters, .. } => {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
-                if let Some(waited) = waited.filter(|waited| is_long(waited.ms) && self.told != Some(waited.request)) {
-                    self.told = Some(waited.request);
+                if let Some(waited) =
+                    waited.filter(|waited| is_long(waited.ms) && self.last_reported != Some(waited.request))
+                {
+                    self.last_reported = Some(waited.request);
                     // A retry that is granted at once also ends a wait; its client is the command's.
                     let client = self.clients.granted_client(waited.request).or_else(|| connection_of(self.ctx));
                     self.add(LogEvent::Wait, &key, &owner, waited.ms, waiters, client);
@@ -173,15 +176,17 @@ impl Reporter<'_> {
     /// The connection that an adopted lock was granted to. It may have closed; its address is remembered.
     fn name_granted(&mut self, fence: Fence) -> Option<ClientId> {
         let (client, GrantedTo { addr, .. }) = granted_here::granted_to(fence)?;
-        self.named = Some((client, addr));
+        self.last_client = Some((client, addr));
         Some(client)
     }
 
     fn add(&mut self, event: LogEvent, key: &Key, owner: &Owner, ms: u64, waiters: usize, client: Option<ClientId>) {
-        if let Some(client) = client.filter(|client| self.named.as_ref().is_none_or(|(named, _)| named != client)) {
-            self.named = Some((client, client_address(client.0)));
+        if let Some(client) =
+            client.filter(|client| self.last_client.as_ref().is_none_or(|(last_client, _)| last_client != client))
+        {
+            self.last_client = Some((client, client_address(client.0)));
         }
-        let client = client.and_then(|_| self.named.clone());
+        let client = client.and_then(|_| self.last_client.clone());
         let (time, key) = (self.now.timestamp(), key.as_ref());
         self.log.add(NewEntry { time, event, key, owner, ms, waiters, client }, settings::log_max_len());
     }
@@ -189,13 +194,13 @@ impl Reporter<'_> {
     /// Writes a line to the server's log, unless there was one of its kind within the last second, so that clients
     /// cannot flood the log. No message is used as a C format string.
     fn line(&self, kind: LineKind, message: impl Display) {
-        let Some(left_out) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
-        self.ctx.log(kind.level(), &format!("redis-lock: {message}{}", LeftOut(left_out)));
+        let Some(omitted) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
+        self.ctx.log(kind.level(), &format!("redis-lock: {message}{}", Omitted(omitted)));
     }
 
     fn publish(&self, event: KeyEvent, key: Key) {
         if self.observe.changes {
-            keyspace_events::note(event, key);
+            keyspace_events::record(event, key);
         }
     }
 }
@@ -262,9 +267,9 @@ impl LineKind {
 }
 
 /// The end of a line if others were omitted before it.
-struct LeftOut(u64);
+struct Omitted(u64);
 
-impl Display for LeftOut {
+impl Display for Omitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),

@@ -310,7 +310,7 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
             check_owner(owner.as_bytes());
             owner.as_bytes()
         }
-        Token::Made => b"*",
+        Token::Generated => b"*",
     };
     options.push(lease_option(*lease));
     // The channel's bytes are the caller's: only where they stand is read.
@@ -352,7 +352,7 @@ fn says(asked: &impl Debug) -> String {
 /// The name, the keys, the owner and the mode.
 fn head(prefix: Prefix, keys: &[&[u8]], owner: &[u8], mode: Option<Mode>) -> Vec<Vec<u8>> {
     let mut head = vec![b"name".to_vec()];
-    head.extend(prefix.takes_several_keys().then(|| keys.len().to_string().into_bytes()));
+    head.extend(prefix.takes_multiple_keys().then(|| keys.len().to_string().into_bytes()));
     head.extend(keys.iter().map(|key| key.to_vec()));
     head.push(owner.to_vec());
     head.extend(mode.map(|mode| if mode == Mode::Read { b"read".to_vec() } else { b"Write".to_vec() }));

@@ -33,7 +33,7 @@ pub trait Backend {
     /// Checks that nothing was sent that the transcript has not read.
     fn is_silent(&mut self, who: &str) -> Result<(), String>;
 
-    fn pass(&mut self, ms: u64) -> Result<(), String>;
+    fn advance(&mut self, ms: u64) -> Result<(), String>;
 
     fn restart(&mut self) -> Result<(), String>;
 

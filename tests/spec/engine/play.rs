@@ -62,7 +62,7 @@ impl<B: Backend> Play<'_, B> {
                         Err(_) => {
                             self.came.remove(who);
                             left -= 1;
-                            self.backend.pass(BETWEEN_TRIES_MS)?;
+                            self.backend.advance(BETWEEN_TRIES_MS)?;
                         }
                         Ok(()) => return Ok(()),
                     }
@@ -73,7 +73,7 @@ impl<B: Backend> Play<'_, B> {
                 self.open.remove(who);
                 self.backend.is_closed(who)
             }
-            Action::Passes { ms } => self.backend.pass(*ms),
+            Action::Passes { ms } => self.backend.advance(*ms),
             Action::Restarts => {
                 self.open.clear();
                 self.backend.restart()

@@ -260,7 +260,7 @@ impl Backend for Real {
         }
     }
 
-    fn pass(&mut self, ms: u64) -> Result<(), String> {
+    fn advance(&mut self, ms: u64) -> Result<(), String> {
         if self.clocks.is_none() {
             sleep(Duration::from_millis(ms));
             return Ok(());

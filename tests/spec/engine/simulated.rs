@@ -79,8 +79,8 @@ impl Backend for Simulated {
         }
     }
 
-    fn pass(&mut self, ms: u64) -> Result<(), String> {
-        self.server.pass(ms);
+    fn advance(&mut self, ms: u64) -> Result<(), String> {
+        self.server.advance(ms);
         Ok(())
     }
 

@@ -17,10 +17,10 @@ use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
 use redis_module::raw;
 
-use super::background::events::NoteAllAfterPanic;
+use super::background::events::RecordAllAfterPanic;
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, write_check};
-use super::clients::TurnClients;
+use super::clients::PassClients;
 use super::clock;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::main_thread;
@@ -32,7 +32,7 @@ use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
 /// The host of the engine during a command.
-pub type CommandHost<'a> = Host<'a, Store<'a>, TurnClients<'a>>;
+pub type CommandHost<'a> = Host<'a, Store<'a>, PassClients<'a>>;
 
 /// Runs the engine for a command with these keys; `opened` is the first one it opens, if already open, and `waiter` is
 /// its client, if it may wait.
@@ -46,14 +46,14 @@ pub fn of_command<'c, R>(
     waiter: Option<NewWaiter<'c, Str<'c>>>,
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
-    let turn = MeasuredTurn::of_command();
-    let decided = state::borrow_at(&turn.now(), |state, now| {
+    let pass = MeasuredPass::of_command();
+    let decided = state::borrow_at(&pass.now(), |state, now| {
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other pass has a store.
         let keys = unsafe { Store::of_command(ctx, opened, arguments) };
         let mut host = Host {
             keys,
-            clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter },
+            clients: PassClients { ctx, arguments, clients, on_delivered: state::record_delivered, waiter },
             now,
         };
         let result = decide(manager, &mut host);
@@ -64,23 +64,23 @@ pub fn of_command<'c, R>(
         result
     });
     keyspace_events::publish(ctx);
-    drop(turn);
+    drop(pass);
     decided.ok_or(errors::BUSY)
 }
 
 /// The fast path of a command with one key that no request waits for and that is not observed. Only a hold that is
 /// bound to a connection needs the timer. If it does not apply, it returns `None` without changing anything, and the
 /// command starts over with [`of_command`].
-pub struct FastTurn<'c> {
+pub struct FastPass<'c> {
     state: RefMut<'static, State>,
     key: CommandKey<'c>,
 }
 
-impl<'c> FastTurn<'c> {
+impl<'c> FastPass<'c> {
     /// Call it only if [`events`] allow it. `None`: the state is in use.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<FastTurn<'c>> {
-        Some(FastTurn { state: state::borrow_fast()?, key: CommandKey { ctx, name } })
+    pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<FastPass<'c>> {
+        Some(FastPass { state: state::borrow_fast()?, key: CommandKey { ctx, name } })
     }
 
     /// See [`LockManager::acquire_uncontended`].
@@ -112,7 +112,7 @@ impl<'c> FastTurn<'c> {
         request: &LockRequest<'_>,
         client: ClientId,
     ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
-        let panic_guard = NoteAllAfterPanic;
+        let panic_guard = RecordAllAfterPanic;
         let granted = self.acquire_with(request, Some(client));
         mem::forget(panic_guard);
         granted
@@ -129,7 +129,7 @@ impl<'c> FastTurn<'c> {
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Result<Result<Grant, KeyError>, Option<StoredKey<'c>>> {
-        let FastTurn { key, .. } = self;
+        let FastPass { key, .. } = self;
         // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let granted = self.state.manager.acquire_uncontended(&clock::now(), key, open, request, session);
@@ -144,7 +144,7 @@ impl<'c> FastTurn<'c> {
         amount: &ReleaseAmount,
         bound: Bound,
     ) -> Option<Result<Released, KeyError>> {
-        let FastTurn { key, .. } = self;
+        let FastPass { key, .. } = self;
         // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, amount);
@@ -210,23 +210,23 @@ pub fn with_state<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Result<R, Erro
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
     let played = guard("timer", || {
-        let turn = MeasuredTurn::of_timer();
-        stall::note_life();
+        let pass = MeasuredPass::of_timer();
+        stall::record_sign_of_life();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        state::borrow_at(&turn.now(), |state, now| {
+        state::borrow_at(&pass.now(), |state, now| {
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other pass has a store.
             let keys = unsafe { Store::of_timer(ctx) };
             let arguments = KeyArguments { arguments: &[], names: &[] };
             let mut host = Host {
                 keys,
-                clients: TurnClients { ctx, arguments, clients, on_delivered: state::note_delivered, waiter: None },
+                clients: PassClients { ctx, arguments, clients, on_delivered: state::record_delivered, waiter: None },
                 now,
             };
             // What the slice has no time for stays due.
             now.begin_slice();
-            inspections::go_on(manager, &mut host);
+            inspections::inspect(manager, &mut host);
             manager.with_host(&mut host).tick();
             manager.with_host(&mut host).drain();
             let is_held_back = manager.has_due() && host.keys.was_refused();
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             report::take(ctx, now, manager, clients, log);
         });
         keyspace_events::publish(ctx);
-        drop(turn);
+        drop(pass);
     });
     if played.is_none() {
         // After a panic, rearm the timer, because other keys must still be served.
@@ -278,26 +278,26 @@ fn schedule_and_wake(manager: &mut LockManager) {
 /// Out of line: an uncontended request has nothing to schedule, or nothing that is due sooner than before.
 #[inline(never)]
 fn wake_in_time(manager: &LockManager) {
-    if schedule(manager) == Arming::Anew && (sleeps_past_new_timers() || !main_thread::is_here()) {
+    if schedule(manager) == Arming::Earlier && (sleeps_past_new_timers() || !main_thread::is_here()) {
         poke_event_loop();
     }
 }
 
 /// Measures an engine pass from creation to drop.
-struct MeasuredTurn {
+struct MeasuredPass {
     began_us: Option<u64>,
 }
 
-impl MeasuredTurn {
-    fn of_timer() -> MeasuredTurn {
-        MeasuredTurn { began_us: Some(clock::begin_slice()) }
+impl MeasuredPass {
+    fn of_timer() -> MeasuredPass {
+        MeasuredPass { began_us: Some(clock::begin_slice()) }
     }
 
     /// Measures a command's pass only if a request waits, a hold is bound, the delivery of a grant is pending, or
     /// events remain.
-    fn of_command() -> MeasuredTurn {
+    fn of_command() -> MeasuredPass {
         let is_measured = events::has_waiters_or_sessions() || events::is_any();
-        MeasuredTurn { began_us: is_measured.then(clock::begin_slice) }
+        MeasuredPass { began_us: is_measured.then(clock::begin_slice) }
     }
 
     /// The time on which its decisions are based.
@@ -307,10 +307,10 @@ impl MeasuredTurn {
 }
 
 /// Ends the measurement, even after a panic.
-impl Drop for MeasuredTurn {
+impl Drop for MeasuredPass {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
-        let now_us = clock::end_turn();
+        let now_us = clock::end_slice();
         let mut longest = MAIN.figures.longest_turn.borrow_mut();
         let longest_us = longest.current(Instant::from_ms(now_us / 1000));
         *longest_us = (*longest_us).max(now_us.saturating_sub(began_us));
