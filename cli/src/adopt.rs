@@ -7,7 +7,7 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{AdoptArgs, ConnectionArgs};
-use crate::condition::tell_other_nodes;
+use crate::condition::report_other_nodes;
 use crate::error::Error;
 use crate::message::say;
 use crate::output::{columns, print, print_json, Format};
@@ -58,12 +58,12 @@ pub async fn adopt(args: AdoptArgs, server: &ConnectionArgs) -> Result<(), Error
             say(format_args!("no patterns are set: set lock.adopt-observe first to observe clients, then lock.adopt"));
         }
         Format::Text => {
-            let has_several = servers.names().len() > 1;
-            let advice: Vec<String> = patterns.iter().map(|pattern| pattern.advice(has_several)).collect();
+            let has_multiple = servers.names().len() > 1;
+            let advice: Vec<String> = patterns.iter().map(|pattern| pattern.advice(has_multiple)).collect();
             print(&advice.join("\n"))?;
         }
     }
-    tell_other_nodes(&servers).await;
+    report_other_nodes(&servers).await;
     servers.complete()
 }
 
@@ -97,8 +97,8 @@ impl Pattern {
         })
     }
 
-    /// The report of a pattern as text.
-    fn advice(&self, has_several: bool) -> String {
+    /// The verdict on the pattern, its remarks and counters, as text.
+    fn advice(&self, has_multiple: bool) -> String {
         let verdict = match self.fits.as_str() {
             "yes" => "fits",
             "remark" => "fits, with a remark",
@@ -111,7 +111,7 @@ impl Pattern {
             "former" => "turned off",
             _ => "adopted",
         };
-        let at = if has_several { format!(" at {}", self.server) } else { String::new() };
+        let at = if has_multiple { format!(" at {}", self.server) } else { String::new() };
         let mut text = format!("{}  {verdict}  ({mode}{at})\n", self.pattern);
         let remarks = self.reason.split("; ").filter(|remark| !remark.is_empty()).map(str::to_string);
         let is_unmatched = self.fits == "no match" && !self.nearest.0.is_empty();

@@ -46,7 +46,7 @@ impl Condition {
     }
 
     /// Prints the problems on stderr.
-    pub fn tell(&self, server: &str) {
+    pub fn report(&self, server: &str) {
         for sentence in &self.sentences {
             say(format_args!("{server} {sentence}"));
         }
@@ -89,7 +89,7 @@ fn sentence(code: &str, info: &Info) -> String {
 }
 
 /// Mentions the other nodes if a single node of a cluster is queried, because its list looks like that of a server.
-pub async fn tell_other_nodes(servers: &Servers) {
+pub async fn report_other_nodes(servers: &Servers) {
     if servers.are_all() {
         return;
     }
@@ -169,10 +169,11 @@ mod tests {
 
     #[test]
     fn misconf_names_the_unwritable_file() {
-        let told = |aof: &str| sentences(&format!("lock_acquires_refused:MISCONF\naof_last_write_status:err\n{aof}"));
-        assert!(told("aof_enabled:1")[0].contains("append-only file"));
+        let sentences_for =
+            |aof: &str| sentences(&format!("lock_acquires_refused:MISCONF\naof_last_write_status:err\n{aof}"));
+        assert!(sentences_for("aof_enabled:1")[0].contains("append-only file"));
         // Redis keeps the status of a file that is no longer in use.
-        assert!(told("aof_enabled:0")[0].contains("its last save failed"));
+        assert!(sentences_for("aof_enabled:0")[0].contains("its last save failed"));
     }
 
     #[test]

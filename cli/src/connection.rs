@@ -84,9 +84,9 @@ impl ConnectionArgs {
 
     /// Does not show the URI, because it usually contains a password.
     fn no_uri(&self) -> Error {
-        let place = if self.is_from_environment { URL_VARIABLE } else { "-u" };
+        let source = if self.is_from_environment { URL_VARIABLE } else { "-u" };
         Error::Options(format!(
-            "{place} is not the URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
+            "{source} is not the URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
         ))
     }
 
@@ -125,8 +125,8 @@ impl ConnectionArgs {
                 (false, false) => format!("redis://{address}:{SENTINEL_PORT}"),
             };
             let no_address = |_| {
-                let place = format!("--sentinel ({SENTINELS_VARIABLE})");
-                Error::Options(format!("{place} has an address that is neither host:port nor redis://…@host:port"))
+                let source = format!("--sentinel ({SENTINELS_VARIABLE})");
+                Error::Options(format!("{source} has an address that is neither host:port nor redis://…@host:port"))
             };
             self.encrypted(uri.into_connection_info().map_err(no_address)?)
         };

@@ -18,7 +18,7 @@ pub enum Error {
     /// The server does not reply, or the connection broke.
     Connection { server: String, cause: RedisError },
     /// Some of the servers could not be queried. The replies of the others have been printed.
-    LeftOut(Vec<Missing>),
+    Omitted(Vec<Missing>),
     /// The server does not know the module's commands.
     NoModule { server: String },
     /// The server is a Sentinel.
@@ -122,7 +122,7 @@ impl Error {
         match self {
             Error::Options(_) | Error::Sentinel { .. } => exit_code::USAGE,
             Error::Connection { .. } | Error::NoModule { .. } => exit_code::UNAVAILABLE,
-            Error::LeftOut(missing) => missing.first().map_or(exit_code::UNAVAILABLE, |first| first.exit_code),
+            Error::Omitted(missing) => missing.first().map_or(exit_code::UNAVAILABLE, |first| first.exit_code),
             Error::NoPermission(_) => exit_code::NO_PERMISSION,
             Error::WrongType(_) => exit_code::WRONG_TYPE,
             Error::Server(_) | Error::Reply(_) => exit_code::PROTOCOL,
@@ -169,7 +169,7 @@ impl fmt::Display for Error {
                 write!(f, "{server} does not respond: {}", reason(cause))
             }
             Error::Connection { server, cause } => write!(f, "no connection to {server}: {}", reason(cause)),
-            Error::LeftOut(missing) => {
+            Error::Omitted(missing) => {
                 let named = missing.iter().map(|one| format!("{} ({})", one.server, one.error));
                 write!(f, "not shown: {}", named.collect::<Vec<_>>().join(", "))
             }

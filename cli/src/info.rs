@@ -70,7 +70,7 @@ pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Err
     }
     if lock.holding == 0 {
         // The lock is free but has waiters, and the server may be the reason.
-        Condition::at(&node).await.iter().for_each(|condition| condition.tell(&node.name));
+        Condition::at(&node).await.iter().for_each(|condition| condition.report(&node.name));
     }
     Ok(Answer::Yes)
 }

@@ -6,7 +6,7 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, LogArgs};
-use crate::condition::tell_other_nodes;
+use crate::condition::report_other_nodes;
 use crate::duration::human;
 use crate::error::Error;
 use crate::message::say;
@@ -48,7 +48,7 @@ pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
         Format::Text if entries.is_empty() => say(format_args!("the log is empty")),
         Format::Text => print(&table(&entries).text(columns()))?,
     }
-    tell_other_nodes(&servers).await;
+    report_other_nodes(&servers).await;
     servers.complete()
 }
 

@@ -8,7 +8,7 @@ use redis::cmd;
 use serde::Serialize;
 
 use crate::args::{ConnectionArgs, LsArgs};
-use crate::condition::{tell_other_nodes, Condition, Info};
+use crate::condition::{report_other_nodes, Condition, Info};
 use crate::duration::left;
 use crate::error::Error;
 use crate::message::say;
@@ -48,8 +48,8 @@ pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
         Format::Text if locks.is_empty() => say(format_args!("no locks")),
         Format::Text => print(&table(&locks).text(columns()))?,
     }
-    tell_other_nodes(&servers).await;
-    tell_limits(&mut servers).await;
+    report_other_nodes(&servers).await;
+    report_limits(&mut servers).await;
     servers.complete()
 }
 
@@ -77,11 +77,11 @@ async fn scan(servers: &Servers, server: &str, pattern: Option<&OsString>) -> Re
 }
 
 /// Prints why the list may be incomplete.
-async fn tell_limits(servers: &mut Servers) {
+async fn report_limits(servers: &mut Servers) {
     // A user that may list locks may lack the permission for this.
     let Ok(infos) = Info::of_all(servers).await else { return };
     for (server, info) in infos {
-        Condition::of(&info).tell(&server);
+        Condition::of(&info).report(&server);
     }
 }
 

@@ -69,7 +69,7 @@ impl Source {
         let connecting = at_once(connecting).await;
         let mut servers =
             Servers { source: self, connected: Vec::new(), missing: Vec::new(), reply_timeout: REPLY_TIMEOUT };
-        servers.connected = servers.answered(connecting)?.into_iter().map(|(_, connected)| connected).collect();
+        servers.connected = servers.successful(connecting)?.into_iter().map(|(_, connected)| connected).collect();
         Ok(servers)
     }
 }
@@ -107,14 +107,14 @@ impl Servers {
     pub fn complete(self) -> Result<(), Error> {
         match self.missing.is_empty() {
             true => Ok(()),
-            false => Err(Error::LeftOut(self.missing)),
+            false => Err(Error::Omitted(self.missing)),
         }
     }
 
     /// How long each of multiple servers may be silent before it is omitted.
-    pub fn set_patience(&mut self, patience: Duration) {
+    pub fn set_reply_timeout(&mut self, timeout: Duration) {
         if self.connected.len() > 1 {
-            self.reply_timeout = patience;
+            self.reply_timeout = timeout;
         }
     }
 
@@ -147,7 +147,7 @@ impl Servers {
             }
         });
         let replies = at_once(asking).await;
-        self.answered(replies)
+        self.successful(replies)
     }
 
     /// Sends a command to one of the [`Servers::names`].
@@ -174,21 +174,21 @@ impl Servers {
     ///
     /// # Errors
     /// The first one, if all of them are errors.
-    fn answered<T>(&mut self, answers: Vec<(String, Result<T, Error>)>) -> Result<Vec<(String, T)>, Error> {
-        let (mut answered, mut failed) = (Vec::new(), Vec::new());
-        for (server, answer) in answers {
-            match answer {
-                Ok(answer) => answered.push((server, answer)),
+    fn successful<T>(&mut self, replies: Vec<(String, Result<T, Error>)>) -> Result<Vec<(String, T)>, Error> {
+        let (mut successful, mut failed) = (Vec::new(), Vec::new());
+        for (server, reply) in replies {
+            match reply {
+                Ok(reply) => successful.push((server, reply)),
                 Err(error) => failed.push((server, error)),
             }
         }
-        if answered.is_empty() {
+        if successful.is_empty() {
             failed.truncate(1);
-            return failed.pop().map_or(Ok(answered), |(_, error)| Err(error));
+            return failed.pop().map_or(Ok(successful), |(_, error)| Err(error));
         }
         self.connected.retain(|one| failed.iter().all(|(server, _)| *server != one.name));
         self.missing.extend(failed.into_iter().map(|(server, error)| Missing::of(server, error)));
-        Ok(answered)
+        Ok(successful)
     }
 }
 

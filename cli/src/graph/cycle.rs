@@ -48,31 +48,31 @@ pub fn cycles(graph: &Graph) -> Vec<Cycle> {
     };
     let mut owners: Vec<&Owner> = between.keys().copied().collect();
     owners.sort_by(|a, b| (a.db, &a.owner).cmp(&(b.db, &b.owner)));
-    let (mut visited, mut told, mut cycles) = (HashSet::new(), HashSet::new(), Vec::new());
+    let (mut visited, mut reported, mut cycles) = (HashSet::new(), HashSet::new(), Vec::new());
     for start in owners {
         if !visited.insert(start.clone()) {
             continue;
         }
         // The path from `start`: each owner, its edges still to follow, and the lock of the edge that led to it.
         let mut path = vec![(start.clone(), edges(start), None)];
-        let mut place = HashMap::from([(start.clone(), 0)]);
+        let mut position = HashMap::from([(start.clone(), 0)]);
         while let Some((owner, open, taken)) = path.last_mut() {
             let Some((lock, next)) = open.pop() else {
-                place.remove(owner);
+                position.remove(owner);
                 path.pop();
                 continue;
             };
             *taken = Some(lock);
-            if let Some(first) = place.get(&next) {
+            if let Some(first) = position.get(&next) {
                 let steps = &path[*first..];
-                if steps.iter().all(|(owner, ..)| !told.contains(owner)) {
-                    told.extend(steps.iter().map(|(owner, ..)| owner.clone()));
+                if steps.iter().all(|(owner, ..)| !reported.contains(owner)) {
+                    reported.extend(steps.iter().map(|(owner, ..)| owner.clone()));
                     let locks: Vec<(Owner, LockId)> =
                         steps.iter().filter_map(|(owner, _, lock)| Some((owner.clone(), (*lock)?))).collect();
                     cycles.push(Cycle::of(graph, &locks));
                 }
             } else if visited.insert(next.clone()) {
-                place.insert(next.clone(), path.len());
+                position.insert(next.clone(), path.len());
                 let open = edges(&next);
                 path.push((next, open, None));
             }

@@ -6,10 +6,10 @@ use std::fmt::Write;
 
 use super::cycle::Cycle;
 use super::model::{Graph, Owner};
-use super::read::LeftOut;
+use super::read::Omitted;
 use crate::duration::human;
 
-pub fn dot(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, db: u64) -> String {
+pub fn dot(graph: &Graph, cycles: &[Cycle], left_out: &Omitted, db: u64) -> String {
     let mut dot = Dot { text: String::new(), owners: HashMap::new() };
     dot.line("digraph \"redis-lock\" {");
     dot.line("rankdir=LR;");
@@ -34,10 +34,10 @@ pub fn dot(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, db: u64) -> Stri
             dot.edge(&node, &format!("more_holders{id}"), "held", false);
         }
         let (waiters, more) = graph.main_waiters(id);
-        for (place, waiter, owner) in waiters {
+        for (position, waiter, owner) in waiters {
             let is_in_cycle = steps().any(|(step, _)| step.lock == id && step.owner == owner.owner);
             let owner = dot.owner(owner);
-            dot.edge(&owner, &node, &format!("{place}. waits {}", human(waiter.waited)), is_in_cycle);
+            dot.edge(&owner, &node, &format!("{position}. waits {}", human(waiter.waited)), is_in_cycle);
         }
         if more > 0 {
             dot.line(&format!("more_waiters{id} [style=dashed, label=\"{more} more\"];"));

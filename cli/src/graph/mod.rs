@@ -24,7 +24,7 @@ use crate::top::sample::{Sample, Server};
 use crate::top::summary;
 use cycle::Cycle;
 use model::{Graph, Lock};
-use read::{LeftOut, Reader};
+use read::{Omitted, Reader};
 
 /// The output of `--json`.
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct Json<'a> {
     missing: &'a [Missing],
     locks: Vec<&'a Lock>,
     cycles: &'a [Cycle],
-    left_out: LeftOut,
+    left_out: Omitted,
 }
 
 pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answer, Error> {

@@ -160,7 +160,8 @@ impl Graph {
         let lock = self.lock(id);
         let has_others_behind = |owner: &Owner| self.held_by(owner, id).next().is_some();
         let numbered = lock.waiters().enumerate().map(|(index, (waiter, owner))| (index + 1, waiter, owner));
-        let shown: Vec<_> = numbered.filter(|(place, _, owner)| *place <= SHOWN || has_others_behind(owner)).collect();
+        let shown: Vec<_> =
+            numbered.filter(|(position, _, owner)| *position <= SHOWN || has_others_behind(owner)).collect();
         let left_out = (lock.queue.len() - shown.len()) as u64 + lock.unread_waiters();
         (shown, left_out)
     }

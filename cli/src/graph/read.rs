@@ -30,7 +30,7 @@ pub struct Reader<'a> {
 
 /// What was omitted.
 #[derive(Serialize)]
-pub struct LeftOut {
+pub struct Omitted {
     /// True if more locks than requested may have waiters.
     pub locks: bool,
     /// Locks that the user may not read, or that the server does not show.
@@ -143,8 +143,8 @@ impl<'a> Reader<'a> {
         confirmed
     }
 
-    pub fn left_out(&self, sample: &Sample, locks: u16, graph: &Graph) -> LeftOut {
-        LeftOut {
+    pub fn left_out(&self, sample: &Sample, locks: u16, graph: &Graph) -> Omitted {
+        Omitted {
             locks: sample.locks.len() >= locks.into(),
             unreadable: self.unreadable,
             in_cluster_down: self.in_cluster_down,
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl LeftOut {
+impl Omitted {
     /// Sentences for people; empty if nothing was omitted.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();

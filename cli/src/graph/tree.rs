@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::cycle::Cycle;
 use super::model::{Graph, LockId, Owner};
-use super::read::LeftOut;
+use super::read::Omitted;
 use crate::duration::{human, left};
 use crate::output::columns;
 use crate::text::cut;
@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 4;
 /// A name is not truncated below this width.
 const MIN_NAME: usize = 12;
 
-pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, sample: &Sample, db: u64) -> String {
+pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &Omitted, sample: &Sample, db: u64) -> String {
     let terminal = io::stdout();
     let width = columns();
     let paint = Paint { is_plain: !terminal.is_terminal() };
@@ -156,11 +156,11 @@ impl Drawing<'_> {
         if more_holders > 0 {
             self.row(branches, next_fork(), "", String::new(), format!("held by {more_holders} more"), Look::Aside);
         }
-        for (place, waiter, owner) in &waiters {
+        for (position, waiter, owner) in &waiters {
             let fork = next_fork();
             let about =
                 detail(&lock.info.kind, &waiter.mode, waiter.permits) + &self.waits_for(", waits also for", owner, id);
-            self.row(branches, fork, &format!("{place}. "), waiter.owner.to_string(), about, Look::Owner);
+            self.row(branches, fork, &format!("{position}. "), waiter.owner.to_string(), about, Look::Owner);
             self.times(waiter.waited, waiter.remaining());
             let held: Vec<LockId> = graph.held_by(owner, id).collect();
             let branches = format!("{branches}{}", continued(fork));
@@ -266,8 +266,8 @@ impl Row {
 
     /// Truncates the row to this width: the name first, then the details.
     fn cut(&self, width: usize) -> Row {
-        let beside = self.width() - self.name.width();
-        let name = cut(&self.name, width.saturating_sub(beside).max(MIN_NAME));
+        let other_width = self.width() - self.name.width();
+        let name = cut(&self.name, width.saturating_sub(other_width).max(MIN_NAME));
         let before = self.branches.width() + self.lead.width() + name.width();
         let about = cut(&self.about, width.saturating_sub(before));
         let (branches, lead) = (self.branches.clone(), self.lead.clone());

@@ -22,7 +22,7 @@ pub fn is_ignored(signal: Signal) -> bool {
 
 /// The disposition that replaces a handler temporarily.
 #[derive(Clone, Copy)]
-pub enum Meanwhile {
+pub enum Substitute {
     /// The system's default action: end, stop, or nothing.
     Default,
     Ignore,
@@ -35,8 +35,8 @@ pub struct PutAside {
 }
 
 impl PutAside {
-    pub fn new(signal: Signal, meanwhile: Meanwhile) -> PutAside {
-        PutAside { signal, handler: replace(signal, meanwhile) }
+    pub fn new(signal: Signal, substitute: Substitute) -> PutAside {
+        PutAside { signal, handler: replace(signal, substitute) }
     }
 }
 
@@ -48,14 +48,14 @@ impl Drop for PutAside {
 }
 
 /// Async-signal-safe.
-fn replace(signal: Signal, meanwhile: Meanwhile) -> libc::sigaction {
+fn replace(signal: Signal, substitute: Substitute) -> libc::sigaction {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: all zeros is a sigaction without flags and with an empty mask; SIG_DFL and SIG_IGN call none of our code.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = match meanwhile {
-            Meanwhile::Default => libc::SIG_DFL,
-            Meanwhile::Ignore => libc::SIG_IGN,
+        action.sa_sigaction = match substitute {
+            Substitute::Default => libc::SIG_DFL,
+            Substitute::Ignore => libc::SIG_IGN,
         };
         libc::sigaction(signal.as_raw(), &action, before.as_mut_ptr());
         before.assume_init()
@@ -153,7 +153,7 @@ pub unsafe fn before_exec(
             prepare()?;
             for signal in handled.into_iter().flatten() {
                 if !is_ignored(*signal) {
-                    replace(*signal, Meanwhile::Default);
+                    replace(*signal, Substitute::Default);
                 }
             }
             mask.apply()

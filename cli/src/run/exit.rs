@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rustix::process::Signal;
 
 use super::command_group::Ended;
-use super::dispositions::{self, Meanwhile, PutAside};
+use super::dispositions::{self, PutAside, Substitute};
 
 /// The command exists but cannot be executed: the status that every shell uses.
 const NOT_EXECUTABLE: u8 = 126;
@@ -26,7 +26,7 @@ pub enum Exit {
 pub enum LockAtEnd {
     Released,
     /// Held when the command ended, but the release did not reach the server. It will expire.
-    LeftToItsLease,
+    LeftToExpire,
     /// For part of the command's run time the lock did not exclude other owners.
     Lost,
 }
@@ -35,8 +35,8 @@ pub enum LockAtEnd {
 pub fn after(ended: Ended, lock: LockAtEnd, lost_exit_code: u8) -> Exit {
     match (lock, ended) {
         (LockAtEnd::Lost, _) => Exit::Status(lost_exit_code),
-        (LockAtEnd::Released | LockAtEnd::LeftToItsLease, Ended::Exited(status)) => Exit::Status(status),
-        (LockAtEnd::Released | LockAtEnd::LeftToItsLease, Ended::Killed(signal)) => Exit::Signal(signal),
+        (LockAtEnd::Released | LockAtEnd::LeftToExpire, Ended::Exited(status)) => Exit::Status(status),
+        (LockAtEnd::Released | LockAtEnd::LeftToExpire, Ended::Killed(signal)) => Exit::Signal(signal),
     }
 }
 
@@ -75,7 +75,7 @@ fn end_by(signal: i32) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let named = Signal::from_named_raw(signal);
-    let _default = named.map(|named| PutAside::new(named, Meanwhile::Default));
+    let _default = named.map(|named| PutAside::new(named, Substitute::Default));
     dispositions::unblock(named.as_slice());
     dispositions::raise(signal);
 }
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn an_unreachable_server_at_the_end_does_not_change_it() {
-        assert_eq!(after(Ended::Exited(3), LockAtEnd::LeftToItsLease, LOST), Exit::Status(3));
-        assert_eq!(after(Ended::Killed(15), LockAtEnd::LeftToItsLease, LOST), Exit::Signal(15));
+        assert_eq!(after(Ended::Exited(3), LockAtEnd::LeftToExpire, LOST), Exit::Status(3));
+        assert_eq!(after(Ended::Killed(15), LockAtEnd::LeftToExpire, LOST), Exit::Signal(15));
     }
 
     #[test]

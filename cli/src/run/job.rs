@@ -11,9 +11,9 @@ use rustix::process::{kill_current_process_group, Signal};
 use tokio::time::{sleep_until, Instant};
 
 use super::command_group::{Change, CommandGroup, Ended};
-use super::dispositions::{self, Mask, Meanwhile, PutAside};
+use super::dispositions::{self, Mask, PutAside, Substitute};
 use super::signals::{receiver_of, Receiver, Signals, ENDING};
-use super::supervise::{upon_stop, Foreground, Stop, UponStop, WhoStops};
+use super::supervise::{upon_stop, Foreground, Stop, StopScope, UponStop};
 use super::terminal::Terminal;
 
 /// Poll interval for a group whose command has ended: no signal reports the end of its last process.
@@ -39,7 +39,7 @@ pub struct Job {
     terminal: Option<Terminal>,
     signals: Signals,
     /// A terminating signal was forwarded, or has ended the command.
-    is_told_to_end: bool,
+    is_terminating: bool,
 }
 
 impl Job {
@@ -64,10 +64,10 @@ impl Job {
         });
         let started = CommandGroup::start(command, variables, lent, mask, kill_after);
         match (started, terminal) {
-            (Ok(command), terminal) => Ok(Job { command, terminal, signals, is_told_to_end: false }),
+            (Ok(command), terminal) => Ok(Job { command, terminal, signals, is_terminating: false }),
             (Err(error), terminal) => {
                 // The process that failed to become the command may already have taken the terminal.
-                terminal.into_iter().for_each(|mut terminal| terminal.take_back());
+                terminal.into_iter().for_each(|mut terminal| terminal.reclaim());
                 Err(error)
             }
         }
@@ -83,8 +83,8 @@ impl Job {
         if let Outcome::Ended(ended) = outcome {
             self.command.is_over();
             // Ctrl-C reaches only the command while it has the terminal.
-            self.is_told_to_end |= matches!(ended, Ended::Killed(by) if ENDING.iter().any(|one| one.as_raw() == by));
-            self.take_back_terminal(ended);
+            self.is_terminating |= matches!(ended, Ended::Killed(by) if ENDING.iter().any(|one| one.as_raw() == by));
+            self.reclaim_terminal(ended);
         }
         outcome
     }
@@ -109,7 +109,7 @@ impl Job {
                 }
                 signal => {
                     let receiver = receiver_of(signal);
-                    self.is_told_to_end |= ENDING.contains(&signal) && receiver == Receiver::Group;
+                    self.is_terminating |= ENDING.contains(&signal) && receiver == Receiver::Group;
                     self.command.send(signal, receiver);
                 }
             }
@@ -122,9 +122,9 @@ impl Job {
             UponStop::Lend => self.resume(true),
             UponStop::StopToo(stop) => {
                 if let Some(terminal) = &mut self.terminal {
-                    terminal.take_back();
+                    terminal.reclaim();
                 }
-                stand_still(stop);
+                stop_ourselves(stop);
                 // If it has expired, the command is about to be ended.
                 if !lock.is_over() {
                     self.resume(stop.wants_terminal);
@@ -156,13 +156,13 @@ impl Job {
         }
         self.command.is_over();
         if let Some(ended) = ended {
-            self.take_back_terminal(ended);
+            self.reclaim_terminal(ended);
         }
     }
 
     /// After the command has ended: resolves when a terminating signal arrives, or at once if one arrived earlier.
-    pub async fn told_to_end(&mut self) {
-        if self.is_told_to_end {
+    pub async fn terminating(&mut self) {
+        if self.is_terminating {
             return;
         }
         while !ENDING.contains(&self.signals.next().await) {}
@@ -207,14 +207,14 @@ impl Job {
         self.command.send(Signal::CONT, Receiver::Group);
     }
 
-    fn take_back_terminal(&mut self, ended: Ended) {
+    fn reclaim_terminal(&mut self, ended: Ended) {
         let Some(terminal) = self.terminal.as_mut().filter(|terminal| terminal.is_lent()) else { return };
-        terminal.take_back();
+        terminal.reclaim();
         let Ended::Killed(by) = ended else { return };
         terminal.restore_modes();
         // Ctrl-C went to the command's group only. A script, make or a pipeline around us would have received it too.
         if let Some(typed) = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == by) {
-            tell_our_group(typed);
+            signal_our_group(typed);
         }
     }
 }
@@ -227,20 +227,20 @@ async fn until(time: Option<Instant>) {
 }
 
 /// Signals the rest of our process group, but not ourselves, because we react separately.
-fn tell_our_group(signal: Signal) {
-    let _not_us = PutAside::new(signal, Meanwhile::Ignore);
+fn signal_our_group(signal: Signal) {
+    let _not_us = PutAside::new(signal, Substitute::Ignore);
     // The group contains this process, so the call cannot fail.
     let _ = kill_current_process_group(signal);
 }
 
 /// Stops this process, and returns when it is resumed. Returns at once if the system discards the signal because no
 /// shell would resume the group.
-fn stand_still(stop: Stop) {
-    let _stops = PutAside::new(stop.signal, Meanwhile::Default);
-    match stop.who {
+fn stop_ourselves(stop: Stop) {
+    let _stops = PutAside::new(stop.signal, Substitute::Default);
+    match stop.scope {
         // One call for the whole group, because a shell that sees one process stop may resume all of us at once. The
         // group contains this process, so the call cannot fail.
-        WhoStops::WholeGroup => drop(kill_current_process_group(stop.signal)),
-        WhoStops::Alone => dispositions::raise(stop.signal.as_raw()),
+        StopScope::WholeGroup => drop(kill_current_process_group(stop.signal)),
+        StopScope::Alone => dispositions::raise(stop.signal.as_raw()),
     }
 }

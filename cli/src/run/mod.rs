@@ -50,11 +50,11 @@ const HOLDER_FIRST: Duration = Duration::from_millis(100);
 const HOLDER_CHECK: Duration = Duration::from_secs(5);
 
 /// How long releasing a lost lock may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LOSS_RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a wait or a release may continue after a signal that ends it, in order to leave neither a queue position
 /// nor a grant.
-const SETTLING: Duration = Duration::from_secs(2);
+const CLEANUP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Runs the command under the lock that the options name, and ends with the command's status.
 ///
@@ -65,16 +65,16 @@ pub async fn run(args: RunArgs, connection: &ConnectionArgs) -> Result<ExitCode,
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
     let client = connection.client()?;
     let server = Server { client: &client, args: &args, connection };
-    let asked = Instant::now();
+    let started = Instant::now();
     let taken = take(&server, &mut signals).await?;
     if args.verbose {
-        tell(&client, &args, &taken, asked.elapsed()).await;
+        report(&client, &args, &taken, started.elapsed()).await;
     }
     let exit = match taken {
         Taken::Granted(guard) => run_under(guard, &args, &server.name().await, signals, mask).await,
         Taken::Done => Exit::Status(0),
         Taken::NotGranted => Exit::Status(args.conflict_exit_code),
-        Taken::GivenUp(signal) => Exit::Signal(signal.as_raw()),
+        Taken::Interrupted(signal) => Exit::Signal(signal.as_raw()),
     };
     Ok(exit.leave())
 }
@@ -85,10 +85,10 @@ enum Taken {
     Done,
     NotGranted,
     /// A signal came first.
-    GivenUp(Signal),
+    Interrupted(Signal),
 }
 
-async fn tell(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
+async fn report(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
     let name = lock::name(&args.keys);
     match taken {
         Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
@@ -96,7 +96,7 @@ async fn tell(client: &Client, args: &RunArgs, taken: &Taken, after: Duration) {
             let held = holders(&lock::lock(client, args)).await.map(|(_, held)| format!(", {held}"));
             say(format_args!("{name}: not granted after {after:.3?}{}", held.unwrap_or_default()));
         }
-        Taken::Done | Taken::GivenUp(_) => {}
+        Taken::Done | Taken::Interrupted(_) => {}
     }
 }
 
@@ -114,7 +114,7 @@ async fn holders(lock: &Lock) -> Option<(u64, String)> {
 }
 
 /// Reports the holder that the request waits for, and the next one after a hand-off.
-async fn tell_of_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible {
+async fn report_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible {
     let mut told = None;
     tokio::time::sleep(HOLDER_FIRST).await;
     loop {
@@ -132,7 +132,7 @@ async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error
     let lock = lock::lock(client, args);
     let taken = tokio::select! {
         biased;
-        signal = signals.next() => Taken::GivenUp(signal),
+        signal = signals.next() => Taken::Interrupted(signal),
         granted = acquire(&lock, args) => match granted {
             Ok(Coalesced::Granted(guard)) => Taken::Granted(guard),
             Ok(Coalesced::Done { fence }) => {
@@ -153,13 +153,13 @@ async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error
                 });
             }
         },
-        never = server.tell_of_silence(), if !args.no_wait => match never {},
-        never = tell_of_holder(&lock, args), if args.verbose && !args.no_wait => match never {},
+        never = server.report_silence(), if !args.no_wait => match never {},
+        never = report_holder(&lock, args), if args.verbose && !args.no_wait => match never {},
     };
-    if let Taken::GivenUp(_) = taken {
+    if let Taken::Interrupted(_) = taken {
         // Waits until neither a queue position nor a grant is left. If the server stays unreachable for this long, the
         // grant is left to expire. A second signal, which may come within a millisecond, cuts nothing short.
-        let _settled_or_late = tokio::time::timeout(SETTLING, client.settled()).await;
+        let _settled_or_timed_out = tokio::time::timeout(CLEANUP_LIMIT, client.settled()).await;
     }
     Ok(taken)
 }
@@ -209,13 +209,13 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
     match job.outcome_under(&guard).await {
         Outcome::Ended(ended) => {
             let work = if args.once && ended != Ended::Exited(0) { Work::Undone } else { Work::Done };
-            let lock = release(guard, work, args, server, job.told_to_end()).await;
+            let lock = release(guard, work, args, server, job.terminating()).await;
             exit::after(ended, lock, args.lost_exit_code)
         }
         Outcome::LockLost => {
             say(format_args!("{}: the lock was lost: terminating the command", lock::name(&args.keys)));
             job.end(args.kill_after).await;
-            give_back_the_rest(guard).await;
+            release_the_rest(guard).await;
             Exit::Status(args.lost_exit_code)
         }
     }
@@ -230,14 +230,14 @@ enum Work {
 }
 
 /// Releases the lock. Whether it was held is decided by our own clock only: a later reply from the server says nothing
-/// about the time in which the command ran. `told_to_end` resolves on a signal, after which we do not wait for an
+/// about the time in which the command ran. `terminating` resolves on a signal, after which we do not wait for an
 /// unreachable server.
 async fn release(
     guard: Guard,
     work: Work,
     args: &RunArgs,
     server: &str,
-    told_to_end: impl Future<Output = ()>,
+    terminating: impl Future<Output = ()>,
 ) -> LockAtEnd {
     let name = lock::name(&args.keys);
     let lost = || {
@@ -245,7 +245,7 @@ async fn release(
         LockAtEnd::Lost
     };
     if guard.is_lost() {
-        give_back_the_rest(guard).await;
+        release_the_rest(guard).await;
         return lost();
     }
     let left = guard.remaining().unwrap_or(args.lease);
@@ -259,7 +259,7 @@ async fn release(
         tokio::select! {
             () = tokio::time::sleep(left) => {}
             // Includes a signal that came earlier: it may have ended the command.
-            () = async { tokio::time::sleep(SETTLING).await; told_to_end.await } => {}
+            () = async { tokio::time::sleep(CLEANUP_LIMIT).await; terminating.await } => {}
         }
     };
     let released = tokio::select! {
@@ -274,11 +274,11 @@ async fn release(
         Err(()) => format!("no response from {server}"),
     };
     say(format_args!("{name}: the lock could not be released and will expire with its lease: {why}"));
-    LockAtEnd::LeftToItsLease
+    LockAtEnd::LeftToExpire
 }
 
 /// Releases a lock that no command runs under: after one of multiple keys is lost, others may still be held. The reply
 /// does not change the outcome.
-async fn give_back_the_rest(guard: Guard) {
-    let _ = tokio::time::timeout(LAST_WORDS, guard.release_failed()).await;
+async fn release_the_rest(guard: Guard) {
+    let _ = tokio::time::timeout(LOSS_RELEASE_LIMIT, guard.release_failed()).await;
 }

@@ -45,23 +45,23 @@ impl Server<'_> {
     }
 
     /// Reports why the wait takes so long: it continues while the server is unreachable or accepts no writes.
-    pub async fn tell_of_silence(&self) -> Infallible {
-        let mut is_told = false;
+    pub async fn report_silence(&self) -> Infallible {
+        let mut is_reported = false;
         tokio::time::sleep(FIRST_CHECK).await;
         loop {
             // A replica would reply to a PING. This is a write that changes nothing, because no request has this token.
-            let answer = self.ask(cmd("LOCK.CANCEL").arg(self.key()).arg(make_token())).await;
-            let problem = answer.err().filter(does_not_end_a_wait);
-            if let (Some(problem), false) = (&problem, is_told) {
+            let reply = self.send(cmd("LOCK.CANCEL").arg(self.key()).arg(make_token())).await;
+            let problem = reply.err().filter(does_not_end_a_wait);
+            if let (Some(problem), false) = (&problem, is_reported) {
                 say(format_args!("{problem}{}; still waiting", self.connection.hint(problem)));
             }
             // Any other error counts as a reply: this user may lack permission for LOCK.CANCEL.
-            is_told = problem.is_some();
+            is_reported = problem.is_some();
             tokio::time::sleep(CHECK).await;
         }
     }
 
-    async fn ask(&self, command: &Cmd) -> Result<(), Error> {
+    async fn send(&self, command: &Cmd) -> Result<(), Error> {
         match self.client.query::<redis::Value>(self.key(), command).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.error(error).await),

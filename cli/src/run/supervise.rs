@@ -33,13 +33,13 @@ pub enum UponStop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub signal: Signal,
-    pub who: WhoStops,
+    pub scope: StopScope,
     /// The command gets the terminal when we are resumed in the foreground.
     pub wants_terminal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhoStops {
+pub enum StopScope {
     /// Only this process: the other processes of the group have already been signalled.
     Alone,
     WholeGroup,
@@ -47,14 +47,14 @@ pub enum WhoStops {
 
 /// The reaction to a command that was stopped by the signal with this number.
 pub fn upon_stop(signal: i32, foreground: Foreground) -> UponStop {
-    let asks = [Signal::TTIN, Signal::TTOU].into_iter().find(|asking| asking.as_raw() == signal);
-    let stop = |signal, who, wants_terminal| UponStop::StopToo(Stop { signal, who, wants_terminal });
-    match (foreground, asks) {
+    let wanted = [Signal::TTIN, Signal::TTOU].into_iter().find(|signal_wanted| signal_wanted.as_raw() == signal);
+    let stop = |signal, scope, wants_terminal| UponStop::StopToo(Stop { signal, scope, wants_terminal });
+    match (foreground, wanted) {
         (Foreground::NoTerminal, _) => UponStop::Nothing,
         (Foreground::Us, Some(_)) => UponStop::Lend,
-        (Foreground::Command, _) => stop(Signal::TSTP, WhoStops::WholeGroup, true),
-        (Foreground::AnotherJob, Some(asking)) => stop(asking, WhoStops::WholeGroup, true),
-        (_, None) if signal == Signal::TSTP.as_raw() => stop(Signal::TSTP, WhoStops::Alone, false),
+        (Foreground::Command, _) => stop(Signal::TSTP, StopScope::WholeGroup, true),
+        (Foreground::AnotherJob, Some(signal_wanted)) => stop(signal_wanted, StopScope::WholeGroup, true),
+        (_, None) if signal == Signal::TSTP.as_raw() => stop(Signal::TSTP, StopScope::Alone, false),
         (_, None) => UponStop::Nothing,
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_background_command_that_needs_the_terminal_stops_the_job_by_the_same_signal() {
         for signal in [Signal::TTIN, Signal::TTOU] {
-            let stop = Stop { signal, who: WhoStops::WholeGroup, wants_terminal: true };
+            let stop = Stop { signal, scope: StopScope::WholeGroup, wants_terminal: true };
             assert_eq!(upon(signal, Foreground::AnotherJob), UponStop::StopToo(stop));
         }
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_command_that_has_the_terminal_stops_the_job_however_it_stops() {
         for signal in EVERY_STOP {
-            let stop = Stop { signal: Signal::TSTP, who: WhoStops::WholeGroup, wants_terminal: true };
+            let stop = Stop { signal: Signal::TSTP, scope: StopScope::WholeGroup, wants_terminal: true };
             assert_eq!(upon(signal, Foreground::Command), UponStop::StopToo(stop), "{signal:?}");
         }
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_stop_from_the_terminal_to_our_group_stops_only_us() {
         for foreground in [Foreground::Us, Foreground::AnotherJob] {
-            let stop = Stop { signal: Signal::TSTP, who: WhoStops::Alone, wants_terminal: false };
+            let stop = Stop { signal: Signal::TSTP, scope: StopScope::Alone, wants_terminal: false };
             assert_eq!(upon(Signal::TSTP, foreground), UponStop::StopToo(stop));
         }
     }

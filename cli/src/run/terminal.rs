@@ -75,7 +75,7 @@ impl Terminal {
     }
 
     /// Puts our group back into the foreground if the command's group was there.
-    pub fn take_back(&mut self) {
+    pub fn reclaim(&mut self) {
         if self.lent {
             self.lent = false;
             // In the background, only a process that blocks SIGTTOU may do this.

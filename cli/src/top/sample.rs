@@ -86,7 +86,7 @@ impl Sample {
     /// # Errors
     /// If no server replies.
     pub async fn take(servers: &mut Servers, count: u16) -> Result<Sample, Error> {
-        let (asked, time) = (Instant::now(), SystemTime::now());
+        let (started, time) = (Instant::now(), SystemTime::now());
         let mut locks = Vec::new();
         for (server, reply) in servers.query_all(cmd("LOCK.TOP").arg("COUNT").arg(count)).await? {
             for fields in Fields::all_of(reply)? {
@@ -106,7 +106,7 @@ impl Sample {
         locks.truncate(count.into());
         sampled.sort_by(|a, b| a.server.cmp(&b.server));
         let missing = servers.missing().to_vec();
-        Ok(Sample { taken, time, took: taken - asked, servers: sampled, missing, locks })
+        Ok(Sample { taken, time, took: taken - started, servers: sampled, missing, locks })
     }
 
     /// The rates since an earlier sample, for the servers that ran the whole time: if a counter has decreased, the

@@ -45,8 +45,8 @@ most waiters, in all databases. Only these are sorted.";
 
 pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
     let [rest, footer] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
-    let told = told(view, known, rest);
-    let heights = [1, 3, told.len(), 1].map(|lines| Constraint::Length(lines.try_into().unwrap_or(1)));
+    let problems = problems(view, known, rest);
+    let heights = [1, 3, problems.len(), 1].map(|lines| Constraint::Length(lines.try_into().unwrap_or(1)));
     let [title, numbers, warned, gap] = heights;
     let [title, numbers, warned, _, table] =
         Layout::vertical([title, numbers, warned, gap, Constraint::Min(1)]).areas(rest);
@@ -61,7 +61,7 @@ pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
     let lines = summary::lines(&known.sample, known.rates);
     let lines: Vec<Line> = lines.iter().map(|line| one_line(line, numbers)).collect();
     frame.render_widget(Text::from(lines), numbers);
-    frame.render_widget(Text::from(told), warned);
+    frame.render_widget(Text::from(problems), warned);
     draw_table(frame, table, view, known);
     frame.render_widget(keys(view), footer);
     if view.is_help {
@@ -70,7 +70,7 @@ pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
 }
 
 /// The problems, on as many lines as needed: servers that do not reply, and what limits the meaning of the table.
-fn told(view: &View, known: &Known, area: Rect) -> Vec<Line<'static>> {
+fn problems(view: &View, known: &Known, area: Rect) -> Vec<Line<'static>> {
     let problem = problem(view, known);
     let missing = known.sample.missing.iter().map(|one| format!("{} is not shown: {}", one.server, one.error));
     let red = problem.into_iter().chain(missing);

@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// How long one of multiple servers may be silent before it is shown as missing, so that the others' numbers do not
 /// wait for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Queries the servers until nothing receives the samples.
 pub async fn watch_servers(
@@ -65,8 +65,8 @@ impl Watched {
         match &sample {
             Err(_) => self.current = None,
             Ok(sample) => {
-                let is_elsewhere = self.source.is_followed() && sample.has_replica();
-                let wait = if is_elsewhere || !sample.missing.is_empty() { RETRY } else { CONNECT_AGAIN };
+                let may_have_moved = self.source.is_followed() && sample.has_replica();
+                let wait = if may_have_moved || !sample.missing.is_empty() { RETRY } else { CONNECT_AGAIN };
                 if self.connecting.is_none() && self.since.elapsed() >= wait {
                     self.connecting = Some(tokio::spawn(self.source.clone().connect()));
                 }
@@ -84,7 +84,7 @@ impl Watched {
     }
 
     fn use_from_now(&mut self, mut servers: Servers) -> &mut Servers {
-        servers.set_patience(PATIENCE);
+        servers.set_reply_timeout(REPLY_TIMEOUT);
         self.since = Instant::now();
         self.current.insert(servers)
     }

@@ -53,8 +53,8 @@ fn fish_completes() {
     let folder = completions();
     let script = folder.path().join("redis-lock.fish");
     for (typed, completed) in COMPLETED {
-        let ask = format!("source {}; complete -C '{typed}'", script.display());
-        let said = Command::new("fish").args(["--no-config", "-c", &ask]).output().expect("fish runs");
+        let query = format!("source {}; complete -C '{typed}'", script.display());
+        let said = Command::new("fish").args(["--no-config", "-c", &query]).output().expect("fish runs");
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let last = completed.split_whitespace().last().expect("a word");
         assert!(said.lines().any(|line| line.split('\t').next() == Some(last)), "{typed}: {said}");

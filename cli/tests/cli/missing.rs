@@ -49,7 +49,7 @@ impl Broken {
     }
 
     /// Runs the program against a live node.
-    fn ask(&self, line: &str) -> Output {
+    fn query(&self, line: &str) -> Output {
         redis_lock(&format!("-c -p {} {line}", self.cluster.node(0).port()))
     }
 
@@ -74,12 +74,12 @@ fn keys_of(locks: &Value) -> Vec<&str> {
 fn the_locks_of_the_live_shards_are_shown_and_the_dead_node_is_named() {
     let broken = Broken::start(LONG);
     for line in ["ls", "log", "graph", "top --once --interval 100ms"] {
-        let output = broken.ask(line);
+        let output = broken.query(line);
         broken.names_the_dead(line, &output);
         assert!(broken.keys.iter().all(|key| output.stdout.contains(key)), "{line}: {}", output.stdout);
         let has_a_header = !["ls", "log"].contains(&line);
         assert_eq!(output.stdout.contains("2 of 3 primaries   module "), has_a_header, "{line}: {}", output.stdout);
-        let output = broken.ask(&format!("{line} --json"));
+        let output = broken.query(&format!("{line} --json"));
         broken.names_the_dead(line, &output);
         let json: Value = serde_json::from_str(&output.stdout).expect("JSON");
         match json.get("missing") {
@@ -102,25 +102,25 @@ fn only_commands_about_a_lock_on_the_dead_node_fail() {
     let broken = Broken::start(LONG);
     let (lost, key) = (&broken.lost, &broken.keys[0]);
     for line in ["info", "waiters", "break"] {
-        let output = broken.ask(&format!("{line} {lost}"));
+        let output = broken.query(&format!("{line} {lost}"));
         let expected = format!("redis-lock: no connection to {}: Connection refused", broken.address);
         assert!(output.stderr.starts_with(&expected), "{line}: {}", output.stderr);
         assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}");
         if line != "break" {
-            assert_eq!(broken.ask(&format!("{line} {key}")).status, 0, "{line}");
+            assert_eq!(broken.query(&format!("{line} {key}")).status, 0, "{line}");
         }
     }
     // It is unknown whether the lock is held.
-    let output = broken.ask(&format!("graph {lost}"));
+    let output = broken.query(&format!("graph {lost}"));
     broken.names_the_dead("graph", &output);
     assert_eq!(output.stdout, "");
-    let output = broken.ask(&format!("graph {key}"));
+    let output = broken.query(&format!("graph {key}"));
     assert!(output.stdout.contains(key), "{}", output.stdout);
-    let output = broken.ask("graph no-such-lock");
+    let output = broken.query("graph no-such-lock");
     assert!([1, 69].contains(&output.status), "{}", output.stderr);
     // A run that does not wait, and one that times out.
     for options in ["--no-wait", "--wait 100ms"] {
-        let output = broken.ask(&format!("run {options} {lost} -- true"));
+        let output = broken.query(&format!("run {options} {lost} -- true"));
         let last = output.stderr.lines().last().unwrap_or_default();
         let expected = format!("redis-lock: no connection to {}: Connection refused", broken.address);
         assert!(output.status == 69 && last.starts_with(&expected), "{options}: {}", output.stderr);
@@ -197,14 +197,14 @@ fn a_cluster_that_is_down_is_reported() {
         format!("127.0.0.1:{port} grants nothing: CLUSTERDOWN, some slots have no primary")
     };
     for line in ["ls", "graph", "top --once --interval 100ms"] {
-        let output = broken.ask(line);
+        let output = broken.query(line);
         assert_eq!(output.status, 69, "{line}: {}", output.stderr);
         let told = if line == "ls" { &output.stderr } else { &output.stdout };
         assert!(told.contains(&down(0)) && told.contains(&down(2)), "{line}: {told}");
         assert!(output.stderr.contains(&format!("not shown: {}", broken.address)), "{line}: {}", output.stderr);
     }
-    let output = broken.ask("graph");
+    let output = broken.query("graph");
     assert!(output.stdout.contains("not shown while the cluster is down: 2 locks"), "{}", output.stdout);
-    let json: Value = serde_json::from_str(&broken.ask("top --once --interval 100ms --json").stdout).expect("JSON");
+    let json: Value = serde_json::from_str(&broken.query("top --once --interval 100ms --json").stdout).expect("JSON");
     assert_eq!(json["servers"][0]["refusals"], json!(["CLUSTERDOWN"]));
 }

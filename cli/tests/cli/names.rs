@@ -9,7 +9,7 @@ use crate::tool::{at, command, redis_lock_with, Output};
 const NAMES: [&[u8]; 5] = [b"caf\xe9", b"a\0b", b"-k", b"back\\xe9slash", b"line\nbreak \"quoted\""];
 
 #[track_caller]
-fn ask(server: &Server, words: &[&str]) -> Output {
+fn query(server: &Server, words: &[&str]) -> Output {
     let port = server.port().to_string();
     redis_lock_with(&[&["-p", &port], words].concat())
 }
@@ -40,8 +40,8 @@ fn every_printed_name_is_accepted_as_input() {
     let server = Server::start();
     for name in NAMES {
         let _waiting = held(&server, name);
-        let key = cell(ask(&server, &["ls"]).text(), "KEY", "KIND");
-        let escaped = |words: &[&str]| ask(&server, &[&words[..1], &["--escaped"], &words[1..]].concat());
+        let key = cell(query(&server, &["ls"]).text(), "KEY", "KIND");
+        let escaped = |words: &[&str]| query(&server, &[&words[..1], &["--escaped"], &words[1..]].concat());
         // A name that begins like an option must follow `--`.
         assert!(escaped(&["info", "--", &key]).text().contains(&format!("key      {key}\n")), "{key}");
         assert!(escaped(&["graph", "--", &key]).text().contains(&format!("held by {key}")), "{key}");
@@ -61,7 +61,7 @@ fn a_pattern_may_contain_any_bytes() {
     for name in NAMES {
         server.client().cmd(&[b"LOCK.ACQUIRE", name, b"w"]).fence();
     }
-    let output = ask(&server, &["ls", "--escaped", "caf\\xe9*"]);
+    let output = query(&server, &["ls", "--escaped", "caf\\xe9*"]);
     assert_eq!((output.text().lines().count(), output.stdout.contains("caf\\xe9 ")), (2, true), "{}", output.stdout);
 }
 
@@ -78,16 +78,16 @@ fn a_run_has_its_key_in_the_environment_as_it_was_written() {
         runner.wait();
     }
     let several = ["run", "--escaped", "{k}\\x00", "{k}\\xff", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
-    assert_eq!(ask(&server, &several).text(), "{k}\\x00\n{k}\\xff");
+    assert_eq!(query(&server, &several).text(), "{k}\\x00\n{k}\\xff");
     // Without the option, names are taken literally.
     let literal = ["run", "a\\x00b", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
-    assert_eq!(ask(&server, &literal).text(), "a\\x00b");
+    assert_eq!(query(&server, &literal).text(), "a\\x00b");
 }
 
 #[test]
 fn two_spellings_of_a_key_are_the_same_key() {
     let server = Server::start();
-    let output = ask(&server, &["run", "--escaped", "k", "\\x6b", "--", "true"]);
+    let output = query(&server, &["run", "--escaped", "k", "\\x6b", "--", "true"]);
     assert!(
         output.status == 64 && output.stderr.contains("duplicate key: give each key only once"),
         "{}",
@@ -99,11 +99,11 @@ fn two_spellings_of_a_key_are_the_same_key() {
 fn an_invalid_escape_is_a_usage_error_that_lists_the_valid_ones() {
     let server = Server::start();
     for words in [&["info", "--escaped", "a\\q"][..], &["run", "--escaped", "a\\x1", "--", "true"]] {
-        let output = ask(&server, words);
+        let output = query(&server, words);
         assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{words:?}");
         assert!(output.stderr.contains(": --escaped accepts only \\xHH, \\n, \\r, \\t and \\\\"), "{}", output.stderr);
     }
-    let output = ask(&server, &["cancel", "--escaped", "k", ""]);
+    let output = query(&server, &["cancel", "--escaped", "k", ""]);
     assert!(output.status == 64 && output.stderr.contains("it is empty"), "{}", output.stderr);
 }
 
