@@ -104,8 +104,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         acquired
     }
 
-    /// The queued request that this one repeats. One that is ending is ended first: its client has disconnected, or
-    /// LOCK.CANCEL has named it.
+    /// The queued request that this one repeats. If its removal is pending, because its client has disconnected or
+    /// LOCK.CANCEL has named it, it is removed first.
     pub(super) fn find_retried(&mut self, request: &AcquireRequest<'_>, owner: Option<OwnerId>) -> Option<RequestId> {
         let retried =
             self.manager.queues().of_owner(owner).find_retried(request.db, request.names, &request.request)?;

@@ -23,7 +23,7 @@ pub(super) struct Backlog {
     pub queues: DueSet<QueueId>,
     /// Rescans of many wait queues. Each visited queue is served.
     pub rescans: Rescans,
-    /// Requests that are ending but have no reply yet, or are still in their queues.
+    /// Requests whose removal is pending: they have no reply yet, or are still in their queues.
     pub pending_removals: PendingRemovals,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
     /// only when nothing else is left, because the owner may have the key again by then.

@@ -7,7 +7,7 @@ use crate::queue::queues::WaitQueues;
 use crate::value::time::Now;
 
 impl LockManager {
-    /// Whether any request is ending.
+    /// Whether the removal of any request is pending.
     pub(crate) fn has_pending_removals(&self) -> bool {
         !self.waits.backlog.pending_removals.is_empty()
     }

@@ -43,8 +43,8 @@ impl LockManager {
         self.waits.is_being_removed(id)
     }
 
-    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, this
-    /// visits all requests of the queue.
+    /// The number of requests that wait for the key and whose removal is not pending. While any removal is pending,
+    /// this visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         self.waits.waiters_for(key)
     }

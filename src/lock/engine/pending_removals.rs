@@ -10,10 +10,10 @@ use crate::value::fence::Fence;
 ///
 /// ```text
 /// acquire ─► Waiting ── granted, dismissed ──────────────────────────► Gone
-///             │  ▲ └─ LOCK.CANCEL, TRYAGAIN and so on ─► Ending ─────► Gone, or Detached
+///             │  ▲ └─ LOCK.CANCEL, TRYAGAIN and so on ─► Removing ───► Gone, or Detached
 ///    timed    │  │ └─ the lock is released (COALESCE) ─► Done ───────► Gone
 ///    out, or  ▼  │ retry: another request at this position
-///    left    Detached ── TimedOut, Ending, Done ──────────────────────► Gone
+///    left    Detached ── TimedOut, Removing, Done ────────────────────► Gone
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Waiting,
     /// Its client has left, and its position is reserved.
     Detached,
-    /// It will be ended like this as soon as a time slice has room for it.
+    /// Its removal is pending: a later time slice ends it like this.
     Removing(PendingRemoval),
     /// The release of the hold with this fencing token has completed it (COALESCE), but it has no reply yet.
     Done(Fence),
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     TimedOut,
 }
 
-/// How a request will be ended.
+/// How a request will be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingRemoval {
     /// Its client gets this outcome.
@@ -54,8 +54,8 @@ pub enum Leave {
 pub(super) struct PendingRemovals(BTreeMap<RequestId, PendingRemoval>);
 
 impl PendingRemovals {
-    /// Records how the requests will be ended. An outcome replaces `Left`: then the position is not reserved, although
-    /// no client gets the reply.
+    /// Records how the requests will be removed. An outcome replaces `Disconnected`: then the position is not reserved,
+    /// although no client gets the reply.
     pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, removal: PendingRemoval) {
         for id in ids {
             let known = self.0.entry(id).or_insert(removal);
@@ -65,7 +65,7 @@ impl PendingRemovals {
         }
     }
 
-    /// How the request will be ended; `None` if its removal is not pending.
+    /// How the request will be removed; `None` if its removal is not pending.
     #[inline]
     pub fn get(&self, id: RequestId) -> Option<PendingRemoval> {
         if self.0.is_empty() {
@@ -79,7 +79,7 @@ impl PendingRemovals {
         self.0.pop_first()
     }
 
-    /// The request is being ended now, or has left its queues.
+    /// The request is being removed now, or has left its queues.
     pub fn remove(&mut self, id: RequestId) {
         if !self.0.is_empty() {
             self.0.remove(&id);

@@ -156,8 +156,8 @@ impl Waits {
         self.ended(id).is_some()
     }
 
-    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, this
-    /// visits all requests of the queue.
+    /// The number of requests that wait for the key and whose removal is not pending. While any removal is pending,
+    /// this visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         let Some(queue) = self.queues.of_key(key) else { return 0 };
         match self.backlog.pending_removals.is_empty() {
@@ -166,7 +166,7 @@ impl Waits {
         }
     }
 
-    /// Ends the requests of one queue, unless they are already ending.
+    /// Ends the requests of one queue, unless their removal is already pending.
     pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
         if ids.first().is_some_and(|first| self.backlog.pending_removals.get(*first).is_none()) {
             self.backlog.pending_removals.extend(ids, PendingRemoval::Reply(outcome));
