@@ -121,13 +121,13 @@ impl Observer {
         by: EndedBy,
     ) {
         let settings = self.settings;
-        let is_unasked_for = match by {
+        let is_unsolicited = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
             EndedBy::LeaseExpired(_) | EndedBy::Expired => waits.waiters_of(key) > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
         // Reading the clock is only needed for ends that are recorded, which most are not.
-        if !(is_unasked_for || settings.changes || settings.holds_ms.is_some()) {
+        if !(is_unsolicited || settings.changes || settings.holds_ms.is_some()) {
             return;
         }
         let ended_us = match by {
@@ -136,7 +136,7 @@ impl Observer {
         };
         let held_ms = fence.us_before(ended_us) / 1000;
         let is_asked_for = settings.changes || settings.holds_ms.is_some_and(|ms| held_ms >= ms);
-        if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
+        if is_asked_for || is_unsolicited && self.occurrences.takes_unsolicited() {
             let (waiters, session) = (waits.waiters_of(key), bindings.client_of(key, owner));
             let (key, owner) = (key.to_key(), holder(owner));
             self.occurrences.record(Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session });
@@ -404,30 +404,30 @@ pub enum EndedBy {
 }
 
 /// The maximum number of records, and of wait times, between two takes.
-const MOST: usize = 10_000;
+const MAX_RECORDS: usize = 10_000;
 
 /// The maximum number of records of unsolicited ends between two takes, for example when thousands of leases expire at
 /// once. `statistics` counts all of them.
-const MOST_UNASKED: usize = 1_000;
+const MAX_UNSOLICITED: usize = 1_000;
 
 /// The records that were not taken yet.
 #[derive(Clone, Debug, Default)]
 pub struct Occurrences {
     all: Vec<Occurrence>,
-    unasked: usize,
+    unsolicited: usize,
 }
 
 impl Occurrences {
     pub(super) fn record(&mut self, occurrence: Occurrence) {
-        if self.all.len() < MOST {
+        if self.all.len() < MAX_RECORDS {
             self.all.push(occurrence);
         }
     }
 
     /// Whether one more unsolicited end is to be recorded.
-    pub(super) fn takes_unasked(&mut self) -> bool {
-        let is_taken = self.unasked < MOST_UNASKED;
-        self.unasked += 1;
+    pub(super) fn takes_unsolicited(&mut self) -> bool {
+        let is_taken = self.unsolicited < MAX_UNSOLICITED;
+        self.unsolicited += 1;
         is_taken
     }
 
@@ -439,7 +439,7 @@ impl Occurrences {
 
     /// Takes all records, the oldest first.
     pub fn take(&mut self) -> Vec<Occurrence> {
-        self.unasked = 0;
+        self.unsolicited = 0;
         std::mem::take(&mut self.all)
     }
 }
@@ -452,7 +452,7 @@ pub struct WaitTimes(Vec<u64>);
 impl WaitTimes {
     /// Records a request that was granted after waiting for `ms`.
     pub(super) fn record(&mut self, ms: u64) {
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_RECORDS {
             self.0.push(ms);
         }
     }
@@ -492,19 +492,19 @@ mod tests {
     #[test]
     fn records_that_are_not_taken_are_bounded() {
         let mut occurrences = Occurrences::default();
-        for _ in 0..MOST + 3 {
+        for _ in 0..MAX_RECORDS + 3 {
             occurrences.record(Occurrence::GraceEnded);
         }
         assert!(!occurrences.is_empty());
-        assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
+        assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MAX_RECORDS, true));
     }
 
     #[test]
     fn unsolicited_ends_are_recorded_up_to_a_limit_in_each_iteration() {
         let mut occurrences = Occurrences::default();
         for _ in 0..2 {
-            let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
-            assert_eq!(taken, MOST_UNASKED);
+            let taken = (0..MAX_UNSOLICITED + 3).filter(|_| occurrences.takes_unsolicited()).count();
+            assert_eq!(taken, MAX_UNSOLICITED);
             occurrences.take();
         }
     }
@@ -554,9 +554,9 @@ mod tests {
     fn wait_times_that_are_not_taken_are_bounded() {
         let mut waits = WaitTimes::default();
         assert!(waits.is_empty());
-        for ms in 0..MOST as u64 + 3 {
+        for ms in 0..MAX_RECORDS as u64 + 3 {
             waits.record(ms);
         }
-        assert_eq!((waits.is_empty(), waits.take().count(), waits.is_empty()), (false, MOST, true));
+        assert_eq!((waits.is_empty(), waits.take().count(), waits.is_empty()), (false, MAX_RECORDS, true));
     }
 }

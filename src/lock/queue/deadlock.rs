@@ -18,7 +18,7 @@ use crate::value::claim::{Claim, Count, LockType};
 
 /// At most this many keys are opened to check whether the owner of a request holds one of them. With more, it is
 /// assumed that it may.
-const MOST_OPENED: usize = 16;
+const MAX_OPENED: usize = 16;
 
 /// A search that must run before a request is queued.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut HolderLookup<'_, K>
         return true;
     }
     match queues.may_hold(new.db, new.owner()).unknown() {
-        Some(to_open) if to_open.len() <= MOST_OPENED => {
+        Some(to_open) if to_open.len() <= MAX_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))
         }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// The maximum depth of positions that are each before another such position. A deeper one becomes the last position
 /// instead. Positions are compared level by level.
-const MOST_LEVELS: usize = 64;
+const MAX_LEVELS: usize = 64;
 
 /// The queue position of a request. It is the same in the queues of all its keys, so that two multi-key requests have
 /// the same order in all of them.
@@ -64,7 +64,7 @@ impl QueuePosition {
     /// Just before this position, behind all positions before it with a smaller number.
     pub(super) fn before(&self, number: u64) -> Option<QueuePosition> {
         let path: Rc<[u64]> = self.path().iter().copied().chain([number]).collect();
-        (path.len() <= MOST_LEVELS).then_some(QueuePosition { before: Some(path), ..*self })
+        (path.len() <= MAX_LEVELS).then_some(QueuePosition { before: Some(path), ..*self })
     }
 
     fn path(&self) -> &[u64] {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn positions_have_a_limited_number_of_levels() {
         let mut position = QueuePosition::last(Rank::Normal, 1);
-        for number in 2..2 + MOST_LEVELS as u64 {
+        for number in 2..2 + MAX_LEVELS as u64 {
             position = position.before(number).unwrap();
         }
         assert_eq!(position.before(999), None);

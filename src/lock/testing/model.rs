@@ -181,7 +181,7 @@ pub struct Model {
     /// Ended connections with holds that have not been removed yet.
     pub(super) gone: Vec<u64>,
     /// Requests of clients that have disconnected, before the server has noticed it.
-    pub(super) deaf: Vec<u64>,
+    pub(super) disconnected_unnoticed: Vec<u64>,
     pub(super) undelivered: Vec<UndeliveredGrant>,
     pub(super) replies: Vec<(u64, WaitReply)>,
     pub(super) silent_ends: SilentEnds,

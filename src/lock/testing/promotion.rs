@@ -17,7 +17,7 @@ use crate::value::time::{Deadline, Timestamp, WaitLimit};
 const MAX_WAITERS: usize = 1_000;
 
 /// The maximum number of lease expiries to wait for, one after another.
-const MOST_ENDS: usize = 40;
+const MAX_ENDS: usize = 40;
 
 const ONE: Count = Count::Delta(1);
 
@@ -133,7 +133,7 @@ impl Rules {
 
     /// Advances the time from one lease expiry to the next.
     fn wait_for_ends(&mut self) {
-        for _ in 0..MOST_ENDS {
+        for _ in 0..MAX_ENDS {
             let ahead = self.manager.timers_ahead(&self.server.now());
             let Some(next) = ahead.into_iter().filter(|ahead| *ahead > 0).min() else { return };
             // At most a year, so that the clocks do not overflow.

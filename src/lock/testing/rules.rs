@@ -32,7 +32,7 @@ pub(super) struct Rules {
     /// The senders' numbers of requests that wait or whose outcome is in flight.
     pub numbers: HashMap<RequestId, u64>,
     /// The request whose client disconnects in this iteration.
-    deaf: Option<u64>,
+    disconnecting: Option<u64>,
     replies: Vec<(u64, WaitReply<Fence>)>,
     saved: Replica,
     /// The outcomes by request id, recorded if a test asks for it.
@@ -56,7 +56,7 @@ impl Rules {
             server,
             manager,
             numbers: HashMap::new(),
-            deaf: None,
+            disconnecting: None,
             replies: Vec::new(),
             saved,
             outcomes: None,
@@ -266,8 +266,8 @@ impl Rules {
     }
 
     /// The client of this request disconnects at the end of the iteration.
-    pub fn goes_deaf(&mut self, number: u64) {
-        self.deaf = Some(number);
+    pub fn disconnects_unnoticed(&mut self, number: u64) {
+        self.disconnecting = Some(number);
     }
 
     pub fn save(&mut self) {
@@ -370,7 +370,7 @@ impl Rules {
             let number = self.numbers[&id];
             self.replies.push((number, to_reply(outcome)));
             if let WaitOutcome::Granted { .. } = outcome {
-                match self.deaf == Some(number) {
+                match self.disconnecting == Some(number) {
                     true => self.manager.undelivered(id),
                     false => self.manager.delivered(id),
                 }

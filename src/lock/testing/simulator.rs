@@ -104,7 +104,7 @@ impl Simulation {
             Step::Pass(ms) => self.pass(*ms),
             Step::Happen(event) => self.happen(*event),
             Step::Together(commands, events) => self.together(commands, events),
-            Step::Deafen(which, command) => self.deafen(*which, command),
+            Step::Deafen(which, command) => self.disconnect_unnoticed(*which, command),
             Step::Save => {
                 self.rules.save();
                 self.saved = self.model.save();
@@ -349,7 +349,7 @@ impl Simulation {
     /// Only for a waiter whose owner has no other request, because that one could be granted in between or not. And
     /// only if no other request asks for a slot, because the undelivered grant may be revoked before or after the next
     /// grant.
-    fn deafen(&mut self, which: usize, command: &Command) {
+    fn disconnect_unnoticed(&mut self, which: usize, command: &Command) {
         let Some(number) = self.waiter(which) else { return self.send(command) };
         let of = |number: u64| self.model.requests().iter().find(move |request| request.asked.number == number);
         let owner = of(number).map(|request| request.asked.owner);
@@ -359,8 +359,8 @@ impl Simulation {
         if !is_only || self.model.requests().iter().any(asks_for_slot) {
             return;
         }
-        self.rules.goes_deaf(number);
-        self.model.goes_deaf(number);
+        self.rules.disconnects_unnoticed(number);
+        self.model.disconnects_unnoticed(number);
         self.send(command);
         self.happen(Event::ClientGone(number >> 32));
     }

@@ -209,8 +209,8 @@ impl Model {
 
     /// The client of this request disconnects in this iteration, so a grant in the same iteration is not delivered. The
     /// end of its connection must follow at the end of the iteration.
-    pub fn goes_deaf(&mut self, number: u64) {
-        self.deaf.push(number);
+    pub fn disconnects_unnoticed(&mut self, number: u64) {
+        self.disconnected_unnoticed.push(number);
     }
 
     /// A single holder expires with the key. For several holders, the last time to live set in a transaction counts.
@@ -318,7 +318,7 @@ impl Model {
                 }
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
                 self.replies.push((asked.number, WaitReply::Granted(grant, counts[0].2)));
-                if self.deaf.contains(&asked.number) {
+                if self.disconnected_unnoticed.contains(&asked.number) {
                     self.record_undelivered(&asked, grant, counts);
                 }
             } else if let Some(undelivered) = self.undelivered.pop() {

@@ -24,7 +24,7 @@ enum SharingRule {
     Permits {
         limit: u32,
         /// Permits that are held. More than `limit` after LIMIT was lowered, until enough are released.
-        out: u64,
+        in_use: u64,
     },
 }
 
@@ -43,7 +43,7 @@ impl Record {
 impl Shared {
     /// A lock without holders. A semaphore has a limit, a read/write lock has none.
     pub(super) fn new(semaphore_limit: Option<u32>, fence: Fence) -> Shared {
-        let rule = semaphore_limit.map_or(SharingRule::ReadWrite, |limit| SharingRule::Permits { limit, out: 0 });
+        let rule = semaphore_limit.map_or(SharingRule::ReadWrite, |limit| SharingRule::Permits { limit, in_use: 0 });
         Shared { rule, fence, holders: Holders::default() }
     }
 
@@ -78,8 +78,8 @@ impl Shared {
     /// Removes and returns the holders with expired leases.
     pub(super) fn remove_expired(&mut self, now: Timestamp) -> Vec<Holder> {
         let expired = self.holders.remove_expired(now);
-        if let SharingRule::Permits { out, .. } = &mut self.rule {
-            *out -= expired.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
+        if let SharingRule::Permits { in_use, .. } = &mut self.rule {
+            *in_use -= expired.iter().map(|holder| u64::from(holder.holds)).sum::<u64>();
         }
         expired
     }
@@ -161,12 +161,12 @@ impl Shared {
             (Claim::Slot { .. }, SharingRule::Permits { .. }) if holds > 0 && !has_slot => {
                 Err(InvalidClaim::HoldsPermits)
             }
-            (Claim::Slot { limit }, SharingRule::Permits { out, .. }) => {
-                permits_admission(holds, out, *limit, claim.count())
+            (Claim::Slot { limit }, SharingRule::Permits { in_use, .. }) => {
+                permits_admission(holds, in_use, *limit, claim.count())
             }
             (Claim::Permits { .. }, SharingRule::Permits { .. }) if has_slot => Err(InvalidClaim::HoldsSlot),
-            (Claim::Permits { limit, count }, SharingRule::Permits { out, .. }) => {
-                permits_admission(holds, out, *limit, *count)
+            (Claim::Permits { limit, count }, SharingRule::Permits { in_use, .. }) => {
+                permits_admission(holds, in_use, *limit, *count)
             }
             _ => Err(InvalidClaim::WrongLockType(self.lock_type())),
         }
@@ -251,28 +251,28 @@ impl Shared {
 
     pub(super) fn take_out(&mut self, position: usize) -> Holder {
         let holder = self.holders.remove(position);
-        if let SharingRule::Permits { out, .. } = &mut self.rule {
-            *out -= u64::from(holder.holds);
+        if let SharingRule::Permits { in_use, .. } = &mut self.rule {
+            *in_use -= u64::from(holder.holds);
         }
         holder
     }
 
     pub(super) fn put(&mut self, holder: Holder) {
-        if let SharingRule::Permits { out, .. } = &mut self.rule {
-            *out += u64::from(holder.holds);
+        if let SharingRule::Permits { in_use, .. } = &mut self.rule {
+            *in_use += u64::from(holder.holds);
         }
         self.fence = self.fence.max(holder.fence);
         self.holders.push(holder);
     }
 }
 
-/// Whether a semaphore admits a claim by an owner that holds `held` of the `out` held permits.
-pub(super) fn permits_admission(held: u32, out: u64, limit: u32, count: Count) -> Result<Admission, InvalidClaim> {
+/// Whether a semaphore admits a claim by an owner that holds `held` of the `in_use` held permits.
+pub(super) fn permits_admission(held: u32, in_use: u64, limit: u32, count: Count) -> Result<Admission, InvalidClaim> {
     let wanted = count.added_to(held)?;
     if count.number() > limit {
         return Err(InvalidClaim::OverLimit);
     }
-    let fits = out - u64::from(held) + u64::from(wanted) <= u64::from(limit);
+    let fits = in_use - u64::from(held) + u64::from(wanted) <= u64::from(limit);
     Ok(match (wanted == held, fits) {
         (true, _) => Admission::AlreadyHeld,
         (false, true) => Admission::Admit,

@@ -84,9 +84,9 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 /// In a cluster: the lock's key, then the keys of the command. Otherwise none.
 ///
 /// The server compares the slots of the keys that it knows, and checks that they are on this node. On some servers
-/// these are not all keys ([`asks_on_main_thread_only`]). The call itself would not check the rest properly: it inherits
-/// the client's ASKING, which was meant for the lock, and would write a key here that is still on the slot's old node.
-/// Also, its refusal would look like an error that the inner command returned after it ran.
+/// these are not all keys ([`asks_on_main_thread_only`]). The call itself would not check the rest properly: it
+/// inherits the client's ASKING, which was meant for the lock, and would write a key here that is still on the slot's
+/// old node. Also, its refusal would look like an error that the inner command returned after it ran.
 ///
 /// [`asks_on_main_thread_only`]: crate::shell::ffi::command_info::asks_on_main_thread_only
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {

@@ -431,7 +431,7 @@ impl<'s> Play<'s> {
         let mut pipeline = Pipeline::default();
         pipeline.push(&line.split(' ').collect::<Vec<_>>());
         pipeline.push(&kill.split(' ').collect::<Vec<_>>());
-        self.model.goes_deaf(number);
+        self.model.disconnects_unnoticed(number);
         let expected = self.expect(&command);
         self.model.happen(Event::ClientGone(connection.number));
         self.control.send_raw(&pipeline.bytes);

@@ -108,7 +108,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
 impl WaitedFor<'_> {
     /// Whether the other holders admit the claim of an owner with this share.
     pub fn admits(&self, share: Share, claim: &Claim) -> bool {
-        let others = self.out - u64::from(share.holds);
+        let others = self.in_use - u64::from(share.holds);
         match claim {
             Claim::Permits { .. } | Claim::Slot { .. } => {
                 others + u64::from(share.with(claim).holds) <= u64::from(self.limit)

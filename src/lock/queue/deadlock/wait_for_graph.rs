@@ -19,7 +19,7 @@ use crate::value::claim::{Claim, Share};
 /// The graph stops growing after this many steps, which take 1 to 2 ms (Redis 7.0.15, AMD EPYC). By then it contains
 /// the nearest owners. All others count as free, so a deadlock of thousands of owners is not found. Visiting a holder
 /// or a queued request is one step.
-pub(super) const MOST_STEPS: usize = 13_000;
+pub(super) const MAX_STEPS: usize = 13_000;
 
 /// Opening a key takes as long as this many visits.
 const STEPS_OF_A_KEY: usize = 8;
@@ -78,7 +78,7 @@ pub(super) struct WaitedFor<'a> {
     /// The holders that are not free.
     pub shares: BTreeMap<OwnerIndex, Share>,
     /// Their exclusive holds or permits, summed up.
-    pub out: u64,
+    pub in_use: u64,
     /// The unserved requests.
     pub waiting: BTreeMap<QueuePosition, RequestIndex>,
     /// The owners of the requests ahead of this position have been added.
@@ -140,7 +140,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             steps: 0,
         };
         while let Some(owner) = graph.to_explore.pop_front() {
-            if graph.steps < MOST_STEPS {
+            if graph.steps < MAX_STEPS {
                 graph.explore(owner);
             }
             while let Some((id, queued)) = graph.own_ahead.pop() {
@@ -196,7 +196,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     }
 
     fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
-        if self.new.replaces == Some(id) || self.steps > MOST_STEPS {
+        if self.new.replaces == Some(id) || self.steps > MAX_STEPS {
             return;
         }
         if queued.claim == Claim::AdoptedMutex && self.leaves_out(queued.owner_id, queued.listed_under) {
@@ -274,7 +274,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             is_another: !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == lock_type)),
             limit: limit.unwrap_or(0),
             shares: BTreeMap::new(),
-            out: 0,
+            in_use: 0,
             waiting: BTreeMap::new(),
             reached: QueuePosition::FIRST,
         });
@@ -322,7 +322,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// One key may use half of the remaining steps. The rest is for the requests of the owners found there.
     fn most_steps_here(&self) -> usize {
-        self.steps + MOST_STEPS.saturating_sub(self.steps) / 2
+        self.steps + MAX_STEPS.saturating_sub(self.steps) / 2
     }
 
     /// Whether the request gets an error because it exceeds LIMIT. If LIMIT is new, what its owner holds counts too.
@@ -336,9 +336,9 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Gives the owner this share of the key.
     pub fn give(&mut self, key: KeyIndex, owner: OwnerIndex, share: Share) {
-        let WaitedFor { shares, out, .. } = &mut self.keys[key];
+        let WaitedFor { shares, in_use, .. } = &mut self.keys[key];
         let before = shares.insert(owner, share);
-        *out += u64::from(share.holds) - before.map_or(0, |before| u64::from(before.holds));
+        *in_use += u64::from(share.holds) - before.map_or(0, |before| u64::from(before.holds));
         if before.is_none() {
             self.owners[owner].holds.push(key);
         }
@@ -357,8 +357,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
         let released = std::mem::take(&mut self.owners[owner].holds);
         for key in &released {
-            let WaitedFor { shares, out, .. } = &mut self.keys[*key];
-            *out -= shares.remove(&owner).map_or(0, |share| u64::from(share.holds));
+            let WaitedFor { shares, in_use, .. } = &mut self.keys[*key];
+            *in_use -= shares.remove(&owner).map_or(0, |share| u64::from(share.holds));
         }
         released
     }

@@ -206,8 +206,8 @@ impl World {
         let mut others = others.filter(|(other, _)| *other != owner).map(|(_, share)| share);
         let is_admitted = match claim {
             Claim::Permits { .. } | Claim::Slot { .. } => {
-                let out: u32 = others.map(|share| share.holds).sum();
-                out + share.with(claim).holds <= self.limits[name]
+                let in_use: u32 = others.map(|share| share.holds).sum();
+                in_use + share.with(claim).holds <= self.limits[name]
             }
             claim if claim.is_read() => others.all(|share| share.holds == 0),
             _ => others.next().is_none(),
